@@ -1,0 +1,55 @@
+# Every command prepares what it needs: `make demo` works on a fresh clone with only python3 and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+# pyright would ask the network for a newer version of itself at every run.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format clean
+.NOTPARALLEL:  # two targets share one .venv
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+demo: $(VENV)/.demo  ## fit the penguins: several targets, missing labels, uncertainty
+	@$(BIN)/python examples/penguins.py
+
+# One thread for each process: the matrices are small, and the processes already share out the cores.
+test: $(VENV)/.dev  ## run every test and every example in a docstring
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4
+
+check: $(VENV)/.dev  ## style, format, types, and who imports whom
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.dev  ## rewrite the code in the house style
+	@$(BIN)/ruff check --fix --exit-zero --quiet
+	@$(BIN)/ruff format
+
+clean:  ## remove the environment, the caches and what a build leaves
+	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamps: what is installed is as new as its description. __init__.py holds the version.
+DESCRIPTION := pyproject.toml constraints.txt src/polyfed/__init__.py
+
+# $(1) is the extra to install. -qq shows pip's errors only, and they do not always say enough.
+define install
+	@echo "Installing polyfed[$(1)] into $(VENV) (torch is large: the first time takes minutes) ..." >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) -qq -e '.[$(1)]' || { echo "To see more: $(PIP_INSTALL) -e '.[$(1)]'" >&2; exit 1; }
+endef
+
+$(VENV)/.demo: $(DESCRIPTION)
+	$(call install,demo)
+	@touch $@
+
+$(VENV)/.dev: $(DESCRIPTION)
+	$(call install,dev)
+	@touch $(VENV)/.demo $@  # dev holds demo

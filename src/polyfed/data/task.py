@@ -1,0 +1,169 @@
+"""A task is one target that a client wants predicted: its name, its kind, and the options of that kind.
+
+>>> Task("sick", "binary", classes=("no", "yes")).classes
+('no', 'yes')
+>>> [task.name for task in as_tasks({"pulse": "regression", "visits": "count"})]
+['pulse', 'visits']
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, fields
+from numbers import Real
+from typing import Any
+
+from polyfed.errors import ConfigError, nearest
+
+KINDS = ("regression", "robust", "binary", "multiclass", "proportion", "count")
+LIKELIHOODS = ("one-vs-each", "logistic-softmax")
+
+# Options that mean something to some kinds only; elsewhere they would be ignored in silence.
+_OWNERS = {
+    "classes": ("binary", "multiclass"),
+    "likelihood": ("multiclass",),
+    "temperature": ("multiclass",),
+    "dof": ("robust",),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One target: what it is called, what kind of label it has, and how that label is modelled.
+
+    kind         one of KINDS; "robust" is regression with outliers, "proportion" is k successes in n trials
+    classes      binary: (negative, positive); multiclass: all of them in order; None: learned from the labels
+    likelihood   multiclass only: "one-vs-each" (what None means) or "logistic-softmax"
+    temperature  of the logistic-softmax
+    dof          robust only: degrees of freedom of the Student-t noise, small means many outliers
+    power        the likelihood is raised to this power; below 1 it is trusted less; "2/K" with K classes
+
+    >>> Task("pulse", "robust", dof=-1)
+    Traceback (most recent call last):
+    polyfed.errors.ConfigError: task 'pulse': dof=-1 is not a positive number; give a finite number above 0.
+    """
+
+    name: str
+    kind: str = "regression"
+    _: KW_ONLY
+    classes: tuple[Any, ...] | None = None
+    likelihood: str | None = None
+    temperature: float = 1.0
+    dof: float = 4.0
+    power: float | str = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ConfigError(
+                f"{self.name!r} is not a name for a task",
+                remedy="give it a non-empty text such as 'heart_rate'",
+            )
+        if self.kind not in KINDS:
+            raise self._error(f"kind {self.kind!r} is not known", nearest(self.kind, KINDS))
+        store = object.__setattr__  # the dataclass is frozen, and this is still its construction
+        store(self, "name", str(self.name))
+        store(self, "temperature", self._positive("temperature"))
+        store(self, "dof", self._positive("dof"))
+        if self.classes is not None:
+            store(self, "classes", self._checked_classes())
+        if isinstance(self.power, str):
+            if self.power != "2/K" or self.kind != "multiclass":
+                raise self._error(
+                    f"power={self.power!r} is not understood for a {self.kind} task",
+                    "give a number above 0, or '2/K' for a multiclass task",
+                )
+        else:
+            store(self, "power", self._positive("power"))
+        self._refuse_foreign_options()
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
+        described = asdict(self)
+        described["classes"] = None if self.classes is None else list(self.classes)
+        return described
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Task:
+        """The task that `to_dict` described; fields that are left out have their defaults."""
+        known = [field.name for field in fields(cls)]
+        for key in described:
+            if key not in known:
+                raise ConfigError(f"a task has no option {key!r}", remedy=nearest(key, known))
+        if "name" not in described:
+            raise ConfigError("a task has no name", remedy="add name = '...'")
+        return cls(**described)
+
+    def _error(self, what: str, remedy: str) -> ConfigError:
+        return ConfigError(what, where=f"task {self.name!r}", remedy=remedy)
+
+    def _positive(self, option: str) -> float:
+        value = getattr(self, option)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not 0 < float(value) < math.inf:
+            raise self._error(f"{option}={value!r} is not a positive number", "give a finite number above 0")
+        return float(value)
+
+    def _checked_classes(self) -> tuple[Any, ...]:
+        given: Any = self.classes
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise self._error(f"classes={given!r} is not a list of labels", "give them as in classes=('no', 'yes')")
+        classes = tuple(c.item() if hasattr(c, "item") else c for c in given)  # numpy scalars become Python's
+        for label in classes:
+            if not isinstance(label, (str, int, float)) or (isinstance(label, float) and not math.isfinite(label)):
+                raise self._error(f"class {label!r} cannot be a label", "use text, finite numbers or booleans")
+        for position, label in enumerate(classes):
+            if label in classes[:position]:  # by equality, so 1 and True are the same class, as in a dict
+                raise self._error(f"class {label!r} is listed twice", "list each class once")
+        if self.kind == "binary" and len(classes) != 2:
+            raise self._error(f"a binary task has two classes, not {len(classes)}", "give classes=(negative, positive)")
+        if self.kind == "multiclass" and len(classes) < 2:
+            raise self._error(f"{len(classes)} classes are too few to tell apart", "list at least two")
+        return classes
+
+    def _refuse_foreign_options(self) -> None:
+        for option, owners in _OWNERS.items():
+            value = getattr(self, option)
+            if self.kind not in owners and value != getattr(type(self), option):
+                raise self._error(
+                    f"{option}={value!r} does not belong to a {self.kind} task",
+                    f"drop it, or use kind {' or '.join(repr(owner) for owner in owners)}",
+                )
+        if self.likelihood is not None and self.likelihood not in LIKELIHOODS:
+            raise self._error(f"likelihood {self.likelihood!r} is not known", nearest(self.likelihood, LIKELIHOODS))
+        if self.temperature != 1.0 and self.likelihood != "logistic-softmax":
+            raise self._error(
+                f"temperature={self.temperature!r} belongs to the logistic-softmax alone",
+                "drop it, or set likelihood='logistic-softmax'",
+            )
+
+
+def as_tasks(tasks: Any) -> tuple[Task, ...]:
+    """Tasks from whatever is handy: Task objects, (name, kind) pairs, or a dict from name to kind.
+
+    >>> as_tasks([("pulse", "robust"), Task("sick", "binary")])[0].kind
+    'robust'
+    """
+    if isinstance(tasks, Task):
+        tasks = [tasks]
+    entries = list(tasks.items()) if isinstance(tasks, Mapping) else tasks
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        raise ConfigError(
+            f"{entries!r} is not a list of tasks", remedy="give for example [Task('pulse', 'regression')]"
+        )
+    made = tuple(_as_task(entry) for entry in entries)
+    if not made:
+        raise ConfigError("there is no task", remedy="give at least one, for example Task('pulse', 'regression')")
+    names = [task.name for task in made]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise ConfigError(f"task {name!r} is given twice", remedy="give each task a name of its own")
+    return made
+
+
+def _as_task(entry: Any) -> Task:
+    if isinstance(entry, Task):
+        return entry
+    if isinstance(entry, (tuple, list)) and len(entry) == 2:
+        return Task(*entry)
+    raise ConfigError(f"{entry!r} is not a task", remedy="give a Task or a pair such as ('pulse', 'regression')")

@@ -1,0 +1,79 @@
+"""One family of errors: each says the value, where it is, and the remedy, in one sentence.
+
+Every class carries the exit code with which the command line ends when it meets that error.
+
+>>> str(DataError("label 'maybe' is not a number", where="task 'pulse', row 3", remedy="correct it or drop the row"))
+"task 'pulse', row 3: label 'maybe' is not a number; correct it or drop the row."
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PolyfedError(Exception):
+    """Base of all errors that polyfed raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        place = f"{where}: " if where else ""
+        cure = f"; {remedy}" if remedy else ""
+        super().__init__(f"{place}{what}{cure}.")
+
+    def __reduce__(self):  # the text has three parts; pickle (joblib workers) would pass it as one
+        return _rebuild, (type(self), self.what, self.where, self.remedy)
+
+
+class UsageError(PolyfedError):
+    """A call that makes no sense here, such as predicting before fitting."""
+
+    exit_code = 2
+
+
+class ConfigError(PolyfedError, ValueError):
+    """An option or a task description that is not understood."""
+
+    exit_code = 3
+
+
+class UnknownTaskError(ConfigError, KeyError):
+    """A task that the model does not have; also a KeyError, as mappings promise."""
+
+    __str__ = Exception.__str__  # KeyError would put the sentence into quotes
+
+
+class DataError(PolyfedError, ValueError):
+    """Features or labels that cannot be used as they are."""
+
+    exit_code = 4
+
+
+class NumericalError(PolyfedError, ArithmeticError):
+    """Linear algebra that broke down, with the task in which it did."""
+
+    exit_code = 5
+
+
+class MissingExtraError(PolyfedError, ImportError):
+    """An optional dependency that is not installed."""
+
+    exit_code = 6
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The remedy for an unknown name: the closest known one if there is one, and all of them.
+
+    >>> nearest("bianry", ["binary", "count"])
+    "did you mean 'binary'? known are 'binary', 'count'"
+    """
+    known = [str(k) for k in known]
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}known are {', '.join(repr(k) for k in known)}"
+
+
+def _rebuild(kind: type[PolyfedError], what: str, where: str, remedy: str) -> PolyfedError:
+    return kind(what, where=where, remedy=remedy)

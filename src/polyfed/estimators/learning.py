@@ -1,0 +1,168 @@
+"""Learning Θ on one machine: initial values from the data, then the bound is maximised over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from polyfed.errors import ConfigError, NumericalError
+from polyfed.gp import ExactModel, Posterior, Prior, Rows, group_of, infer
+from polyfed.gp.kernels import KERNELS
+
+# Targets and inputs are of order one, so values beyond these are data that ask for a degenerate model (constant
+# targets want no noise at all): the optimiser stops there instead of running to infinity.
+LIMITS = {
+    "log_amplitude": (-9.0, 9.0),
+    "log_phi1": (-14.0, 14.0),
+    "mixing": (-30.0, 30.0),
+    "noise": (-13.8, 6.9),
+}
+# Θ that wants more steps than this is a wild trial of the line search: a looser, still valid bound turns it away too.
+LEARNING_STEPS = 60
+FAILED = 1e25  # objective where the algebra breaks down: the line search steps back from it
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How learning went: the optimiser that ended it, its iterations and the bound before and after."""
+
+    optimiser: str
+    iterations: int
+    first_bound: float
+    bound: float
+
+
+def initialise(prior: Prior, rows: Rows, seed: int) -> Prior:
+    """Length-scales from median distances, mixing weights that let every task lean on every latent."""
+    rng = np.random.default_rng(seed)
+    B = prior.n_latents
+    start: dict[str, Tensor] = {}
+    typical = _median_distance(rows.x.numpy(), prior.per_dimension, rng)
+    for b, kernel in enumerate(prior.kernels):
+        if KERNELS[kernel].has_length_scale:
+            # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the median.
+            factor = 2.0 ** ((b + 1) // 2 * (-1) ** b)
+            start[f"kernels.{b}.log_phi1"] = KERNELS[kernel].log_phi1(torch.from_numpy(typical * factor))
+    for i, (name, n_outputs) in enumerate(prior.outputs.items()):
+        if n_outputs == 1:  # mostly its own latent, and some of all others
+            weights = np.full((1, B), 0.4) + 0.05 * rng.standard_normal((1, B))
+            weights[0, i % B] += 0.4 if B > 1 else 0.6
+        else:  # classes differ by their directions
+            weights = rng.standard_normal((n_outputs, B)) / np.sqrt(B)
+        start[f"mixing.{name}"] = torch.from_numpy(weights)
+    return prior.load(start)
+
+
+def _median_distance(x: np.ndarray, per_dimension: bool, rng: np.random.Generator) -> np.ndarray:
+    """The median distance of distinct inputs, or √D times that of each column; one where all are the same."""
+    n, d = x.shape
+    if n < 2:
+        return np.ones(d if per_dimension else 1)
+    i, j = rng.integers(n, size=(2, 4000))
+    gap = np.abs(x[i] - x[j])
+    gap = gap * np.sqrt(d) if per_dimension else np.sqrt((gap**2).sum(1, keepdims=True))
+    medians = [np.median(column[column > 0]) if (column > 0).any() else 1.0 for column in gap.T]
+    return np.asarray(medians)
+
+
+class _Objective:
+    """−bound and its gradient as functions of a flat vector, each value after a converged E-step."""
+
+    def __init__(self, prior: Prior, rows: Rows, groups: Sequence[str], tolerance: float) -> None:
+        self.prior, self.rows, self.tolerance = prior, rows, tolerance
+        self.parameters = prior.group(*groups)
+        self.start: tuple[Tensor, Tensor] | None = None
+        self.best = (np.inf, self.vector())
+
+    def vector(self) -> np.ndarray:
+        return np.concatenate([p.detach().reshape(-1).numpy() for p in self.parameters.values()])
+
+    def limits(self) -> list[tuple[float, float] | tuple[None, None]]:
+        """A box for each number, widened to hold the value it starts from."""
+        limits = []
+        for name, value in self.parameters.items():
+            low, high = LIMITS.get(name.rsplit(".", 1)[-1], LIMITS.get(group_of(name), (-np.inf, np.inf)))
+            limits += [(min(low, start), max(high, start)) for start in value.detach().reshape(-1).tolist()]
+        return limits
+
+    def write(self, vector: np.ndarray) -> None:
+        pieces = torch.from_numpy(vector.copy()).split([p.numel() for p in self.parameters.values()])
+        shaped = zip(self.parameters.items(), pieces, strict=True)
+        self.prior.load({name: piece.reshape(p.shape) for (name, p), piece in shaped})
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        self.write(vector)
+        try:
+            model = ExactModel(self.prior, self.rows)
+            posterior = infer(model, start=self.start, tolerance=self.tolerance, max_steps=LEARNING_STEPS)
+            bound = model.bound(posterior.q)
+            grads = torch.autograd.grad(-bound, list(self.parameters.values()), allow_unused=True)
+        except NumericalError:
+            return FAILED, np.zeros_like(vector)
+        shaped = zip(grads, self.parameters.values(), strict=True)
+        flat = [np.zeros(p.numel()) if g is None else g.reshape(-1).numpy() for g, p in shaped]
+        value, gradient = -float(bound.detach()), np.concatenate(flat)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return FAILED, np.zeros_like(vector)
+        self.start = posterior.marginals
+        if value < self.best[0]:
+            self.best = (value, vector.copy())
+        return value, gradient
+
+
+def maximise_bound(
+    prior: Prior, rows: Rows, *, groups: Sequence[str], max_iterations: int, tolerance: float = 1e-7
+) -> Learning:
+    """Maximise the bound over the parameters of `groups`, in place: L-BFGS, and AdamW where that breaks down."""
+    objective = _Objective(prior, rows, groups, tolerance)
+    start = objective.vector()
+    if start.size == 0:
+        raise ConfigError(f"nothing to learn in groups {list(groups)}", remedy="use learn=False to only infer")
+    first, _ = objective(start)
+    result = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=objective.limits(),
+        options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": 1e-4},
+    )
+    optimiser, iterations = "L-BFGS", int(result.nit)
+    broke_down = result.status == 2 and objective.best[0] >= first  # no step of the line search went down
+    if broke_down or not np.isfinite(objective.best[0]):
+        optimiser, iterations = "AdamW", _adamw(objective, max_iterations)
+    if not np.isfinite(objective.best[0]):
+        raise NumericalError(
+            "the bound is not finite at any value tried",
+            where="learning the prior",
+            remedy="scale the features and targets, or pass learn=False with a prior of your own",
+        )
+    objective.write(objective.best[1])
+    return Learning(optimiser, iterations, -first, -objective.best[0])
+
+
+def _adamw(objective: _Objective, max_iterations: int) -> int:
+    """Small steps of fixed size along the gradient: slower, but no line search that could fail."""
+    vector = torch.from_numpy(objective.best[1].copy()).requires_grad_()
+    optimiser = torch.optim.AdamW([vector], lr=0.02, weight_decay=0.0)
+    steps = 4 * max_iterations
+    low, high = (torch.tensor(side, dtype=torch.float64) for side in zip(*objective.limits(), strict=True))
+    for _ in range(steps):
+        _, gradient = objective(vector.detach().numpy())
+        vector.grad = torch.from_numpy(gradient)
+        optimiser.step()
+        with torch.no_grad():
+            vector.clamp_(low, high)
+    return steps
+
+
+def condition(prior: Prior, rows: Rows, *, tolerance: float, max_steps: int) -> tuple[ExactModel, Posterior]:
+    """The posterior of these rows under this prior."""
+    with torch.no_grad():
+        model = ExactModel(prior, rows)
+    return model, infer(model, tolerance=tolerance, max_steps=max_steps)

@@ -1,0 +1,188 @@
+"""MultiTaskGP: several tasks of different kinds, modelled jointly on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from polyfed.data import FeatureScaler, Task, as_features, as_tasks
+from polyfed.errors import ConfigError, DataError, UsageError, nearest
+from polyfed.estimators.learning import Learning, condition, initialise, maximise_bound
+from polyfed.estimators.observations import collect, likelihoods_of
+from polyfed.estimators.readout import read_out
+from polyfed.gp import GROUPS, Prior, predict_latents
+from polyfed.gp.kernels import KERNELS
+from polyfed.gp.likelihoods.logistic import BOUNDS
+from polyfed.predictions import Predictions
+
+
+class MultiTaskGP:
+    """A multi-output Gaussian process over tasks of different kinds, with closed-form inference.
+
+    Every task is a mixture of the same few latent functions, so each learns from the labels of all others, and a
+    task without any label here can still be predicted.
+
+    Args:
+        tasks: `Task`s, or a dictionary name → kind.
+        n_latents: number of latent functions that the tasks share.
+        kernel: `rbf`, `matern32`, `matern52`, `laplace`, `cauchy` or `linear`; or one for each latent.
+        per_dimension: a length-scale for each feature (more flexible, wants more data).
+        bound: `polya-gamma` (closed form) or `gaussian` (tighter for classes and counts, slower).
+        scale: standardise features and targets; predictions come back in the units of the labels.
+        tolerance: inference stops when the bound moves by less than this many nats.
+        max_steps: mean-field steps at the most.
+        max_iterations: optimiser iterations at the most, when Θ is learned.
+        prior: Θ to start from (or to use as it is with `learn=False`) instead of one guessed from the data; its
+            kernels replace `n_latents`, `kernel` and `per_dimension`.
+        seed: of the initial mixing weights.
+
+    >>> import numpy as np
+    >>> x = np.linspace(0, 6, 30)[:, None]
+    >>> gp = MultiTaskGP({"height": "regression", "high": "binary"}, n_latents=1)
+    >>> gp = gp.fit({"height": (x, np.sin(x[:, 0])), "high": (x[:8], x[:8, 0] > 0.6)})
+    >>> p = gp.predict([[1.5], [4.5]])
+    >>> p["height"].mean.round(1), p["high"].label  # no label of "high" was seen beyond x = 1.5
+    (array([ 1., -1.]), array([ True, False]))
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task] | dict[str, str],
+        n_latents: int = 2,
+        *,
+        kernel: str | Sequence[str] = "rbf",
+        per_dimension: bool = False,
+        bound: str = "polya-gamma",
+        scale: bool = True,
+        tolerance: float = 1e-6,
+        max_steps: int = 500,
+        max_iterations: int = 100,
+        prior: Prior | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.tasks = as_tasks(tasks)
+        if prior is not None:  # it says what it is made of
+            n_latents, kernel, per_dimension = prior.n_latents, prior.kernels, prior.per_dimension
+        self.kernels = (kernel,) * n_latents if isinstance(kernel, str) else tuple(kernel)
+        self._check(n_latents, bound)
+        self.n_latents, self.per_dimension, self.bound_name = n_latents, per_dimension, bound
+        self.scale, self.tolerance, self.max_steps = scale, tolerance, max_steps
+        self.max_iterations, self.seed = max_iterations, seed
+        self._given_prior = prior
+        self.learning: Learning | None = None
+        self._fitted = False
+
+    def _check(self, n_latents: int, bound: str) -> None:
+        if n_latents < 1:
+            raise ConfigError(f"n_latents is {n_latents}", remedy="use at least one latent function")
+        if len(self.kernels) != n_latents:
+            raise ConfigError(
+                f"{len(self.kernels)} kernels for {n_latents} latents",
+                remedy="give one kernel, or one for each",
+            )
+        for name in self.kernels:
+            if name not in KERNELS:
+                raise ConfigError(f"kernel {name!r} is unknown", remedy=nearest(name, KERNELS))
+        if bound not in BOUNDS:
+            raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
+
+    def fit(self, data: Any, labels: Any = None, *, learn: bool | Iterable[str] = True) -> MultiTaskGP:
+        """Learn Θ and infer the posterior.
+
+        Args:
+            data: a dictionary task → (X, y), or one X for all tasks.
+            labels: with one X, a dictionary task → y or a table with a column for each task; NaN or None is a
+                missing label.
+            learn: True for all of Θ, False to only infer, or the groups to learn, such as `["noise"]`.
+        """
+        groups = _groups(learn)
+        self.observations = collect(self.tasks, data, labels, scale=self.scale)
+        if groups and not self.observations.n_labels:
+            raise DataError("no label in any task", where="fit", remedy="give some, or pass learn=False")
+        x = self.observations.x
+        self.scaler = FeatureScaler.learn(x) if self.scale else FeatureScaler.identity(x.shape[1])
+        self._prepare()
+        self.prior = self._starting_prior()
+        self.learning = None
+        if groups:
+            self.learning = maximise_bound(self.prior, self._rows, groups=groups, max_iterations=self.max_iterations)
+        self._model, posterior = condition(self.prior, self._rows, tolerance=self.tolerance, max_steps=self.max_steps)
+        self._q, self.bound, self.converged = posterior.q, posterior.bound, posterior.converged
+        self._fitted = True
+        return self
+
+    def _prepare(self) -> None:
+        """Likelihoods and rows from the observations."""
+        self.likelihoods = likelihoods_of(self.observations.codecs, self.bound_name)
+        self._rows = self.observations.rows(self.scaler, self.likelihoods)
+
+    def _empty_prior(self) -> Prior:
+        """A prior over the tasks of this model, its values not yet chosen."""
+        return Prior(
+            kernels=self.kernels,
+            dims=self.observations.x.shape[1],
+            outputs={name: likelihood.n_outputs for name, likelihood in self.likelihoods.items()},
+            noise={n: lik.initial_noise for n, lik in self.likelihoods.items() if lik.initial_noise is not None},
+            per_dimension=self.per_dimension,
+        )
+
+    def _starting_prior(self) -> Prior:
+        prior = initialise(self._empty_prior(), self._rows, self.seed)
+        if self._given_prior is None:
+            return prior
+        # A copy for the tasks here: what was given is never changed, and may know more tasks, or fewer.
+        known = prior.parameters
+        return prior.load({name: v for name, v in self._given_prior.state().items() if name in known})
+
+    def predict(self, X: Any, *, tasks: Sequence[str] | None = None) -> Predictions:
+        """Predictive distribution of every task (or of those named) at each row of X."""
+        if not self._fitted:
+            raise UsageError("this MultiTaskGP is not fitted yet", where="predict", remedy="call fit first")
+        known = self.observations
+        features = as_features(X, where="X", names=known.feature_names, width=known.x.shape[1])
+        x = torch.from_numpy(self.scaler.apply(features.values))
+        latents = predict_latents(self._model, self._q, x)
+        return read_out(latents, self.prior, self.likelihoods, self.observations.codecs, tasks)
+
+    @property
+    def task_correlation(self) -> np.ndarray:
+        """Prior correlation of the outputs at one input: W diag(k_b) Wᵀ, normalised."""
+        with torch.no_grad():
+            amplitude = torch.stack(
+                [self.prior.parameters[f"kernels.{b}.log_amplitude"].exp() for b in range(self.n_latents)]
+            )
+            cov = (self.prior.W * amplitude) @ self.prior.W.mT
+            sd = cov.diagonal().clamp_min(1e-300).sqrt()
+            return (cov / sd[:, None] / sd[None, :]).numpy()
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model to a folder (safetensors + JSON). It holds the training data: keep it as private."""
+        from polyfed.estimators.storage import save
+
+        if not self._fitted:
+            raise UsageError("this MultiTaskGP is not fitted yet", where="save", remedy="call fit first")
+        return save(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> MultiTaskGP:
+        """Read a model that `save` wrote; its predictions are the same to the last bit."""
+        from polyfed.estimators.storage import load
+
+        return load(cls, Path(folder))
+
+    def __repr__(self) -> str:
+        tasks = ", ".join(f"{task.name}: {task.kind}" for task in self.tasks)
+        state = f", bound={self.bound:.2f}" if self._fitted else ""
+        return f"MultiTaskGP({{{tasks}}}, n_latents={self.n_latents}{state})"
+
+
+def _groups(learn: bool | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(learn, bool):
+        return GROUPS if learn else ()
+    if isinstance(learn, str):
+        return (learn,)
+    return tuple(learn)

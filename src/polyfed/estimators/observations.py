@@ -1,0 +1,121 @@
+"""From what users have to what the GP wants: scaled inputs, coded labels, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from polyfed.data import FeatureScaler, LabelCodec, Task, as_features
+from polyfed.errors import DataError, UnknownTaskError, nearest
+from polyfed.gp import Likelihood, Rows, likelihood_for
+
+
+@dataclass(frozen=True)
+class Observations:
+    """All that `fit` was given, coded: inputs (U, D) as they came, and for each task the rows seen and their labels."""
+
+    x: np.ndarray
+    feature_names: tuple[str, ...] | None
+    codecs: dict[str, LabelCodec]
+    seen: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def n_labels(self) -> int:
+        return sum(len(positions) for positions, _ in self.seen.values())
+
+    def rows(self, scaler: FeatureScaler, likelihoods: Mapping[str, Likelihood]) -> Rows:
+        x = torch.from_numpy(scaler.apply(self.x))
+        seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in self.seen.items()}
+        return Rows.of(x, seen, likelihoods)
+
+
+def collect(
+    tasks: Sequence[Task],
+    data: Any,
+    labels: Any = None,
+    *,
+    scale: bool = True,
+) -> Observations:
+    """Check and code the arguments of `fit`: a dictionary task → (X, y), or one X with labels for each task."""
+    given = _by_task(tasks, data, labels)
+    x: list[np.ndarray] = []
+    first: dict[int, int] = {}  # an X that several tasks share is kept once: id → its first row
+    names: tuple[str, ...] | None = None
+    codecs, seen, n_inputs = {}, {}, 0
+    for task in tasks:
+        X, y = given.get(task.name, (None, None))
+        codecs[task.name] = LabelCodec.learn(task, y, scale=scale)
+        if X is None:
+            continue
+        if id(X) not in first:
+            features = as_features(X, where=f"features of task {task.name!r}", names=names)
+            if x and features.values.shape[1] != x[0].shape[1]:
+                raise DataError(
+                    f"{features.values.shape[1]} columns, but the tasks before have {x[0].shape[1]}",
+                    where=f"features of task {task.name!r}",
+                    remedy="give all tasks the same features",
+                )
+            names = names or features.names
+            first[id(X)] = n_inputs
+            n_inputs += len(features.values)
+            x.append(features.values)
+        observed, coded = codecs[task.name].encode(y)
+        n_rows, n_given = len(X), len(y) if y is not None else 0
+        if n_rows != n_given:
+            raise DataError(
+                f"{n_given} labels for {n_rows} rows of features",
+                where=f"task {task.name!r}",
+                remedy="give a label for each row, and NaN or None where it is missing",
+            )
+        seen[task.name] = (observed.astype(np.int64) + first[id(X)], coded)
+    if not x:
+        raise DataError("no features at all", where="fit", remedy="give at least one task as (X, y)")
+    return Observations(np.concatenate(x), names, codecs, seen)
+
+
+def likelihoods_of(codecs: Mapping[str, LabelCodec], bound: str) -> dict[str, Likelihood]:
+    """The likelihood of each task, with what its labels said of it."""
+    made = {}
+    for name, codec in codecs.items():
+        task, n_classes = codec.task, len(codec.classes or ())
+        power = 2.0 / n_classes if task.power == "2/K" else float(task.power)
+        made[name] = likelihood_for(
+            task.kind,
+            n_classes=n_classes,
+            likelihood=task.likelihood,
+            temperature=task.temperature,
+            dof=task.dof,
+            typical=codec.scale,
+            power=power,
+            bound=bound,
+        )
+    return made
+
+
+def _by_task(tasks: Sequence[Task], data: Any, labels: Any) -> dict[str, tuple[Any, Any]]:
+    known = [task.name for task in tasks]
+    if labels is None:
+        if not isinstance(data, Mapping):
+            raise DataError(
+                f"fit got {type(data).__name__} and no labels",
+                where="fit",
+                remedy="pass {task: (X, y)}, or X and {task: y}",
+            )
+        given = {}
+        for name, pair in data.items():
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                raise DataError("is not a pair", where=f"data of task {name!r}", remedy="pass (X, y)")
+            given[name] = (pair[0], pair[1])
+    else:
+        # A DataFrame of labels may have other columns too; a dictionary may not.
+        is_table = hasattr(labels, "columns")
+        names = [name for name in known if name in labels.columns] if is_table else list(labels)
+        given = {name: (data, labels[name]) for name in names}
+    for name in given:
+        if name not in known:
+            raise UnknownTaskError(f"task {name!r} is unknown", where="fit", remedy=nearest(name, known))
+    return given

@@ -1,0 +1,125 @@
+"""A fitted MultiTaskGP on disk: `model.json` (what it is) and `model.safetensors` (its numbers). Never pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as tensor_bytes
+
+from polyfed import __version__
+from polyfed.data import FeatureScaler, LabelCodec, Task
+from polyfed.errors import DataError
+from polyfed.estimators.observations import Observations
+from polyfed.gp import ExactModel
+
+if TYPE_CHECKING:
+    from polyfed.estimators.multitask import MultiTaskGP
+
+FORMAT = 1
+OPTIONS = ("n_latents", "per_dimension", "scale", "tolerance", "max_steps", "max_iterations", "seed")
+
+
+def save(gp: MultiTaskGP, folder: Path) -> Path:
+    seen = gp.observations.seen
+    tensors = {
+        "x": torch.from_numpy(gp.observations.x),
+        "scaler.mean": torch.from_numpy(gp.scaler.mean),
+        "scaler.scale": torch.from_numpy(gp.scaler.scale),
+        "site.h": gp._q.h,
+        "site.r": gp._q.r,
+        **{f"seen.{name}": torch.from_numpy(at) for name, (at, _) in seen.items()},
+        **{f"label.{name}": torch.from_numpy(y) for name, (_, y) in seen.items()},
+        **{f"prior.{name}": value for name, value in gp.prior.state().items()},
+    }
+    names = gp.observations.feature_names
+    described = {
+        "format": FORMAT,
+        "polyfed": __version__,
+        "model": "MultiTaskGP",
+        "options": {name: getattr(gp, name) for name in OPTIONS} | {"bound": gp.bound_name},
+        "kernels": list(gp.kernels),
+        "tasks": [task.to_dict() for task in gp.tasks],
+        "codecs": {name: codec.to_dict() for name, codec in gp.observations.codecs.items()},
+        "feature_names": None if names is None else list(names),
+        "bound": gp.bound,
+        "converged": gp.converged,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    # Contiguous copies: safetensors refuses tensors that share memory.
+    numbers = tensor_bytes({name: value.detach().contiguous().clone() for name, value in tensors.items()})
+    _write(folder / "model.safetensors", numbers)
+    _write(folder / "model.json", json.dumps(described, indent=2).encode())
+    return folder
+
+
+def load(cls: type[MultiTaskGP], folder: Path) -> MultiTaskGP:
+    described, tensors = _read(folder)
+    try:
+        gp = cls(
+            [Task.from_dict(task) for task in described["tasks"]],
+            kernel=described["kernels"],
+            **described["options"],
+        )
+        codecs = {name: LabelCodec.from_dict(codec) for name, codec in described["codecs"].items()}
+        names = described["feature_names"]
+        seen = {
+            name: (tensors[f"seen.{name}"].numpy(), tensors[f"label.{name}"].numpy())
+            for name in codecs
+            if f"seen.{name}" in tensors
+        }
+        x = tensors["x"].numpy()
+        gp.observations = Observations(x, None if names is None else tuple(names), codecs, seen)
+        gp.scaler = FeatureScaler(tensors["scaler.mean"].numpy(), tensors["scaler.scale"].numpy())
+        gp._prepare()
+        state = {k.removeprefix("prior."): value for k, value in tensors.items() if k.startswith("prior.")}
+        gp.prior = gp._empty_prior().load(state)
+        with torch.no_grad():
+            gp._model = ExactModel(gp.prior, gp._rows)
+        gp._q = gp._model.solve(tensors["site.h"], tensors["site.r"])
+        gp.bound, gp.converged, gp._fitted = described["bound"], described["converged"], True
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            f"{error} does not fit a saved model", where=str(folder / "model.json"), remedy="save it again"
+        ) from error
+    return gp
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    for name in ("model.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise DataError(
+                f"there is no {name}", where=str(folder), remedy="give the folder that MultiTaskGP.save wrote"
+            )
+    try:
+        described = json.loads((folder / "model.json").read_bytes())
+        tensors = read_tensors((folder / "model.safetensors").read_bytes())
+    except (ValueError, SafetensorError) as error:
+        raise DataError(f"cannot be read ({error})", where=str(folder), remedy="save the model again") from error
+    if not isinstance(described, dict) or described.get("format") != FORMAT:
+        found = described.get("format") if isinstance(described, dict) else None
+        raise DataError(
+            f"format {found!r} is not {FORMAT}",
+            where=str(folder / "model.json"),
+            remedy="save it with this version",
+        )
+    return described, tensors
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of it or nothing: a reader never sees half a file."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+    Path(file.name).replace(path)

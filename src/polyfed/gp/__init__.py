@@ -1,0 +1,37 @@
+"""The model of one client: a multi-output GP with mixed likelihoods and closed-form inference. torch alone.
+
+| on paper        | in code                        | what it is                                              |
+|-----------------|--------------------------------|---------------------------------------------------------|
+| Θ               | `Prior`                        | groups `features`, `kernels`, `mixing`, `noise`         |
+| f_i, g_b        | `f`, `g`                       | outputs and latent functions; sizes T and B             |
+| W, φ_b, θ, σ_i² | `W`, `phi1`, `features`, `noise` | parameters of Θ                                       |
+| K, H            | `K`, `h`                       | prior covariance of the rows, precision of their sites  |
+| m, Σ            | `m`, `v`                       | posterior of the rows; `v` is the diagonal              |
+| f̄, f̃            | `m`, `c`                       | c = √E[f²]                                              |
+| ω, E[ω]         | `pg_mean(c)`                   | Pólya-Gamma variables, never sampled                    |
+| q(f), ELBO      | `Posterior`, `.bound`          | result of `infer`                                       |
+
+Reading order: `linalg` (one primitive), `kernels` and `prior` (the prior), `likelihoods/base` (what a site is), `rows`,
+`exact`, `meanfield` (the loop), `predict`.
+"""
+
+from polyfed.gp.exact import ExactModel
+from polyfed.gp.likelihoods import Likelihood, likelihood_for
+from polyfed.gp.meanfield import Posterior, infer
+from polyfed.gp.predict import LatentPrediction, predict_latents
+from polyfed.gp.prior import GROUPS, Prior, group_of
+from polyfed.gp.rows import Rows
+
+__all__ = [
+    "GROUPS",
+    "ExactModel",
+    "LatentPrediction",
+    "Likelihood",
+    "Posterior",
+    "Prior",
+    "Rows",
+    "group_of",
+    "infer",
+    "likelihood_for",
+    "predict_latents",
+]

@@ -1,0 +1,58 @@
+"""What a likelihood is: rows, a local bound, a site, a read-out. The inference code knows nothing else of it.
+
+A datum becomes R rows, each a linear combination of the task's outputs. Given that f at those rows has mean m
+and variance v, a likelihood answers with its **local bound**
+
+    ℓ(m, v) ≤ E_q[log p(y | f)]            (the best over its auxiliary variables, in closed form)
+
+and the **site** is that bound's derivative, the quadratic that touches it:
+
+    h = −2 ∂ℓ/∂v,      r = ∂ℓ/∂m + h m,      log p(y | f) ~ r f − ½ h f² + const
+
+so h ≥ 0 and r are all that inference needs (equ:mf_local_q2), and Σ ℓ − KL(q‖p) is the bound it raises. Shapes:
+y is (N,) or (N, 2), m and v are (N, R), ℓ is (N,), h and r are (N, R).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class Likelihood(ABC):
+    """One kind of observation. Subclasses set the attributes and write the four methods."""
+
+    n_outputs: int = 1
+    initial_noise: float | None = None  # σ² or dispersion to start from; None if there is no such parameter
+    power: float = 1.0  # tempering: ℓ, h and r are all raised to it, so that the bound stays consistent
+
+    def pattern(self, y: Tensor) -> Tensor:
+        """The rows of each datum as combinations of the task's outputs, (N, R, n_outputs)."""
+        return torch.ones(y.shape[0], 1, 1, dtype=torch.float64)
+
+    @abstractmethod
+    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+        """ℓ(m, v), (N,). Differentiable in `noise`."""
+
+    @abstractmethod
+    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(h, r), each (N, R)."""
+
+    @abstractmethod
+    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+        """What is said of y where the outputs have `mean` (N, n_outputs) and `cov` (N, n_outputs, n_outputs)."""
+
+    def noise_statistics(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor | None:
+        """(sum, count) whose ratio is the best noise given q(f), for the likelihoods where that is closed-form.
+
+        Sums over clients pool it exactly, which an average of σ² over clients would not.
+        """
+        return None
+
+
+def required(noise: Tensor | None) -> Tensor:
+    """The noise of a likelihood that has one."""
+    assert noise is not None, "this likelihood has a noise parameter and the prior gave none"
+    return noise

@@ -1,0 +1,28 @@
+"""Binary classification: p(y | f) = sigmoid(y f), y ∈ {−1, 1}.  (eq1b)"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polyfed.gp.likelihoods.base import Likelihood
+from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
+from polyfed.gp.quadrature import expected_sigmoid
+
+
+class Bernoulli(Likelihood):
+    """κ = y/2, n = 1."""
+
+    def __init__(self, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
+        self.local, self.power = bound_named(bound), power
+
+    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+        kappa = 0.5 * y[:, None]
+        return logistic_bound(self.local, kappa, torch.ones_like(kappa), m, v)[:, 0]
+
+    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        kappa = 0.5 * y[:, None]
+        return logistic_site(self.local, kappa, torch.ones_like(kappa), m, v)
+
+    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+        return {"proba": expected_sigmoid(mean[:, 0], cov[:, 0, 0])}

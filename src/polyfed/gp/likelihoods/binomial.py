@@ -1,0 +1,29 @@
+"""Proportions: k successes of n trials, each with probability sigmoid(f). y holds the pairs (k, n)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polyfed.gp.likelihoods.base import Likelihood
+from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
+from polyfed.gp.quadrature import expected_sigmoid
+
+
+class Binomial(Likelihood):
+    """κ = k − n/2."""
+
+    def __init__(self, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
+        self.local, self.power = bound_named(bound), power
+
+    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+        k, n = y[:, :1], y[:, 1:]
+        choose = torch.lgamma(n + 1.0) - torch.lgamma(k + 1.0) - torch.lgamma(n - k + 1.0)
+        return (choose + logistic_bound(self.local, k - 0.5 * n, n, m, v))[:, 0]
+
+    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        k, n = y[:, :1], y[:, 1:]
+        return logistic_site(self.local, k - 0.5 * n, n, m, v)
+
+    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+        return {"mean": expected_sigmoid(mean[:, 0], cov[:, 0, 0])}

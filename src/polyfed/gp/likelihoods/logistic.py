@@ -1,0 +1,66 @@
+"""What all logistic likelihoods share: log p(y | f) = κ f − n log 2cosh(f/2) + const(y).
+
+Bernoulli, binomial, negative binomial and one-vs-each differ in κ and n alone. E[log 2cosh(f/2)] has no closed
+form; two bounds for it:
+
+* `polya-gamma`: log 2cosh(c/2) with c² = E[f²], from q(ω) = PG(n, c). Closed-form and monotone: the paper's.
+* `gaussian`: the average itself, by quadrature; tighter, a little slower, and its steps may need damping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from polyfed.errors import ConfigError, nearest
+from polyfed.gp.quadrature import expected_logistic
+
+# (m, v) -> E[log 2cosh(f/2)] or its bound, and the site (h, r) of −log 2cosh(f/2) alone
+Local = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+def log_2cosh_half(c: Tensor) -> Tensor:
+    """log 2cosh(c/2) for c ≥ 0, without overflow."""
+    return 0.5 * c + torch.log1p(torch.exp(-c))
+
+
+def pg_mean(c: Tensor) -> Tensor:
+    """E[ω] for ω ~ PG(1, c), c ≥ 0: tanh(c/2) / 2c, by its series where that is 0/0."""
+    small = c < 1e-2
+    safe = torch.where(small, 1.0, c)
+    series = 0.25 - c.square() / 48.0 + c.square().square() / 480.0
+    return torch.where(small, series, torch.tanh(0.5 * safe) / (2.0 * safe))
+
+
+def polya_gamma(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    c = (m.square() + v).sqrt()  # equ:mf_local_q1: q(ω) = PG(1, c) with c² = E[f²]
+    # elbo-r, terms (b) and (c): −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
+    return log_2cosh_half(c), pg_mean(c), torch.zeros_like(m)
+
+
+def gaussian(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    softplus, sigmoid, slope = expected_logistic(m, v)
+    # log 2cosh(f/2) = softplus(f) − f/2, with derivatives sigmoid(f) − ½ and sigmoid'(f)
+    return softplus - 0.5 * m, slope, 0.5 - sigmoid + slope * m
+
+
+BOUNDS: dict[str, Local] = {"polya-gamma": polya_gamma, "gaussian": gaussian}
+
+
+def bound_named(name: str) -> Local:
+    if name not in BOUNDS:
+        raise ConfigError(f"bound {name!r} is unknown", remedy=nearest(name, BOUNDS))
+    return BOUNDS[name]
+
+
+def logistic_bound(local: Local, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> Tensor:
+    """κ m − n E[log 2cosh(f/2)], elementwise."""
+    return kappa * m - n * local(m, v)[0]
+
+
+def logistic_site(local: Local, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """h = n E[ω] and r = κ (for `polya-gamma`), elementwise."""
+    _, h, r = local(m, v)
+    return n * h, kappa + n * r

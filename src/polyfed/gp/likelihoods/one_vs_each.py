@@ -1,0 +1,44 @@
+"""Multi-class by one-vs-each: softmax_y(f) ≥ Π_{c ≠ y} sigmoid(f_y − f_c), a row for each other class.  (multi_class)
+
+Each datum is counted K − 1 times, which makes the posterior of class differences too narrow for K > 2. A power of
+2/K gives the bound the curvature of the softmax at f = 0; it is then no longer a bound of the softmax evidence.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polyfed.gp.likelihoods.base import Likelihood
+from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
+from polyfed.gp.quadrature import expected_probabilities
+
+
+class OneVsEach(Likelihood):
+    """κ = ½, n = 1 on every row; the read-out is the softmax averaged over q(f)."""
+
+    def __init__(self, n_classes: int, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
+        self.n_outputs = n_classes
+        self.local, self.power = bound_named(bound), power
+
+    def pattern(self, y: Tensor) -> Tensor:
+        K = self.n_outputs
+        label = y.to(torch.int64)
+        # The other classes in order: for each slot, skip the label.
+        slot = torch.arange(K - 1)
+        other = slot[None, :] + (slot[None, :] >= label[:, None])
+        identity = torch.eye(K, dtype=torch.float64)
+        return identity[label][:, None, :] - identity[other]  # e_y − e_c
+
+    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+        return logistic_bound(self.local, torch.full_like(m, 0.5), torch.ones_like(m), m, v).sum(-1)
+
+    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        return logistic_site(self.local, torch.full_like(m, 0.5), torch.ones_like(m), m, v)
+
+    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+        # A shift common to all classes does not matter to the softmax: without it one direction less is left.
+        K = self.n_outputs
+        centre = torch.eye(K, dtype=torch.float64) - 1.0 / K
+        proba = expected_probabilities(lambda f: torch.softmax(f, -1), mean @ centre, centre @ cov @ centre)
+        return {"proba": proba}

@@ -1,0 +1,46 @@
+"""Robust regression: y = f + σ t_ν, a Gaussian whose precision τ is itself Gamma(ν/2, ν/2).
+
+q(τ) = Ga(a, b) with a = (ν+1)/2, b = ½(ν + e/σ²), e = E[(y − f)²]. With that q(τ) put in, the local bound is the
+Student density with e in place of (y − f)².
+"""
+
+from __future__ import annotations
+
+from math import lgamma, log, pi
+
+import torch
+from torch import Tensor
+
+from polyfed.gp.likelihoods.base import Likelihood, required
+from polyfed.gp.likelihoods.gaussian import squared_error
+
+
+class StudentT(Likelihood):
+    """Outliers keep E[τ] small and so weigh little."""
+
+    initial_noise = 0.1
+
+    def __init__(self, *, dof: float = 4.0, power: float = 1.0) -> None:
+        self.dof, self.power = dof, power
+
+    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+        nu, sigma2 = self.dof, required(noise)
+        constant = lgamma((nu + 1.0) / 2.0) - lgamma(nu / 2.0) - 0.5 * log(nu * pi)
+        spread = torch.log1p(squared_error(y, m, v) / (nu * sigma2))
+        return constant - 0.5 * sigma2.log() - 0.5 * (nu + 1.0) * spread
+
+    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        h = self._weight(y, m, v, required(noise))[:, None]
+        return h, h * y[:, None]
+
+    def noise_statistics(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+        # σ² = (1/N) Σ E[τ] e, at the current q(τ)
+        sigma2 = required(noise)
+        weighted = self._weight(y, m, v, sigma2) * sigma2 * squared_error(y, m, v)
+        return torch.stack([weighted.sum(), torch.tensor(float(len(weighted)), dtype=weighted.dtype)])
+
+    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+        return {"scale": required(noise).sqrt(), "dof": torch.tensor(self.dof, dtype=torch.float64)}
+
+    def _weight(self, y: Tensor, m: Tensor, v: Tensor, sigma2: Tensor) -> Tensor:
+        return (self.dof + 1.0) / (self.dof * sigma2 + squared_error(y, m, v))  # E[τ]/σ² = a/(b σ²)

@@ -1,0 +1,178 @@
+"""Θ, the prior that clients share: what the server learns and what a client may keep to itself.
+
+Four groups, told by the first word of a parameter's name:
+
+| group      | names                                        | on paper            |
+|------------|----------------------------------------------|---------------------|
+| `features` | `features.<parameter of the network>`        | θ                   |
+| `kernels`  | `kernels.<b>.log_amplitude`, `….log_phi1`    | φ_b = (φ₀, φ₁)      |
+| `mixing`   | `mixing.<task>`, a row for each output       | W                   |
+| `noise`    | `noise.<task>`, the logarithm                | σ_i² (or a dispersion) |
+
+Positive parameters live in log space, so any step of any optimiser leaves them positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+
+import torch
+from torch import Tensor, nn
+
+from polyfed.errors import ConfigError, nearest
+from polyfed.gp.kernels import KERNELS
+
+GROUPS = ("features", "kernels", "mixing", "noise")
+
+
+def group_of(name: str) -> str:
+    """The group of a parameter: `group_of("mixing.heart.rate") == "mixing"`."""
+    return name.split(".", 1)[0]
+
+
+class Prior:
+    """The hyper-parameters Θ of a multi-output GP: f_i(x) = Σ_b W[i, b] g_b(x), g_b ~ GP(0, k_b).  (eq1c)
+
+    Args:
+        kernels: one kernel name for each latent function.
+        dims: number of inputs of the kernels (of the network's features if there is a network).
+        outputs: task name → number of outputs (one, or one for each class).
+        noise: task name → initial σ² (or dispersion), for the tasks that have one.
+        per_dimension: a length-scale for each input dimension instead of one for all.
+        features: a network η_θ whose outputs the kernels see; None for the inputs themselves.
+
+    >>> prior = Prior(kernels=["rbf", "rbf"], dims=3, outputs={"pulse": 1, "stage": 3}, noise={"pulse": 0.1})
+    >>> prior.W.shape, sorted(prior.state())[-3:]
+    (torch.Size([4, 2]), ['mixing.pulse', 'mixing.stage', 'noise.pulse'])
+    """
+
+    def __init__(
+        self,
+        *,
+        kernels: Sequence[str],
+        dims: int,
+        outputs: Mapping[str, int],
+        noise: Mapping[str, float] | None = None,
+        per_dimension: bool = False,
+        features: nn.Module | None = None,
+    ) -> None:
+        for name in kernels:
+            if name not in KERNELS:
+                raise ConfigError(f"kernel {name!r} is unknown", remedy=nearest(name, KERNELS))
+        if not kernels:
+            raise ConfigError("a prior without latent functions", remedy="give at least one kernel")
+        self.kernels, self.dims, self.outputs = tuple(kernels), dims, dict(outputs)
+        self.per_dimension, self.features = per_dimension, features
+        self._own: dict[str, Tensor] = {}
+        n_scales = dims if per_dimension else 1
+        for b, kernel in enumerate(self.kernels):
+            self._add(f"kernels.{b}.log_amplitude", torch.zeros(()))
+            if KERNELS[kernel].has_length_scale:
+                self._add(f"kernels.{b}.log_phi1", torch.zeros(n_scales))
+        for task, n_outputs in self.outputs.items():
+            self._add(f"mixing.{task}", torch.ones(n_outputs, self.n_latents))
+        for task, sigma2 in (noise or {}).items():
+            self._add(f"noise.{task}", torch.tensor(log(sigma2)))
+
+    def _add(self, name: str, value: Tensor) -> None:
+        self._own[name] = value.to(torch.float64).requires_grad_()
+
+    # ---- the parameters by name -------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """All parameters, live: the leaves that autograd knows."""
+        net = self.features.named_parameters() if self.features is not None else ()
+        return {f"features.{name}": value for name, value in net} | self._own
+
+    def group(self, *groups: str) -> dict[str, Tensor]:
+        """The live parameters of some groups."""
+        for name in groups:
+            if name not in GROUPS:
+                raise ConfigError(f"group {name!r} is unknown", remedy=nearest(name, GROUPS))
+        return {name: value for name, value in self.parameters.items() if group_of(name) in groups}
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of all parameters as a plain dictionary."""
+        return {name: value.detach().clone() for name, value in self.parameters.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> Prior:
+        """Take over the values given, all or none of them; parameters that are not named stay as they are."""
+        mine = self.parameters
+        for name, value in state.items():
+            if name not in mine:
+                raise ConfigError(f"parameter {name!r} is not part of this prior", remedy=nearest(name, mine))
+            if tuple(value.shape) != tuple(mine[name].shape):
+                raise ConfigError(
+                    f"parameter {name!r} has shape {tuple(value.shape)}, not {tuple(mine[name].shape)}",
+                    remedy="load a state of a prior with the same tasks, kernels and inputs",
+                )
+            if not bool(torch.isfinite(value).all()):
+                raise ConfigError(f"parameter {name!r} is not finite", remedy="load a state of a healthy prior")
+        with torch.no_grad():
+            for name, value in state.items():
+                mine[name].copy_(value)
+        return self
+
+    # ---- the parameters by meaning ----------------------------------------------------------------------
+
+    @property
+    def n_latents(self) -> int:
+        return len(self.kernels)
+
+    @property
+    def W(self) -> Tensor:
+        """The mixing weights, (T, B): the rows of all tasks in the order of `outputs`."""
+        return torch.cat([self._own[f"mixing.{task}"] for task in self.outputs])
+
+    def W_of(self, task: str) -> Tensor:
+        """The rows of W that belong to one task."""
+        return self._own[f"mixing.{task}"]
+
+    def noise_of(self, task: str) -> Tensor | None:
+        """σ² (or dispersion) of a task, None for a task without."""
+        log_noise = self._own.get(f"noise.{task}")
+        return None if log_noise is None else log_noise.exp()
+
+    def length_scales(self) -> list[Tensor | None]:
+        """The length-scales of each latent's kernel; None where it has none."""
+        logs = [self._own.get(f"kernels.{b}.log_phi1") for b in range(self.n_latents)]
+        pairs = zip(self.kernels, logs, strict=True)
+        return [None if log is None else KERNELS[name].length_scale(log.detach()) for name, log in pairs]
+
+    # ---- the latent kernels -----------------------------------------------------------------------------
+
+    def eta(self, x: Tensor) -> Tensor:
+        """What the kernels see of an input (deepkernel): its features, or the input itself."""
+        if self.features is None:
+            return x
+        # The network may run in float32, the GP never does.
+        return self.features(x.to(next(self.features.parameters()).dtype)).to(torch.float64)
+
+    def latent_covariance(self, b: int, z: Tensor, z2: Tensor) -> Tensor:
+        """k_b between two sets of features."""
+        return self._amplitude(b) * KERNELS[self.kernels[b]](z, z2, self._phi1(b, z))
+
+    def latent_variance(self, b: int, z: Tensor) -> Tensor:
+        """k_b(z, z) for each feature vector."""
+        return self._amplitude(b) * KERNELS[self.kernels[b]].diagonal(z, self._phi1(b, z))
+
+    def _amplitude(self, b: int) -> Tensor:
+        return self._own[f"kernels.{b}.log_amplitude"].exp()
+
+    def _phi1(self, b: int, z: Tensor) -> Tensor:
+        log_phi1 = self._own.get(f"kernels.{b}.log_phi1")
+        return z.new_ones(1) if log_phi1 is None else log_phi1.exp()
+
+
+def lmc_covariance(prior: Prior, z: Tensor, at: Tensor, a: Tensor) -> Tensor:
+    """The prior covariance of rows: K_jk = Σ_b a_jb a_kb k_b(x_j, x_k), x_j = z[at_j].
+
+    Kernels are evaluated once for each pair of inputs, and not of rows: several rows share an input.
+    """
+    K = z.new_zeros(at.shape[0], at.shape[0])
+    for b in range(prior.n_latents):
+        k_b = prior.latent_covariance(b, z, z)
+        K = K + a[:, b, None] * a[None, :, b] * k_b[at][:, at]
+    return K

@@ -1,0 +1,132 @@
+"""Averages over Gaussians that have no closed form: of the logistic function, and of class probabilities.
+
+**Logistic.** A sigmoid is the distribution function of a logistic variable λ, so softplus, sigmoid and its
+derivative, averaged over f ~ N(m, s²), are averages over λ of E(f−λ)₊, P(f > λ) and N(λ | m, s²), all known.
+For s ≥ 1 we average over λ (trapezoid: the Gaussian factor is smooth on the scale of its step); for s < 1 over
+f (Gauss-Hermite: the sigmoid is smooth on the scale of s). Either way the error is below 1e-8, for any m and s.
+
+**Classes.** The K class outputs of one input are correlated and often of low rank, so their average is taken on
+a trapezoid grid in the few directions in which they vary, as fine as each direction needs; where that grid
+would be too large, on a scrambled Sobol sequence of fixed seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from math import ceil, pi, prod, sqrt
+
+import torch
+from torch import Tensor
+
+GRID_LIMIT = 2**16  # points of a grid; beyond that, Sobol
+SOBOL_POINTS = 2**13
+CHUNK = 2**22  # numbers held at once by an average over classes
+
+
+@cache
+def gauss_hermite(n: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights with Σ w g(z) ≈ E[g(z)], z ~ N(0, 1) (eigenvalues of the Jacobi matrix)."""
+    off = torch.arange(1, n, dtype=torch.float64).sqrt()
+    z, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
+    return z, vectors[0].square()
+
+
+@cache
+def _logistic_nodes() -> tuple[Tensor, Tensor]:
+    # Poles of the density at ±iπ: a step of 0.75 leaves exp(−2π·π/0.75) ~ 1e-11. e⁻⁴⁵ is left out at the ends.
+    lam = torch.arange(-60, 61, dtype=torch.float64) * 0.75
+    weight = 0.75 * torch.sigmoid(lam) * torch.sigmoid(-lam)
+    return lam, weight / weight.sum()
+
+
+def expected_logistic(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """E[softplus(f)], E[sigmoid(f)] and E[sigmoid'(f)] for f ~ N(m, v).
+
+    >>> zero = torch.zeros(1, dtype=torch.float64)
+    >>> round(expected_logistic(zero, zero + 400.0)[1].item(), 12)  # by symmetry
+    0.5
+    """
+    s = v.clamp_min(0.0).sqrt()
+    wide = s >= 1.0
+
+    lam, p = _logistic_nodes()
+    safe = torch.where(wide, s, 1.0)[..., None]
+    t = (m[..., None] - lam) / safe
+    density = torch.exp(-0.5 * t.square()) / (safe * sqrt(2.0 * pi))
+    tail = torch.special.ndtr(t)
+    by_lambda = (p * safe * (t * tail + safe * density), p * tail, p * density)
+
+    z, w = gauss_hermite(32)
+    f = m[..., None] + torch.where(wide, 0.0, s)[..., None] * z
+    sigmoid = torch.sigmoid(f)
+    by_f = (
+        w * torch.nn.functional.softplus(f, threshold=700.0),
+        w * sigmoid,
+        w * sigmoid * torch.sigmoid(-f),
+    )
+
+    softplus, mean, slope = (torch.where(wide, a.sum(-1), b.sum(-1)) for a, b in zip(by_lambda, by_f, strict=True))
+    return softplus, mean, slope
+
+
+def expected_sigmoid(m: Tensor, v: Tensor) -> Tensor:
+    """P(y = 1) = E[sigmoid(f)], f ~ N(m, v); not the sigmoid of the mean."""
+    return expected_logistic(m, v)[1]
+
+
+def expected_probabilities(to_probabilities: Callable[[Tensor], Tensor], mean: Tensor, cov: Tensor) -> Tensor:
+    """E[p(f)] for each row of `mean` (N, K) and `cov` (N, K, K), where p maps (..., K) scores to probabilities.
+
+    p must change on the scale of one unit of f, as softmax does. A row's result depends on that row alone,
+    never on the others in the call.
+    """
+    variances, directions = torch.linalg.eigh(cov)
+    sd = variances.clamp_min(0.0).sqrt()
+    # Half-octaves of sd, from 1; 0 for directions left out: a small sd moves an average by sd²/8 at the most, and
+    # below √eps of the largest it is the noise of the eigenvalues.
+    varying = sd > torch.clamp_min(1e-6 * sd.amax(-1, keepdim=True), 1e-4)
+    fineness = torch.where(varying, (2.0 * torch.log2(sd.clamp_min(0.5))).ceil() + 3.0, 0.0).to(torch.int64)
+    out = torch.empty_like(mean)
+    for level in torch.unique(fineness, dim=0):
+        rows = (fineness == level).all(-1).nonzero()[:, 0]
+        varies = level > 0
+        root = (directions[rows] * sd[rows, None, :])[:, :, varies]  # f = mean + root z
+        z, w = _nodes(tuple(level[varies].tolist()))
+        size = max(1, CHUNK // (z.shape[0] * mean.shape[-1]))
+        for part in range(0, rows.shape[0], size):
+            some = rows[part : part + size]
+            f = mean[some][:, None, :] + z @ root[part : part + size].mT
+            out[some] = torch.einsum("s,nsk->nk", w, to_probabilities(f))
+    return out
+
+
+@lru_cache(maxsize=256)
+def _nodes(fineness: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Nodes (S, d) and weights for an average over d standard normals; direction i has sd ≤ 2^((fineness−3)/2)."""
+    steps = [_step(2.0 ** ((n - 3) / 2.0)) for n in fineness]
+    halves = [ceil(6.2 / step) for step in steps]
+    if prod(2 * half + 1 for half in halves) > GRID_LIMIT:
+        return _sobol(len(fineness))
+    z = torch.zeros(1, 0, dtype=torch.float64)
+    for step, half in zip(steps, halves, strict=True):
+        axis = torch.arange(-half, half + 1, dtype=torch.float64) * step
+        z = torch.cat([z.repeat_interleave(len(axis), 0), axis.repeat(len(z))[:, None]], 1)
+        weight = torch.exp(-0.5 * z.square().sum(-1))
+        z = z[weight > 1e-9]  # the corners of the box cost most points and carry no mass
+    weight = torch.exp(-0.5 * z.square().sum(-1))
+    return z, weight / weight.sum()
+
+
+def _step(sd: float) -> float:
+    # p(mean + sd z) has its poles at distance a = π/(√2 sd) from the real line (scores differ by up to √2 sd), so
+    # a step h leaves exp(a²/2 − 2πa/h) of error; h is set so that this is e⁻¹², but never above 0.9.
+    a = min(pi / (sqrt(2.0) * sd), 6.0)
+    return min(0.9, 2.0 * pi * a / (12.0 + 0.5 * a * a))
+
+
+@cache
+def _sobol(dims: int) -> tuple[Tensor, Tensor]:
+    u = torch.quasirandom.SobolEngine(dims, scramble=True, seed=0).draw(SOBOL_POINTS, dtype=torch.float64)
+    weight = torch.full((SOBOL_POINTS,), 1.0 / SOBOL_POINTS, dtype=torch.float64)
+    return torch.special.ndtri(u.clamp(1e-12, 1.0 - 1e-12)), weight

@@ -1,0 +1,79 @@
+"""What all predictions have in common, and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from polyfed.errors import UnknownTaskError, nearest
+
+
+class Prediction:
+    """The base of all: every field is a float64 array with one entry for each row (and class) predicted."""
+
+    latent_mean: np.ndarray
+    latent_std: np.ndarray
+
+    def __post_init__(self) -> None:
+        shape = np.atleast_1d(_array(self.latent_mean)).shape
+        for name in (field.name for field in fields(self)):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, name)
+            value = tuple(value) if name == "classes" else np.broadcast_to(_array(value), shape).copy()
+            object.__setattr__(self, name, value)  # frozen for users, not for their construction
+
+    def __len__(self) -> int:
+        return len(self.latent_mean)
+
+    def __repr__(self) -> str:
+        first = f", first: {self._first()}" if len(self) else ""
+        return f"{type(self).__name__}(n={len(self)}{first})"
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """What a user wants to see of it, as the columns of a table."""
+        raise NotImplementedError
+
+    def _first(self) -> str:
+        raise NotImplementedError
+
+
+class Predictions(Mapping[str, Any]):
+    """The predictions of all tasks, by name and in order.
+
+    >>> from polyfed.predictions import RegressionPrediction
+    >>> pulse = RegressionPrediction([70.0], [3.0], [4.0])
+    >>> Predictions({"pulse": pulse}).to_frame().columns.tolist()
+    ['pulse.mean', 'pulse.std', 'pulse.lower', 'pulse.upper']
+    """
+
+    def __init__(self, by_task: Mapping[str, Prediction]) -> None:
+        self._by_task = dict(by_task)
+
+    def __getitem__(self, task: str) -> Any:  # which kind of prediction, the task says
+
+        if task not in self._by_task:
+            raise UnknownTaskError(f"there is no prediction of task {task!r}", remedy=nearest(task, self._by_task))
+        return self._by_task[task]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_task)
+
+    def __len__(self) -> int:
+        return len(self._by_task)
+
+    def __repr__(self) -> str:
+        return f"Predictions({', '.join(f'{task}: {prediction!r}' for task, prediction in self.items())})"
+
+    def to_frame(self) -> Any:
+        """A pandas table of the columns of all tasks, named "task.column"."""
+        import pandas  # here, because it is slow to import and most users never get here
+
+        tables = {task: prediction.columns() for task, prediction in self.items()}
+        columns = {f"{t}.{name}": column for t, table in tables.items() for name, column in table.items()}
+        return pandas.DataFrame(columns)
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value, dtype=np.float64)

@@ -1,0 +1,142 @@
+"""Predictions of numbers: targets, counts and proportions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from polyfed.errors import ConfigError
+from polyfed.predictions.base import Prediction
+from polyfed.predictions.quantiles import count_quantile, in_blocks, rate_std, student_reach
+
+
+class _NumericPrediction(Prediction):
+    def quantile(self, q: float) -> np.ndarray:
+        """The value that is not exceeded with probability q."""
+        raise NotImplementedError
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """The central interval with this probability, as (lower, upper)."""
+        outside = (1 - _probability("level", level)) / 2
+        return self.quantile(outside), self.quantile(1 - outside)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Mean, standard deviation and the bounds of the central 95% interval."""
+        lower, upper = self.interval(0.95)
+        return {**{name: getattr(self, name) for name in ("mean", "std")}, "lower": lower, "upper": upper}
+
+    def _first(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)[0]:.4g}" for name in ("mean", "std"))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegressionPrediction(_NumericPrediction):
+    """y = f + Gaussian noise."""
+
+    latent_mean: np.ndarray
+    latent_std: np.ndarray
+    noise_std: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.latent_mean
+
+    @property
+    def std(self) -> np.ndarray:
+        return np.hypot(self.latent_std, self.noise_std)
+
+    def quantile(self, q: float) -> np.ndarray:
+        """The value that y does not exceed with probability q."""
+        return self.mean + special.ndtri(_probability("q", q)) * self.std
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RobustPrediction(_NumericPrediction):
+    """y = f + scale * t, with Student-t noise t of `dof` degrees of freedom; `mean` is the centre for any."""
+
+    latent_mean: np.ndarray
+    latent_std: np.ndarray
+    scale: np.ndarray
+    dof: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.latent_mean
+
+    @property
+    def std(self) -> np.ndarray:
+        """Of y; with dof <= 2 there is none, and half the width of the 68.27% interval stands in for it."""
+        heavy = self.dof <= 2
+        dof = np.where(heavy, 4.0, np.minimum(self.dof, 1e8))
+        exact = np.hypot(self.latent_std, self.scale * np.sqrt(dof / (dof - 2)))
+        return np.where(heavy, self._reach(special.ndtr(-1.0)), exact) if heavy.any() else exact
+
+    def quantile(self, q: float) -> np.ndarray:
+        """The value that y does not exceed with probability q."""
+        q = _probability("q", q)
+        return self.mean + (self._reach(1 - q) if q > 0.5 else -self._reach(q))
+
+    def _reach(self, tail: float) -> np.ndarray:
+        """How far above its centre y is exceeded with probability `tail` only."""
+        reach = np.full(len(self), np.nan)
+        for dof in np.unique(self.dof):  # one, as a rule: it belongs to the task
+            rows = self.dof == dof
+            solve = student_reach(tail, float(dof))
+            reach[rows] = in_blocks(solve, self.latent_std[rows], self.scale[rows])
+        return reach
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CountPrediction(_NumericPrediction):
+    """y is negative binomial with rate e^f and variance rate + rate^2 / dispersion."""
+
+    latent_mean: np.ndarray
+    latent_std: np.ndarray
+    dispersion: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        # Far from all data f may be anything: a rate of e^300 is endless already and can still be squared.
+        return np.exp(np.clip(self.latent_mean + self.latent_std**2 / 2, -300, 300))
+
+    @property
+    def std(self) -> np.ndarray:
+        """By the law of total variance: mean + E[rate^2] / dispersion + Var[rate]."""
+        v = np.minimum(self.latent_std**2, 300)  # for the same reason
+        relative = np.expm1(v) + np.exp(v) / np.maximum(self.dispersion, 1e-100)
+        return self.mean * np.sqrt(1 / self.mean + relative)
+
+    def quantile(self, q: float) -> np.ndarray:
+        """The smallest whole number that y does not exceed with probability at least q."""
+        q = _probability("q", q)
+        latent_mean = np.clip(self.latent_mean, -300, 300)
+        return in_blocks(lambda *row: count_quantile(q, *row), latent_mean, self.latent_std, self.dispersion)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProportionPrediction(_NumericPrediction):
+    """The success rate sigmoid(f), whose mean is handed over; all here is about the rate, not about k / n."""
+
+    latent_mean: np.ndarray
+    latent_std: np.ndarray
+    mean: np.ndarray
+
+    @property
+    def std(self) -> np.ndarray:
+        """The standard deviation of the rate."""
+        return in_blocks(rate_std, self.latent_mean, self.latent_std)
+
+    def quantile(self, q: float) -> np.ndarray:
+        """The value that the rate (not k / n) does not exceed with probability q."""
+        return special.expit(self.latent_mean + special.ndtri(_probability("q", q)) * self.latent_std)
+
+
+def _probability(name: str, value: float) -> float:
+    try:
+        if 0 < float(value) < 1:
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise ConfigError(f"{name}={value!r} is not between 0 and 1", remedy="choose for example 0.95")

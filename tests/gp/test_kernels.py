@@ -1,0 +1,123 @@
+"""Kernels: symmetric, positive semi-definite, with a diagonal and a gradient, however far apart the inputs lie."""
+
+from __future__ import annotations
+
+from math import exp, sqrt
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyfed.gp.kernels import KERNELS
+from problems import law, normal
+
+every_kernel = pytest.mark.parametrize("name", KERNELS)
+structures = st.tuples(st.integers(1, 12), st.integers(1, 8), st.integers(0, 2**16), st.booleans())
+
+
+def inputs(structure) -> tuple[torch.Tensor, torch.Tensor]:
+    n, d, seed, per_dimension = structure
+    rng = np.random.default_rng(seed)
+    x = normal(rng, n, d)
+    return torch.cat([x, x[:1]]), normal(rng, d if per_dimension else 1).exp()
+
+
+@every_kernel
+@given(structure=structures)
+@law(20)
+def test_symmetric_and_positive_semi_definite(name, structure):
+    x, phi1 = inputs(structure)
+    K = KERNELS[name](x, x, phi1)
+    torch.testing.assert_close(K, K.mT, rtol=0.0, atol=1e-14)
+    assert torch.linalg.eigvalsh(K).min() >= -1e-13 * len(K)
+
+
+@every_kernel
+@given(structure=structures)
+@law(20)
+def test_parts_of_the_matrix_are_the_matrix(name, structure):
+    x, phi1 = inputs(structure)
+    K = KERNELS[name](x, x, phi1)
+    some = x[: len(x) // 2 + 1]
+    torch.testing.assert_close(KERNELS[name](some, x, phi1), K[: len(some)], rtol=1e-12, atol=1e-12)
+    batch = KERNELS[name](torch.stack([x, x + 1.0]), torch.stack([x, x + 1.0]), phi1)
+    torch.testing.assert_close(batch[0], K, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e2, 1e4, 1e6, 1e9])
+@every_kernel
+def test_the_diagonal_is_that_of_the_matrix_at_any_scale(name, scale):
+    x = scale * normal(np.random.default_rng(0), 30, 7)
+    one = torch.ones(1, dtype=torch.float64)
+    expected = torch.ones(30, dtype=torch.float64)
+    torch.testing.assert_close(KERNELS[name].diagonal(x, one), expected, rtol=0.0, atol=1e-14)
+    torch.testing.assert_close(KERNELS[name](x, x, one).diagonal(), expected, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e2, 1e4, 1e6, 1e9])
+@every_kernel
+def test_repeated_inputs_are_one_at_any_scale(name, scale):
+    x = scale * normal(np.random.default_rng(0), 8, 7)
+    x = torch.cat([x, x])
+    K = KERNELS[name](x, x, torch.ones(1, dtype=torch.float64))
+    torch.testing.assert_close(K[:8, 8:], K[:8, :8], rtol=0.0, atol=1e-12)
+    assert torch.linalg.eigvalsh(K).min() >= -1e-12
+
+
+@every_kernel
+def test_gradients_are_finite_where_inputs_coincide(name):
+    x = normal(np.random.default_rng(0), 4, 3)
+    x = torch.cat([x, x, torch.zeros(2, 3, dtype=torch.float64)]).requires_grad_()
+    phi1 = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    value = KERNELS[name](x, x, phi1).square().sum() + KERNELS[name].diagonal(x, phi1).sum()
+    for gradient in torch.autograd.grad(value, [x, phi1], allow_unused=True):
+        assert gradient is None or torch.isfinite(gradient).all()
+
+
+@every_kernel
+def test_no_inputs_no_covariance(name):
+    x = torch.zeros(0, 3, dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    assert KERNELS[name](x, x, one).shape == (0, 0)
+    assert KERNELS[name](x, torch.ones(2, 3, dtype=torch.float64), one).shape == (0, 2)
+    assert KERNELS[name].diagonal(x, one).shape == (0,)
+
+
+# x = (0, 0) and x' = (1, 2) with φ₁ = (4, ¼): Σ φ₁ d² = 4 + 1 = 5, Σ φ₁ |d| = 4 + ½
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rbf", exp(-2.5)),
+        ("laplace", exp(-2.25)),
+        ("cauchy", 1.0 / 6.0),
+        ("matern32", (1.0 + sqrt(15.0)) * exp(-sqrt(15.0))),
+        ("matern52", (1.0 + 5.0 + 25.0 / 3.0) * exp(-5.0)),
+        ("linear", 0.0),
+    ],
+)
+def test_values_by_hand(name, value):
+    x = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
+    phi1 = torch.tensor([4.0, 0.25], dtype=torch.float64)
+    assert KERNELS[name](x, x, phi1)[0, 1].item() == pytest.approx(value, rel=1e-14)
+
+
+def test_the_linear_kernel_is_the_cosine():
+    x = torch.tensor([[3.0, 4.0], [30.0, 40.0], [4.0, -3.0]], dtype=torch.float64)
+    K = KERNELS["linear"](x, x, torch.ones(1, dtype=torch.float64))
+    torch.testing.assert_close(K[0], torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "linear"])
+def test_length_scales_and_phi1_are_two_names_of_one_thing(name):
+    kernel = KERNELS[name]
+    lengths = torch.tensor([0.1, 1.0, 30.0], dtype=torch.float64)
+    torch.testing.assert_close(kernel.length_scale(kernel.log_phi1(lengths)), lengths)
+    # The covariance at a distance of one length-scale does not depend on the length-scale.
+    at_one = [
+        kernel(torch.zeros(1, 1).double(), lengths[i].reshape(1, 1), kernel.log_phi1(lengths[i : i + 1]).exp())
+        for i in range(3)
+    ]
+    torch.testing.assert_close(at_one[0], at_one[1])
+    torch.testing.assert_close(at_one[0], at_one[2])
