@@ -1,7 +1,7 @@
 """Three targets of three kinds, few labels: weigh, sex and name penguins from their measurements.
 
-Of 344 penguins, 60 were measured in the field; only some of them were weighed, sexed or identified. One model learns
-all three targets together, and says how sure it is of each penguin it has never seen.
+Of 333 penguins, 60 were measured in the field, and only some of these were weighed, sexed or identified. One model
+learns all three targets together, and says how sure it is of each penguin it has never seen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polyfed as pf
 
 FEATURES = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm"]
 TASKS = {"body_mass_g": "regression", "sex": "binary", "species": "multiclass"}
-LABELLED = {"body_mass_g": 40, "sex": 30, "species": 20}  # of the 60 that were measured
+LABELLED = {"body_mass_g": 40, "sex": 40, "species": 30}  # of the 60 that were measured
 
 
 def main(seed: int = 0) -> None:
@@ -29,7 +29,7 @@ def main(seed: int = 0) -> None:
     gp = pf.MultiTaskGP(TASKS, n_latents=3).fit(field[FEATURES], labels)
     p = gp.predict(unseen[FEATURES])
 
-    console = Console(width=100)
+    console = Console(width=104)
     lower, upper = p["body_mass_g"].interval(0.95)
     table = Table(title=f"8 of {len(unseen)} penguins that the model has never seen", title_justify="left")
     for heading in ("mass, g", "95 % interval", "true", "p(male)", "true", "species", "probability", "true"):
@@ -51,11 +51,11 @@ def main(seed: int = 0) -> None:
     mass = unseen["body_mass_g"].to_numpy()
     inside = np.mean((mass >= lower) & (mass <= upper))
     rmse = np.sqrt(np.mean((p["body_mass_g"].mean - mass) ** 2))
+    console.print(f"Learned from {' and '.join(f'{n} labels of {target}' for target, n in LABELLED.items())}.")
     console.print(
-        f"learned from {LABELLED['body_mass_g']} weights, {LABELLED['sex']} sexes and {LABELLED['species']} species; "
-        f"on all {len(unseen)}: mass within {rmse:.0f} g (RMSE), {inside:.0%} inside the interval; "
-        f"sex {np.mean(p['sex'].label == unseen['sex']):.0%}, "
-        f"species {np.mean(p['species'].label == unseen['species']):.0%} right"
+        f"On all {len(unseen)}: mass RMSE {rmse:.0f} g with {inside:.0%} inside the interval, "
+        f"sex {np.mean(p['sex'].label == unseen['sex']):.0%} right, "
+        f"species {np.mean(p['species'].label == unseen['species']):.0%} right."
     )
 
 

@@ -121,7 +121,7 @@ def build(
     features: nn.Module | None = None,
     features_dims: int | None = None,
 ) -> Problem:
-    """One problem; tasks are named by kind and number, and their inputs overlap."""
+    """One problem; tasks are named by kind and number, their inputs overlap, and some inputs are of no task."""
     rng = np.random.default_rng(seed)
     sizes = [sizes] * len(kinds) if isinstance(sizes, int) else list(sizes)
     powers = [powers] * len(kinds) if isinstance(powers, float) else list(powers)

@@ -22,7 +22,7 @@ SIZE = 9  # data of each task
 
 def mixed(bound: str = "polya-gamma", **options) -> Problem:
     """All seven likelihoods on two latents."""
-    return build(KINDS, seed=1, sizes=SIZE, bound=bound, **options)
+    return build(KINDS, seed=1, sizes=SIZE, dims=5, bound=bound, **options)
 
 
 # ---- how a problem is made hard ------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def near_duplicates(x: Tensor) -> Tensor:
 
 
 def one_huge_column(x: Tensor) -> Tensor:
-    return x * torch.tensor([1.0, 1e9], dtype=x.dtype)
+    return x * torch.tensor([1.0, 1.0, 1e9, 1.0, 1.0], dtype=x.dtype)
 
 
 def prior(*changes: tuple[str, float | Tensor]) -> Change:

@@ -134,9 +134,7 @@ def mp_logistic_softmax(y: int, m: list[float], v: list[float]) -> float:
 @pytest.mark.parametrize(("variance", "digits"), [(1.0, 1e-9), (1e-3, 1e-9), (1e-8, 1e-6)])
 def test_logistic_softmax_keeps_its_digits_when_all_classes_are_unlikely(level, variance, digits):
     m, v = [level, level - 0.5, level + 0.3], [variance, 2.0 * variance, 0.5 * variance]
-    got = LogisticSoftmax(3).local_bound(
-        torch.zeros(1, dtype=torch.float64), torch.tensor([m]).double(), torch.tensor([v]).double(), None
-    )
+    got = LogisticSoftmax(3).local_bound(torch.zeros(1), column(*m).mT, column(*v).mT, None)
     assert got.item() == pytest.approx(mp_logistic_softmax(0, m, v), rel=digits)
 
 

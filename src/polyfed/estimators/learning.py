@@ -24,7 +24,6 @@ LIMITS = {
 }
 # Θ that wants more steps than this is a wild trial of the line search: a looser, still valid bound turns it away too.
 LEARNING_STEPS = 60
-FAILED = 1e25  # objective where the algebra breaks down: the line search steps back from it
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,9 @@ class _Objective:
         self.prior, self.rows, self.tolerance = prior, rows, tolerance
         self.parameters = prior.group(*groups)
         self.start: tuple[Tensor, Tensor] | None = None
+        if not self.parameters:
+            raise ConfigError(f"nothing to learn in groups {list(groups)}", remedy="use learn=False to only infer")
+        self.first: float | None = None
         self.best = (np.inf, self.vector())
 
     def vector(self) -> np.ndarray:
@@ -103,16 +105,23 @@ class _Objective:
             bound = model.bound(posterior.q)
             grads = torch.autograd.grad(-bound, list(self.parameters.values()), allow_unused=True)
         except NumericalError:
-            return FAILED, np.zeros_like(vector)
+            return self.failed(vector)
         shaped = zip(grads, self.parameters.values(), strict=True)
         flat = [np.zeros(p.numel()) if g is None else g.reshape(-1).numpy() for g, p in shaped]
         value, gradient = -float(bound.detach()), np.concatenate(flat)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            return FAILED, np.zeros_like(vector)
+            return self.failed(vector)
         self.start = posterior.marginals
+        self.first = value if self.first is None else self.first
         if value < self.best[0]:
             self.best = (value, vector.copy())
         return value, gradient
+
+    def failed(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        """Where the algebra breaks down: clearly worse than any value seen, so that the line search steps back, but not
+        so much worse that its interpolation would leave no step at all."""
+        best = self.best[0] if self.first is not None else 0.0
+        return best + 10.0 * (1.0 + abs(best)), np.zeros_like(vector)
 
 
 def maximise_bound(
@@ -120,30 +129,26 @@ def maximise_bound(
 ) -> Learning:
     """Maximise the bound over the parameters of `groups`, in place: L-BFGS, and AdamW where that breaks down."""
     objective = _Objective(prior, rows, groups, tolerance)
-    start = objective.vector()
-    if start.size == 0:
-        raise ConfigError(f"nothing to learn in groups {list(groups)}", remedy="use learn=False to only infer")
-    first, _ = objective(start)
     result = minimize(
         objective,
-        start,
+        objective.vector(),
         jac=True,
         method="L-BFGS-B",
         bounds=objective.limits(),
         options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": 1e-4},
     )
     optimiser, iterations = "L-BFGS", int(result.nit)
-    broke_down = result.status == 2 and objective.best[0] >= first  # no step of the line search went down
-    if broke_down or not np.isfinite(objective.best[0]):
+    if result.status == 2 and (objective.first is None or objective.best[0] >= objective.first):
+        # No step of the line search went down.
         optimiser, iterations = "AdamW", _adamw(objective, max_iterations)
-    if not np.isfinite(objective.best[0]):
+    if objective.first is None:
         raise NumericalError(
             "the bound is not finite at any value tried",
             where="learning the prior",
             remedy="scale the features and targets, or pass learn=False with a prior of your own",
         )
     objective.write(objective.best[1])
-    return Learning(optimiser, iterations, -first, -objective.best[0])
+    return Learning(optimiser, iterations, -objective.first, -objective.best[0])
 
 
 def _adamw(objective: _Objective, max_iterations: int) -> int:

@@ -1,0 +1,69 @@
+"""A saved model predicts the same to the last bit, and a damaged one says so."""
+
+import json
+
+import numpy as np
+import pytest
+
+import polyfed as pf
+
+X = np.linspace(0, 5, 14)[:, None]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    tasks = [
+        pf.Task("pulse", "regression"),
+        pf.Task("stage", "multiclass", classes=("i", "ii", "iii"), power="2/K"),
+        pf.Task("visits", "count"),
+        pf.Task("unseen", "binary"),
+    ]
+    labels = {
+        "pulse": 70 + np.sin(X[:, 0]),
+        "stage": np.array(["i", "ii"])[(X[:, 0] > 2).astype(int)],
+        "visits": np.arange(14),
+    }
+    gp = pf.MultiTaskGP(tasks, 2, kernel=["rbf", "matern32"], per_dimension=True, max_iterations=4).fit(X, labels)
+    return gp, gp.save(tmp_path / "model")
+
+
+def test_round_trip_is_exact(saved):
+    gp, folder = saved
+    again = pf.MultiTaskGP.load(folder)
+    assert again.bound == gp.bound
+    assert again.tasks == gp.tasks
+    new = np.linspace(-1, 6, 9)[:, None]
+    for name, prediction in gp.predict(new).items():
+        for column, values in prediction.columns().items():
+            np.testing.assert_array_equal(values, again.predict(new)[name].columns()[column])
+
+
+def test_a_loaded_model_can_be_saved_and_loaded_again(saved, tmp_path):
+    _, folder = saved
+    twice = pf.MultiTaskGP.load(pf.MultiTaskGP.load(folder).save(tmp_path / "again"))
+    assert json.loads((folder / "model.json").read_text()) == json.loads((tmp_path / "again/model.json").read_text())
+    assert twice.predict(X)["pulse"].mean.shape == (14,)
+
+
+def test_there_is_no_pickle_in_the_folder(saved):
+    _, folder = saved
+    assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda f: (f / "model.json").unlink(), "there is no model.json"),
+        (lambda f: (f / "model.json").write_text("{"), "cannot be read"),
+        (lambda f: (f / "model.json").write_text("[]"), "format None is not 1"),
+        (lambda f: (f / "model.json").write_text('{"format": 1}'), "does not fit a saved model"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"123"), "cannot be read"),
+    ],
+)
+def test_a_damaged_folder_is_named(saved, damage, text):
+    _, folder = saved
+    damage(folder)
+    with pytest.raises(pf.DataError) as caught:
+        pf.MultiTaskGP.load(folder)
+    assert text in str(caught.value)
+    assert str(folder) in str(caught.value)

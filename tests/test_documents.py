@@ -1,0 +1,52 @@
+"""What the documents show is what happens: the example of the README and the demo are run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_demo_prints_what_the_readme_shows():
+    pytest.importorskip("palmerpenguins", reason="the demo's data is the package palmerpenguins")
+    done = subprocess.run([sys.executable, "examples/penguins.py"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    readme = (ROOT / "README.md").read_text()
+
+    def words(text: str) -> list[str]:
+        return [re.sub(r"\d", "0", word) for word in text.split()]  # digits may differ between machines
+
+    shown = next(block for block in re.findall(r"```text\n(.*?)```", readme, re.S) if "penguins" in block)
+    assert words(shown) == words(done.stdout)
+
+
+def test_the_example_of_the_readme_runs():
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    scope: dict = {}
+    exec(code, scope)  # the reader would paste it too
+    p = scope["p"]
+    assert p["sick"].label.tolist() == ["yes", "no"]
+    assert abs(p["pulse"].mean[0] - 80) < 3
+
+
+@pytest.mark.parametrize("label", ["equ:mf_local_q1", "equ:mf_local_q2", "equ:predict", "elbo-r", "optimial sigma"])
+def test_the_labels_of_the_paper_stand_in_the_code(label):
+    found = [path for path in (ROOT / "src").rglob("*.py") if label in path.read_text()]
+    assert found
+
+
+def test_the_links_of_the_documents_lead_somewhere():
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_every_path_that_the_documents_name_exists():
+    for document in (ROOT / "docs").glob("*.md"):
+        for path in re.findall(r"`((?:gp|data|estimators|predictions)/[\w/]+\.py)`", document.read_text()):
+            assert (ROOT / "src/polyfed" / path).is_file(), f"{document.name} names {path}"
