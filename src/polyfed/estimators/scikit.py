@@ -16,6 +16,8 @@ from polyfed.estimators.multitask import MultiTaskGP
 class _GPEstimator(BaseEstimator):
     """Parameters and plumbing that both estimators share."""
 
+    gp_: MultiTaskGP
+
     def __init__(
         self,
         *,
