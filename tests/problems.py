@@ -152,13 +152,14 @@ def problems(
     kinds: Sequence[str] = KINDS,
     bound: str = "polya-gamma",
     powers: Sequence[float] = (1.0,),
+    scales: Sequence[float] = (1.0,),
     min_tasks: int = 1,
     max_tasks: int = 4,
 ) -> Problem:
-    """1 to 8 inputs for each task, 1 to 3 latents of any kernel, inputs of 1 to 3 dimensions."""
+    """1 to 8 inputs for each task, 1 to 3 latents of any kernel, inputs of 1 to 3 dimensions, W of some scale."""
     chosen = draw(st.lists(st.sampled_from(list(kinds)), min_size=min_tasks, max_size=max_tasks))
     n = len(chosen)
-    return build(
+    problem = build(
         chosen,
         seed=draw(st.integers(0, 2**16)),
         sizes=draw(st.lists(st.integers(1, 8), min_size=n, max_size=n)),
@@ -168,6 +169,9 @@ def problems(
         powers=draw(st.lists(st.sampled_from(list(powers)), min_size=n, max_size=n)),
         per_dimension=draw(st.booleans()),
     )
+    scale = draw(st.sampled_from(list(scales)))
+    problem.prior.load({name: scale * W.detach() for name, W in problem.prior.group("mixing").items()})
+    return problem
 
 
 def law(examples: int) -> settings:
@@ -181,13 +185,13 @@ def law(examples: int) -> settings:
 
 
 def run(
-    model: ExactModel, *, steps: int = 20, start: tuple[Tensor, Tensor] | None = None, accelerate: bool = False
+    model: ExactModel, *, steps: int = 8, start: tuple[Tensor, Tensor] | None = None, accelerate: bool = False
 ) -> Posterior:
     """So many steps whatever they gain, and plain ones: two runs that should agree then agree to rounding."""
     return infer(model, start=start, tolerance=-np.inf, max_steps=steps, accelerate=accelerate)
 
 
-def predict(problem: Problem, x: Tensor, *, steps: int = 20) -> tuple[float, LatentPrediction]:
+def predict(problem: Problem, x: Tensor, *, steps: int = 8) -> tuple[float, LatentPrediction]:
     """The bound after so many steps, and the latent functions at x."""
     model = problem.model()
     posterior = run(model, steps=steps)

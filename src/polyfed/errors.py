@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class PolyfedError(Exception):
@@ -23,7 +24,7 @@ class PolyfedError(Exception):
         cure = f"; {remedy}" if remedy else ""
         super().__init__(f"{place}{what}{cure}.")
 
-    def __reduce__(self):  # the text has three parts; pickle (joblib workers) would pass it as one
+    def __reduce__(self) -> tuple[Any, ...]:  # the text has three parts; pickle (joblib workers) would pass it as one
         return _rebuild, (type(self), self.what, self.where, self.remedy)
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from problems import build
 
 from polyfed.errors import ConfigError, NumericalError
 from polyfed.estimators import learning
 from polyfed.estimators.learning import initialise, maximise_bound
 from polyfed.gp import GROUPS, ExactModel, Prior, infer
+from problems import build
 
 MIXED = ("gaussian", "bernoulli", "negative-binomial")
 
@@ -87,5 +87,7 @@ def test_initial_length_scales_are_the_median_distance():
     scales = [scale.item() for scale in prior.length_scales()]
     np.testing.assert_allclose(scales, [median, median / 2, median * 2], rtol=0.05)
     same = torch.zeros_like(rows.x)
-    prior = initialise(Prior(kernels=["rbf"], dims=3, outputs={"y": 1}), type(rows)(same, rows.at, rows.A, rows.blocks), 0)
+    prior = initialise(
+        Prior(kernels=["rbf"], dims=3, outputs={"y": 1}), type(rows)(same, rows.at, rows.A, rows.blocks), 0
+    )
     assert prior.length_scales()[0].item() == pytest.approx(1.0)

@@ -180,13 +180,19 @@ HARD = {
     "one class only": ({"b": "binary"}, {"b": (X5, np.ones(5))}),
     "constant targets": ({"a": "regression"}, {"a": (X5, np.full(5, 7.0))}),
     "constant counts": ({"a": "count"}, {"a": (X5, np.zeros(5))}),
-    "all inputs identical": ({"a": "regression", "b": "binary"}, {"a": (0 * X5, X5[:, 0]), "b": (0 * X5, [0, 1, 0, 1, 1])}),
+    "all inputs identical": (
+        {"a": "regression", "b": "binary"},
+        {"a": (0 * X5, X5[:, 0]), "b": (0 * X5, [0, 1, 0, 1, 1])},
+    ),
     "near-duplicates": ({"a": "regression"}, {"a": (1e-9 * X5, X5[:, 0])}),
     "columns of scale 1e9": ({"a": "regression"}, {"a": (np.hstack([1e9 * X5, X5, 1e-9 * X5]), X5[:, 0])}),
     "targets of scale 1e12": ({"a": "regression"}, {"a": (X5, 1e12 * X5[:, 0])}),
     "outlier": ({"a": "robust"}, {"a": (X5, [0.0, 0.1, 1e9, 0.2, 0.1])}),
     "huge counts": ({"a": "count"}, {"a": (X5, [0, 1, 10**7, 3, 10**6])}),
-    "proportion of many": ({"a": "proportion"}, {"a": (X5, np.array([[0, 10**6], [10**6, 10**6], [5, 10], [1, 1], [0, 1]]))}),
+    "proportion of many": (
+        {"a": "proportion"},
+        {"a": (X5, np.array([[0, 10**6], [10**6, 10**6], [5, 10], [1, 1], [0, 1]]))},
+    ),
     "separable classes": ({"b": "binary"}, {"b": (np.repeat(X5, 20, 0), np.repeat(X5[:, 0] > 0, 20))}),
 }
 
@@ -302,7 +308,10 @@ def test_bad_options_are_named():
     for call, text in [
         (lambda: pf.MultiTaskGP(TASKS, 0), "n_latents is 0; use at least one latent function."),
         (lambda: pf.MultiTaskGP(TASKS, kernel="rfb"), "kernel 'rfb' is unknown; did you mean 'rbf'?"),
-        (lambda: pf.MultiTaskGP(TASKS, 2, kernel=["rbf"]), "1 kernels for 2 latents; give one kernel, or one for each."),
+        (
+            lambda: pf.MultiTaskGP(TASKS, 2, kernel=["rbf"]),
+            "1 kernels for 2 latents; give one kernel, or one for each.",
+        ),
         (lambda: pf.MultiTaskGP(TASKS, bound="gauss"), "bound 'gauss' is unknown; did you mean 'gaussian'?"),
     ]:
         with pytest.raises(pf.ConfigError) as caught:

@@ -73,6 +73,8 @@ def test_a_noise_far_below_the_amplitude_does_not_stall_inference():
         {name: torch.full_like(p.detach(), log(1e6)) for name, p in problem.prior.parameters.items() if "amp" in name}
         | {"noise.gaussian.0": torch.tensor(log(1e-8))}
     )
-    plain, fast = (infer(problem.model(), max_steps=1000, accelerate=which) for which in (False, True))
-    assert fast.converged
-    assert fast.bound == pytest.approx(plain.bound, abs=1e-2)
+    model = problem.model()
+    posterior = infer(model, max_steps=400)
+    assert posterior.converged
+    h, _ = model.rows.sites(problem.prior, *posterior.marginals)
+    assert h.tolist() == pytest.approx(posterior.q.h.tolist(), rel=1e-2)

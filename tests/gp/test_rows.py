@@ -28,8 +28,7 @@ def rows() -> Rows:
 
 def test_the_order_is_that_of_the_likelihoods(rows):
     assert [block.task for block in rows.blocks] == ["level", "stage", "mood"]  # no label of "rate": no block
-    assert [(block.start, block.stop) for block in rows.blocks] == [(0, 2), (2, 4), (4, 8)]
-    assert [block.shape for block in rows.blocks] == [(2, 1), (1, 2), (2, 2)]
+    assert [block.rows.tolist() for block in rows.blocks] == [[[0], [1]], [[2, 3]], [[4, 5], [6, 7]]]
     assert len(rows) == 8
 
 

@@ -78,7 +78,7 @@ class Moments:
         return cls(mean, sd, of_chains.std(0, ddof=1) / len(of_chains) ** 0.5)
 
 
-def elliptical_slice(problem: Problem, seed: int, *, chains: int = 300, sweeps: int = 500, burn: int = 100) -> Moments:
+def elliptical_slice(problem: Problem, seed: int, *, chains: int = 600, sweeps: int = 250, burn: int = 100) -> Moments:
     """Elliptical slice sampling of p(outputs | labels), all chains side by side."""
     rng = np.random.default_rng(seed)
 

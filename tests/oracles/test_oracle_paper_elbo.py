@@ -55,9 +55,9 @@ def test_bound_is_the_sum_of_the_four_terms(seed):
     kl_f = 0.5 * (np.linalg.slogdet(K)[1] - np.linalg.slogdet(Sigma)[1] - N + np.trace(K_inv @ Sigma) + m @ K_inv @ m)
 
     assert posterior.bound == pytest.approx(a + b - kl_omega - kl_f, abs=1e-9, rel=0)
-    # The bound is flat at its maximum: q comes this close only if a tolerance of zero really makes all steps.
-    np.testing.assert_allclose(posterior.q.m, m, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(posterior.q.v, np.diag(Sigma), rtol=0, atol=1e-10)
+    # The bound is flat at its maximum: its last digit leaves q free in the eighth.
+    np.testing.assert_allclose(posterior.q.m, m, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(posterior.q.v, np.diag(Sigma), rtol=0, atol=1e-8)
 
 
 def noisy_sine(seed: int, noise: float, likelihood: Gaussian | StudentT) -> tuple[ExactModel, np.ndarray, np.ndarray]:
@@ -70,10 +70,8 @@ def noisy_sine(seed: int, noise: float, likelihood: Gaussian | StudentT) -> tupl
 
 
 def closed_form_noise(model: ExactModel, posterior) -> torch.Tensor:
-    block = model.rows.blocks[0]
-    total, count = block.likelihood.noise_statistics(
-        block.y, block.of(posterior.q.m), block.of(posterior.q.v), model.prior.noise_of("y").detach()
-    )
+    total, count = model.rows.noise_statistics(model.prior, posterior.q.m, posterior.q.v)["y"]
+    assert count.item() == 50.0
     return total / count
 
 

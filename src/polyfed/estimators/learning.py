@@ -13,6 +13,7 @@ from torch import Tensor
 from polyfed.errors import ConfigError, NumericalError
 from polyfed.gp import ExactModel, Posterior, Prior, Rows, group_of, infer
 from polyfed.gp.kernels import KERNELS
+from polyfed.gp.lmc import Distances
 
 # Targets and inputs are of order one, so values beyond these are data that ask for a degenerate model (constant
 # targets want no noise at all): the optimiser stops there instead of running to infinity.
@@ -76,6 +77,7 @@ class _Objective:
         self.prior, self.rows, self.tolerance = prior, rows, tolerance
         self.parameters = prior.group(*groups)
         self.start: tuple[Tensor, Tensor] | None = None
+        self.distances = Distances(rows.x)
         if not self.parameters:
             raise ConfigError(f"nothing to learn in groups {list(groups)}", remedy="use learn=False to only infer")
         self.first: float | None = None
@@ -100,7 +102,7 @@ class _Objective:
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         self.write(vector)
         try:
-            model = ExactModel(self.prior, self.rows)
+            model = ExactModel(self.prior, self.rows, self.distances)
             posterior = infer(model, start=self.start, tolerance=self.tolerance, max_steps=LEARNING_STEPS)
             bound = model.bound(posterior.q)
             grads = torch.autograd.grad(-bound, list(self.parameters.values()), allow_unused=True)

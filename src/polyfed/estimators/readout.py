@@ -75,7 +75,7 @@ def read_out(
         if name not in codecs:
             raise UnknownTaskError(f"task {name!r} is unknown", where="predict", remedy=nearest(name, codecs))
         noise = prior.noise_of(name)
-        mean, cov = latents.outputs(prior.W_of(name).detach())
+        mean, cov = latents.of(name)
         said = likelihoods[name].readout(mean, cov, None if noise is None else noise.detach())
         std = cov.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
         codec = codecs[name]

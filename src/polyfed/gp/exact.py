@@ -1,4 +1,4 @@
-"""The exact posterior of a client's rows: all N of them in one Gaussian."""
+"""The exact posterior of a client's rows, all N of them in one Gaussian; or of a batch of clients at once."""
 
 from __future__ import annotations
 
@@ -6,40 +6,79 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.linalg import Gaussian, NotPositiveDefinite, log_z, solve
-from polyfed.gp.prior import Prior, lmc_covariance
+from polyfed.gp.lmc import Distances, Gather, lmc_covariance
+from polyfed.gp.predict import LatentPrediction
+from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
 
 
 class ExactModel:
     """Prior and rows, with the covariance that both imply; `solve` turns sites into a posterior.
 
-    The covariance is built once, with its graph, and serves all steps of inference and the gradient after them.
+    The covariance is built once, with its graph, and serves all steps of inference and the gradient after them. For a
+    batch, the prior may be one for all clients or a stack with one for each.
     """
 
-    def __init__(self, prior: Prior, rows: Rows) -> None:
+    def __init__(self, prior: Prior, rows: Rows, distances: Distances | None = None) -> None:
+        """`distances` of an earlier model of the same rows spare their computation, if there is no network."""
         self.prior, self.rows = prior, rows
-        self.z = prior.eta(rows.x)
+        self.distances = distances or Distances(prior.eta(rows.x))
         self.a = rows.A @ prior.W
-        self.K = lmc_covariance(prior, self.z, rows.at, self.a)
+        self.K = lmc_covariance(prior, self.distances, Gather(rows.at, rows.x.shape[-2]), self.a)
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of f before any label: where inference starts if it has nothing better."""
-        v = self.K.detach().diagonal().clone()
+        v = self.K.detach().diagonal(dim1=-2, dim2=-1).clone()
         return torch.zeros_like(v), v
 
     def solve(self, h: Tensor, r: Tensor) -> Gaussian:
         try:
             return solve(self.K.detach(), r, h)
         except NotPositiveDefinite as error:
-            task = self.rows.task_of(error.row)
-            raise NotPositiveDefinite(error.what, row=error.row, where=f"task {task!r}", remedy=error.remedy) from None
+            task = self.rows.task_of(error.batch * len(self.rows) + error.row)
+            broken = [name for name, value in self.prior.parameters.items() if not bool(torch.isfinite(value).all())]
+            if broken:
+                raise NotPositiveDefinite(
+                    f"parameter {broken[0]!r} is not finite",
+                    row=error.row,
+                    batch=error.batch,
+                    where=f"task {task!r}",
+                    remedy="start again from a healthy prior",
+                ) from None
+            client = f"client {error.batch} of the batch, " if self.rows.batch_shape else ""
+            raise NotPositiveDefinite(
+                error.what, row=error.row, batch=error.batch, where=f"{client}task {task!r}", remedy=error.remedy
+            ) from None
 
     def bound(self, q: Gaussian) -> Tensor:
-        """The ELBO of q (elbo-r), differentiable in Θ.
+        """The ELBO of q (elbo-r), differentiable in Θ; one value for each client.
 
         −KL(q‖p) = logZ − E_q[rᵀf − ½fᵀHf], so terms (a) to (d) collapse into logZ + Σ (ℓ − r m + ½ h E[f²]). Sites and
         moments enter as constants: at the fixed point of inference their own derivatives vanish (envelope theorem), so
-        the gradient of this expression is the whole gradient of the bound.
+        the gradient of this expression, that of logZ and of ℓ in the noise, is the whole gradient of the bound.
         """
-        cancel = (q.r * q.m - 0.5 * q.h * q.second_moment).sum()
-        return log_z(self.K, q.r, q.h, q) + self.rows.local_bound(self.prior, q.m, q.v) - cancel
+        value = q.minus_kl + self.rows.local_bound(self.prior, q.m, q.v)
+        if torch.is_grad_enabled():
+            logz = log_z(self.K, q.r, q.h, q)
+            value = value + (logz - logz.detach())  # zero, with the gradient of logZ
+        return value
+
+    def predict(self, q: Gaussian, x: Tensor) -> LatentPrediction:
+        """q(g(x)) at new inputs (equ:predict), of one client.
+
+        The printed formula conditions a task on its own points and on K⁻¹; that loses what the other tasks know. Here
+        μ = k*ᵀ α and v = k** − ‖L⁻¹ S k*‖², with k* the covariance to every row of every task.
+        """
+        prior, rows = self.prior, self.rows
+        z, s = prior.eta(x), q.h.sqrt()
+        mean, explained, variance = [], [], []
+        for b in range(prior.n_latents):
+            k_star = (
+                prior.latent_covariance(b, self.distances.z, z)[rows.at] * self.a[:, b, None]
+            )  # cov(f_rows, g_b(x))
+            mean.append(q.alpha @ k_star)
+            explained.append(torch.linalg.solve_triangular(q.L, s[:, None] * k_star, upper=False))
+            variance.append(prior.latent_variance(b, z))
+        V = torch.stack(explained)  # (B, N, X)
+        cov = torch.diag_embed(torch.stack(variance, -1)) - torch.einsum("bnx,cnx->xbc", V, V)
+        return LatentPrediction(torch.stack(mean, -1), cov, prior.mixing())

@@ -1,16 +1,19 @@
-"""Base kernels k(x, x') = φ₀ · shape(x, x'), one for each latent function.
+"""Base kernels k(x, x') = φ₀ · s(t), one for each latent function: a metric that gives t, and a profile s.
 
-φ₀ is the amplitude and φ₁ the inverse squared length-scale, one number or one for each input dimension. The
-forms are the paper's (app.experiment); its Cauchy and linear kernels are the case φ₀ = 1.
+φ₀ is the amplitude and φ₁ the inverse squared length-scale, one number or one for each input dimension. The forms are
+the paper's (app.experiment); its Cauchy and linear kernels are the case φ₀ = 1.
 
-| name       | shape                                            |
-|------------|--------------------------------------------------|
-| `rbf`      | exp(−½ Σ_d φ₁_d (x_d − x'_d)²)                   |
-| `laplace`  | exp(−½ Σ_d φ₁_d abs(x_d − x'_d))                 |
-| `cauchy`   | 1 / (1 + Σ_d φ₁_d (x_d − x'_d)²)                 |
-| `matern32` | (1 + √3 ρ) exp(−√3 ρ),  ρ² = Σ_d φ₁_d (x_d − x'_d)² |
-| `matern52` | (1 + √5 ρ + 5ρ²/3) exp(−√5 ρ)                    |
-| `linear`   | ⟨x, x'⟩ of inputs scaled to length one; no φ₁     |
+| name       | t                          | s(t)                            |
+|------------|----------------------------|---------------------------------|
+| `rbf`      | Σ_d φ₁_d (x_d − x'_d)²     | exp(−t/2)                       |
+| `laplace`  | Σ_d φ₁_d abs(x_d − x'_d)   | exp(−t/2)                       |
+| `cauchy`   | Σ_d φ₁_d (x_d − x'_d)²     | 1 / (1 + t)                     |
+| `matern32` | Σ_d φ₁_d (x_d − x'_d)²     | (1 + z) exp(−z), z = √(3t)      |
+| `matern52` | Σ_d φ₁_d (x_d − x'_d)²     | (1 + z + z²/3) exp(−z), z = √(5t) |
+| `linear`   | ⟨x, x'⟩ at length one      | t; there is no φ₁               |
+
+With one φ₁ for all dimensions t is φ₁ times a distance that no parameter changes: it is computed once. All functions
+take leading batch dimensions: x is (..., N, D), φ₁ is (..., 1) or (..., D).
 
 >>> x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
 >>> KERNELS["rbf"](x, x, torch.tensor([0.25], dtype=torch.float64))[0, 1].item()  # exp(−½ · 0.25 · 4)
@@ -21,69 +24,121 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, sqrt
+from math import log
 
 import torch
 from torch import Tensor
 
-Shape = Callable[[Tensor, Tensor, Tensor], Tensor]
+# ---- metrics: t for φ₁ = 1 ------------------------------------------------------------------------------------
 
 
-def squared_distance(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-    """Σ_d φ₁_d (x_d − x'_d)² for all pairs, by one matrix product."""
-    # Centring first keeps the digits when the data lie far from the origin.
+def squared_distance(x: Tensor, x2: Tensor) -> Tensor:
+    """‖x − x'‖² for all pairs: by one matrix product, and by differences where that cancels.
+
+    Without the second part, repeated inputs a thousand length-scales from the centre would not be the same input.
+    """
     centre = x.mean(-2, keepdim=True) if x.shape[-2] else x.new_zeros(1)
-    scale = phi1.sqrt()
-    a, b = (x - centre) * scale, (x2 - centre) * scale
-    d2 = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2.0 * a @ b.mT
-    return d2.clamp_min(0.0)
+    a, b = x - centre, x2 - centre
+    norms = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :]
+    d2 = torch.sub(norms, a @ b.mT, alpha=2.0)
+    close = torch.nonzero(d2.detach() <= 1e-4 * norms.detach(), as_tuple=True)
+    if 4 * len(close[0]) > d2.numel():  # most pairs: all of them at once need less memory
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+    i, j = close[-2], close[-1]
+    exact = (_take(a, close[:-2], i) - _take(b, close[:-2], j)).square().sum(-1)
+    return d2.index_put(close, exact) if d2.requires_grad else d2.index_put_(close, exact)
 
 
-def _rho(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-    # √ has no derivative at zero; a floor far below any distance of interest gives the right limit, 0.
-    return squared_distance(x, x2, phi1).clamp_min(1e-30).sqrt()
+def _take(x: Tensor, batch: tuple[Tensor, ...], i: Tensor) -> Tensor:
+    return x[(*batch, i)] if x.dim() > 2 else x[i]
 
 
-def rbf(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-    return torch.exp(-0.5 * squared_distance(x, x2, phi1))
+def absolute_distance(x: Tensor, x2: Tensor) -> Tensor:
+    return torch.cdist(x, x2, p=1.0)
 
 
-def laplace(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-    return torch.exp(-torch.cdist(x * (0.5 * phi1), x2 * (0.5 * phi1), p=1.0))
-
-
-def cauchy(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-    return 1.0 / (1.0 + squared_distance(x, x2, phi1))
-
-
-def matern32(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-    z = sqrt(3.0) * _rho(x, x2, phi1)
-    return (1.0 + z) * torch.exp(-z)
-
-
-def matern52(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-    z = sqrt(5.0) * _rho(x, x2, phi1)
-    return (1.0 + z + z.square() / 3.0) * torch.exp(-z)
-
-
-def linear(x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
+def cosine(x: Tensor, x2: Tensor) -> Tensor:
     def unit(t: Tensor) -> Tensor:
         return t / t.norm(dim=-1, keepdim=True).clamp_min(1e-12)  # the zero vector stays zero
 
     return unit(x) @ unit(x2).mT
 
 
+# ---- profiles: s(t), and its logarithmic slope t s'(t) given t and s ----------------------------------------------
+
+
+def _exponential(t: Tensor) -> Tensor:
+    return (-0.5 * t).exp_() if not t.requires_grad else torch.exp(-0.5 * t)
+
+
+def _exponential_slope(t: Tensor, s: Tensor) -> Tensor:
+    return (t * s).mul_(-0.5)
+
+
+def _rational(t: Tensor) -> Tensor:
+    return 1.0 / (1.0 + t)
+
+
+def _rational_slope(t: Tensor, s: Tensor) -> Tensor:
+    return -t * s.square()
+
+
+def _root(t: Tensor, factor: float) -> Tensor:
+    # √ has no derivative at zero; a floor far below any distance of interest gives the right limit, 0.
+    return (factor * t).clamp_min(1e-30).sqrt()
+
+
+def _matern32(t: Tensor) -> Tensor:
+    z = _root(t, 3.0)
+    return (1.0 + z) * torch.exp(-z)
+
+
+def _matern32_slope(t: Tensor, s: Tensor) -> Tensor:
+    z = _root(t, 3.0)
+    return -0.5 * z.square() * torch.exp(-z)
+
+
+def _matern52(t: Tensor) -> Tensor:
+    z = _root(t, 5.0)
+    return (1.0 + z + z.square() / 3.0) * torch.exp(-z)
+
+
+def _matern52_slope(t: Tensor, s: Tensor) -> Tensor:
+    z = _root(t, 5.0)
+    return -z.square() / 6.0 * (1.0 + z) * torch.exp(-z)
+
+
+def _itself(t: Tensor) -> Tensor:
+    return t
+
+
+def _no_slope(t: Tensor, s: Tensor) -> Tensor:
+    return torch.zeros_like(t)
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """A shape, and how its φ₁ follows from a length-scale: φ₁ = factor · length^(−exponent)."""
+    """A metric and a profile; φ₁ follows from a length-scale ℓ as factor · ℓ^(−exponent)."""
 
-    shape: Shape
+    metric: Callable[[Tensor, Tensor], Tensor]
+    profile: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor], Tensor] = _no_slope
     factor: float = 1.0
-    exponent: float = 2.0  # 0 for a kernel without length-scale
+    exponent: float = 2.0  # of a length in t; 0 for a kernel without length-scale
 
     @property
     def has_length_scale(self) -> bool:
         return self.exponent > 0.0
+
+    def __call__(self, x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
+        """s(t) for all pairs."""
+        scale = (phi1 ** (1.0 / self.exponent))[..., None, :] if self.has_length_scale else 1.0
+        return self.profile(self.metric(x * scale, x2 * scale))
+
+    def diagonal(self, x: Tensor, phi1: Tensor) -> Tensor:
+        """s at x = x' for each input, without the matrix: every input is a batch of its own."""
+        alone = x[..., :, None, :]
+        return self(alone, alone, phi1[..., None, :])[..., 0, 0]
 
     def log_phi1(self, length_scale: Tensor) -> Tensor:
         return log(self.factor) - self.exponent * length_scale.log()
@@ -91,20 +146,12 @@ class Kernel:
     def length_scale(self, log_phi1: Tensor) -> Tensor:
         return ((log(self.factor) - log_phi1) / self.exponent).exp()
 
-    def __call__(self, x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
-        return self.shape(x, x2, phi1)
-
-    def diagonal(self, x: Tensor, phi1: Tensor) -> Tensor:
-        """shape(x, x) for each input, without the matrix: every input is a batch of its own."""
-        alone = x[..., :, None, :]
-        return self.shape(alone, alone, phi1)[..., 0, 0]
-
 
 KERNELS: dict[str, Kernel] = {
-    "rbf": Kernel(rbf),
-    "laplace": Kernel(laplace, factor=2.0, exponent=1.0),
-    "cauchy": Kernel(cauchy),
-    "matern32": Kernel(matern32),
-    "matern52": Kernel(matern52),
-    "linear": Kernel(linear, exponent=0.0),
+    "rbf": Kernel(squared_distance, _exponential, _exponential_slope),
+    "laplace": Kernel(absolute_distance, _exponential, _exponential_slope, factor=2.0, exponent=1.0),
+    "cauchy": Kernel(squared_distance, _rational, _rational_slope),
+    "matern32": Kernel(squared_distance, _matern32, _matern32_slope),
+    "matern52": Kernel(squared_distance, _matern52, _matern52_slope),
+    "linear": Kernel(cosine, _itself, exponent=0.0),
 }

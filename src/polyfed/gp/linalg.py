@@ -18,6 +18,7 @@ All functions take any number of leading batch dimensions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,9 @@ class NotPositiveDefinite(NumericalError):
         super().__init__(what, where=where, remedy=remedy)
         self.row, self.batch = row, batch
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*super().__reduce__(), {"row": self.row, "batch": self.batch})
+
 
 def cholesky(A: Tensor) -> Tensor:
     """The only Cholesky factorisation of the project: L with A = L Lᵀ, or an error that knows its row."""
@@ -40,7 +44,9 @@ def cholesky(A: Tensor) -> Tensor:
     bad_row = (info > 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)
     if bool(bad_row.any()):
         batch = int(bad_row.reshape(-1).nonzero()[0, 0])
-        row = max(int(info.reshape(-1)[batch]) - 1, 0)
+        diagonal = L.diagonal(dim1=-2, dim2=-1).reshape(-1, L.shape[-1])[batch]
+        suspects = [int(info.reshape(-1)[batch]) - 1, *(~torch.isfinite(diagonal)).nonzero()[:1, 0].tolist()]
+        row = min(suspect for suspect in suspects if suspect >= 0)
         raise NotPositiveDefinite(
             f"the covariance is not positive definite at row {row}",
             row=row,
@@ -48,6 +54,22 @@ def cholesky(A: Tensor) -> Tensor:
             remedy="raise the noise, or lower the amplitude or the mixing weights of this task",
         )
     return L
+
+
+def jittered_cholesky(A: Tensor) -> Tensor:
+    """L with A + jitter = L Lᵀ, for the covariance of inducing variables: these alone have no noise to lean on.
+
+    The jitter is relative to the largest variance, 1e-8 at first and ten times as much while that is not enough.
+    """
+    size = A.detach().diagonal(dim1=-2, dim2=-1).amax(-1) if A.shape[-1] else A.new_zeros(A.shape[:-2])
+    jitter = 1e-8
+    while True:
+        try:
+            return cholesky(A + torch.diag_embed((jitter * size)[..., None].expand(A.shape[:-1])))
+        except NotPositiveDefinite:
+            if jitter > 1e-4:
+                raise
+            jitter *= 10.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +90,12 @@ class Gaussian:
         """E[f²] = m² + v, for each row."""
         return self.m.square() + self.v
 
+    @property
+    def minus_kl(self) -> Tensor:
+        """−KL(q‖p) = logZ − E_q[rᵀf − ½fᵀHf], with α = r − h m put in: large terms that would cancel are gone."""
+        log_det = self.L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return 0.5 * (self.h * self.v - self.alpha * self.m).sum(-1) - log_det
+
 
 def solve(K: Tensor, r: Tensor, h: Tensor) -> Gaussian:
     """The posterior of f given its sites, from one factorisation; no gradient is recorded.
@@ -79,8 +107,7 @@ def solve(K: Tensor, r: Tensor, h: Tensor) -> Gaussian:
     """
     with torch.no_grad():
         s = h.sqrt()
-        SK = s[..., :, None] * K
-        B = SK * s[..., None, :]
+        B = (s[..., :, None] * K).mul_(s[..., None, :])
         B.diagonal(dim1=-2, dim2=-1).add_(1.0)
         L = cholesky(B)
         B_inv = torch.cholesky_inverse(L)
@@ -90,15 +117,16 @@ def solve(K: Tensor, r: Tensor, h: Tensor) -> Gaussian:
         seen = h > 0
         u = torch.where(seen, r / torch.where(seen, s, 1.0), 0.0)
         r0 = torch.where(seen, 0.0, r)
-        rhs = u - _mv(SK, r0)
-        alpha = r0 + s * torch.cholesky_solve(rhs[..., None], L)[..., 0]
+        if bool((r0 != 0).any()):
+            u = u - s * _mv(K, r0)
+        alpha = r0 + s * torch.cholesky_solve(u[..., None], L)[..., 0]
         m = _mv(K, alpha)  # equ:mf_local_q2, the mean: m = Σ H v = K α
 
         logz = -L.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * (r * m).sum(-1)
-        return Gaussian(r, h, L, B_inv, alpha, m, _marginal_variance(K, SK, L, B_inv, h), logz)
+        return Gaussian(r, h, L, B_inv, alpha, m, _marginal_variance(K, s, L, B_inv, h), logz)
 
 
-def _marginal_variance(K: Tensor, SK: Tensor, L: Tensor, B_inv: Tensor, h: Tensor) -> Tensor:
+def _marginal_variance(K: Tensor, s: Tensor, L: Tensor, B_inv: Tensor, h: Tensor) -> Tensor:
     """diag Σ by the one of two equal formulas that does not cancel.
 
     equ:mf_local_q2, the covariance: Σ = (H + K⁻¹)⁻¹ = K − K S B⁻¹ S K, and S Σ S = I − B⁻¹.
@@ -106,8 +134,8 @@ def _marginal_variance(K: Tensor, SK: Tensor, L: Tensor, B_inv: Tensor, h: Tenso
     prior = K.diagonal(dim1=-2, dim2=-1)
     informed = h * prior > 1e-4  # below this 1 − (B⁻¹)_jj loses more than four digits
     v = (1.0 - B_inv.diagonal(dim1=-2, dim2=-1)) / torch.where(informed, h, 1.0)
-    if not bool(informed.all()):
-        explained = torch.linalg.solve_triangular(L, SK, upper=False).square().sum(-2)
+    if not bool((informed | (prior == 0.0)).all()):  # the rows that pad a batch have no variance to lose
+        explained = torch.linalg.solve_triangular(L, s[..., :, None] * K, upper=False).square().sum(-2)
         v = torch.where(informed, v, prior - explained)
     return v.clamp_min(0.0)
 

@@ -5,6 +5,8 @@ sites each such step raises the bound, but where classes are well separated it m
 third step on, marginals are extrapolated from the last few (Anderson acceleration); an extrapolation that would
 lower the bound is dropped for the plain step, and a plain step that would (possible with the tighter Gaussian
 bound alone) is halved until it does not. The bound never falls.
+
+A batch of clients goes through the same steps together; each is accepted, dropped and converged by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.exact import ExactModel
-from polyfed.gp.linalg import Gaussian
+from polyfed.gp.linalg import Gaussian, NotPositiveDefinite
 
 MAX_HALVINGS = 30
 Marginals = tuple[Tensor, Tensor]  # m and v of each row
@@ -23,11 +25,16 @@ Marginals = tuple[Tensor, Tensor]  # m and v of each row
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(f) with the bound it reached; `bounds` holds the value after each step."""
+    """q(f) with the bound it reached; `history` holds the bound after each step, (steps, ...)."""
 
     q: Gaussian
-    bounds: tuple[float, ...]
+    history: Tensor
     converged: bool
+
+    @property
+    def bounds(self) -> list[float]:
+        """The bound after each step (of all clients together, if there are several)."""
+        return self.history.reshape(len(self.history), -1).sum(-1).tolist()
 
     @property
     def bound(self) -> float:
@@ -50,41 +57,74 @@ def infer(
     """Alternate equ:mf_local_q1 and equ:mf_local_q2 until the bound moves by less than `tolerance` nats.
 
     Args:
-        model: prior and rows.
+        model: prior and rows, of one client or of a batch.
         start: marginals (m, v) of an earlier posterior of the same rows; the prior's by default.
         tolerance: zero to go on until nothing moves at all.
-        max_steps: number of posteriors accepted at the most (the paper's mean-field steps).
+        max_steps: number of posteriors at the most (the paper's mean-field steps).
         accelerate: extrapolate from the third step on; False for the paper's plain iteration.
     """
     rows, prior = model.rows, model.prior
     at = start or model.prior_marginals()
     q = model.solve(*rows.sites(prior, *at))
-    bounds = [_value(model, q)]
+    history = [_value(model, q)]
     memory = _Anderson()
-    converged = len(rows) == 0
-    while not converged and len(bounds) < max_steps:
-        h, r = rows.sites(prior, q.m, q.v)
-        if torch.equal(h, q.h) and torch.equal(r, q.r):
-            converged = True  # nothing left to do, as after one step with Gaussian tasks alone
+    converged = torch.full_like(history[0], len(rows) == 0, dtype=torch.bool)
+    while not bool(converged.all()) and len(history) < max_steps:
+        bound = history[-1]
+        plain = rows.sites(prior, q.m, q.v)
+        # Nothing left to do, as after one step with Gaussian tasks alone.
+        converged = converged | ((plain[0] == q.h) & (plain[1] == q.r)).all(-1)
+        if bool(converged.all()):
             break
-        further = memory.extrapolate(at, (q.m, q.v)) if accelerate else None
-        candidate = None if further is None else _if_higher(model, bounds[-1], *rows.sites(prior, *further))
-        extrapolated = further is not None and candidate is not None
-        if candidate is None:
-            if further is not None:
-                memory.forget()  # it led astray
-            further = (q.m, q.v)
-            candidate = _plain_step(model, q, bounds[-1], h, r)
-        assert further is not None
-        at = further
-        gain = candidate[1] - bounds[-1]
-        q = candidate[0]
-        bounds.append(candidate[1])
+        further, extrapolated = memory.extrapolate(at, (q.m, q.v)) if accelerate else ((q.m, q.v), ~converged & False)
+        sites = rows.sites(prior, *further) if bool(extrapolated.any()) else plain
+        at, sites = further, _choose(converged, (q.h, q.r), sites)
+        try:
+            candidate = model.solve(*sites)
+            value = _value(model, candidate)
+            fell = _fell(value, bound)
+        except NotPositiveDefinite:  # an extrapolation may go anywhere; a plain step that breaks down is an error
+            if not bool(extrapolated.any()):
+                raise
+            candidate, value, fell = q, bound, extrapolated
+        if bool(fell.any()):
+            memory.forget(fell)
+            at = _choose(fell, (q.m, q.v), at)
+            extrapolated = extrapolated & ~fell
+            candidate, value = _go_back(model, q, bound, sites, plain, fell)
+        q = candidate
+        history.append(value)
         # An extrapolation may gain little by bad luck; only a plain step that gains nothing is the end.
-        converged = gain < tolerance and not extrapolated
-        if gain < tolerance:
-            memory.forget()
-    return Posterior(q, tuple(bounds), converged)
+        stands = value - bound < tolerance
+        converged = converged | (stands & ~extrapolated)
+        memory.forget(stands)
+    return Posterior(q, torch.stack(history), bool(converged.all()))
+
+
+def _go_back(
+    model: ExactModel, q: Gaussian, bound: Tensor, sites: Marginals, plain: Marginals, fell: Tensor
+) -> tuple[Gaussian, Tensor]:
+    """Where the bound fell, the plain step instead of what was tried, or a part of it that does not lower the bound."""
+    for halving in range(MAX_HALVINGS):
+        share = 0.5**halving
+        part = (q.h + share * (plain[0] - q.h), q.r + share * (plain[1] - q.r))
+        sites = _choose(fell, part, sites)
+        candidate = model.solve(*sites)
+        value = _value(model, candidate)
+        fell = _fell(value, bound)
+        if not bool(fell.any()):
+            return candidate, value
+    candidate = model.solve(*_choose(fell, (q.h, q.r), sites))  # not a step to be had: stay
+    return candidate, _value(model, candidate)
+
+
+def _fell(value: Tensor, bound: Tensor) -> Tensor:
+    return ~(value >= bound - 1e-10 * (1.0 + bound.abs()))  # a fall within rounding is none; NaN is one
+
+
+def _choose(where: Tensor, a: Marginals, b: Marginals) -> Marginals:
+    """a for the clients in `where`, b for the others."""
+    return torch.where(where[..., None], a[0], b[0]), torch.where(where[..., None], a[1], b[1])
 
 
 @dataclass
@@ -95,50 +135,41 @@ class _Anderson:
     points: list[Tensor] = field(default_factory=list)
     images: list[Tensor] = field(default_factory=list)
 
-    def forget(self) -> None:
-        self.points.clear()
-        self.images.clear()
+    resting: Tensor | None = None
 
-    def extrapolate(self, at: Marginals, image: Marginals) -> Marginals | None:
-        """The point where the residual, linear in what was seen last, would vanish; None without a past."""
+    def forget(self, where: Tensor) -> None:
+        """Drop the past of some clients, whose next step is plain: points that are all the same give no direction."""
+        self.resting = where if self.resting is None else self.resting | where
+        if self.points and bool(where.any()):
+            self.points = [torch.where(where[..., None], self.points[-1], old) for old in self.points]
+            self.images = [torch.where(where[..., None], self.images[-1], old) for old in self.images]
+
+    def extrapolate(self, at: Marginals, image: Marginals) -> tuple[Marginals, Tensor]:
+        """Where the residual, linear in what was seen last, would vanish; and for which clients that is news."""
         self.points = [*self.points, _flat(at)][-self.depth :]
         self.images = [*self.images, _flat(image)][-self.depth :]
-        if len(self.points) < 2:
-            return None
-        x, fx = torch.stack(self.points, 1), torch.stack(self.images, 1)
+        x, fx = torch.stack(self.points, -1), torch.stack(self.images, -1)
         residual = fx - x
-        dx, dr = x.diff(dim=1), residual.diff(dim=1)
+        dx, dr = x.diff(dim=-1), residual.diff(dim=-1)
+        if dx.shape[-1] == 0:
+            return image, torch.zeros(image[0].shape[:-1], dtype=torch.bool)
         gram = dr.mT @ dr
-        gram.diagonal().add_(1e-12 * gram.diagonal().max() + 1e-300)
-        weights = torch.linalg.solve(gram, dr.mT @ residual[:, -1])
-        new = fx[:, -1] - (dx + dr) @ weights
-        if not bool(torch.isfinite(new).all()):
-            return None
-        m, log_v = new.chunk(2)
-        return m, log_v.clamp_max(300.0).exp()
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        diagonal.add_(1e-12 * diagonal.amax(-1, keepdim=True) + 1e-300)
+        weights = torch.linalg.solve(gram, dr.mT @ residual[..., -1:])
+        new = (fx[..., -1:] - (dx + dr) @ weights)[..., 0]
+        news = (weights != 0).any(-1).any(-1) & torch.isfinite(new).all(-1)
+        if self.resting is not None:
+            news, self.resting = news & ~self.resting, None
+        m, log_v = new.chunk(2, dim=-1)
+        return _choose(news, (m, log_v.clamp_max(300.0).exp()), image), news
 
 
 def _flat(marginals: Marginals) -> Tensor:
     m, v = marginals
-    return torch.cat([m, v.clamp_min(1e-300).log()])
+    return torch.cat([m, v.clamp_min(1e-300).log()], dim=-1)
 
 
-def _if_higher(model: ExactModel, bound: float, h: Tensor, r: Tensor) -> tuple[Gaussian, float] | None:
-    q = model.solve(h, r)
-    value = _value(model, q)
-    return (q, value) if value >= bound - 1e-10 * (1.0 + abs(bound)) else None  # a fall within rounding is none
-
-
-def _plain_step(model: ExactModel, q: Gaussian, bound: float, h: Tensor, r: Tensor) -> tuple[Gaussian, float]:
-    """The posterior of the new sites, or of sites part of the way towards them if the bound would fall."""
-    for halving in range(MAX_HALVINGS):
-        share = 0.5**halving
-        step = _if_higher(model, bound, q.h + share * (h - q.h), q.r + share * (r - q.r))
-        if step is not None:
-            return step
-    return q, bound
-
-
-def _value(model: ExactModel, q: Gaussian) -> float:
+def _value(model: ExactModel, q: Gaussian) -> Tensor:
     with torch.no_grad():
-        return float(model.bound(q))
+        return model.bound(q)

@@ -15,6 +15,7 @@ Positive parameters live in log space, so any step of any optimiser leaves them 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from math import log
 
 import torch
@@ -73,7 +74,7 @@ class Prior:
         for task, n_outputs in self.outputs.items():
             self._add(f"mixing.{task}", torch.ones(n_outputs, self.n_latents))
         for task, sigma2 in (noise or {}).items():
-            self._add(f"noise.{task}", torch.tensor(log(sigma2)))
+            self._add(f"noise.{task}", torch.tensor(log(sigma2), dtype=torch.float64))
 
     def _add(self, name: str, value: Tensor) -> None:
         self._own[name] = value.to(torch.float64).requires_grad_()
@@ -115,6 +116,28 @@ class Prior:
                 mine[name].copy_(value)
         return self
 
+    @classmethod
+    def stack(cls, priors: Sequence[Prior]) -> Prior:
+        """Priors of the same tasks and kernels as one, with a leading dimension: to solve many clients at once.
+
+        The result is a copy with leaves of its own: its gradient is that of each client by itself.
+        """
+        first = priors[0]
+        if any(prior.features is not None for prior in priors):
+            raise ConfigError("priors with a network cannot be stacked", remedy="solve these clients one by one")
+        stacked = copy(first)
+        states = [prior.state() for prior in priors]
+        if any(
+            {n: v.shape for n, v in state.items()} != {n: v.shape for n, v in states[0].items()} for state in states
+        ):
+            raise ConfigError(
+                "priors of different parts cannot be stacked", remedy="give all the same tasks and kernels"
+            )
+        stacked._own = {
+            name: torch.stack([state[name] for state in states]).requires_grad_() for name in first.parameters
+        }
+        return stacked
+
     # ---- the parameters by meaning ----------------------------------------------------------------------
 
     @property
@@ -124,11 +147,15 @@ class Prior:
     @property
     def W(self) -> Tensor:
         """The mixing weights, (T, B): the rows of all tasks in the order of `outputs`."""
-        return torch.cat([self._own[f"mixing.{task}"] for task in self.outputs])
+        return torch.cat([self._own[f"mixing.{task}"] for task in self.outputs], dim=-2)
 
     def W_of(self, task: str) -> Tensor:
         """The rows of W that belong to one task."""
         return self._own[f"mixing.{task}"]
+
+    def mixing(self) -> dict[str, Tensor]:
+        """Task → its rows of W, without their graph."""
+        return {task: self.W_of(task).detach() for task in self.outputs}
 
     def noise_of(self, task: str) -> Tensor | None:
         """σ² (or dispersion) of a task, None for a task without."""
@@ -152,27 +179,17 @@ class Prior:
 
     def latent_covariance(self, b: int, z: Tensor, z2: Tensor) -> Tensor:
         """k_b between two sets of features."""
-        return self._amplitude(b) * KERNELS[self.kernels[b]](z, z2, self._phi1(b, z))
+        return self.amplitude(b)[..., None, None] * KERNELS[self.kernels[b]](z, z2, self.phi1(b))
 
     def latent_variance(self, b: int, z: Tensor) -> Tensor:
         """k_b(z, z) for each feature vector."""
-        return self._amplitude(b) * KERNELS[self.kernels[b]].diagonal(z, self._phi1(b, z))
+        return self.amplitude(b)[..., None] * KERNELS[self.kernels[b]].diagonal(z, self.phi1(b))
 
-    def _amplitude(self, b: int) -> Tensor:
+    def amplitude(self, b: int) -> Tensor:
+        """φ₀ of latent b."""
         return self._own[f"kernels.{b}.log_amplitude"].exp()
 
-    def _phi1(self, b: int, z: Tensor) -> Tensor:
+    def phi1(self, b: int) -> Tensor:
+        """φ₁ of latent b, (..., 1) or (..., D); one for a kernel without."""
         log_phi1 = self._own.get(f"kernels.{b}.log_phi1")
-        return z.new_ones(1) if log_phi1 is None else log_phi1.exp()
-
-
-def lmc_covariance(prior: Prior, z: Tensor, at: Tensor, a: Tensor) -> Tensor:
-    """The prior covariance of rows: K_jk = Σ_b a_jb a_kb k_b(x_j, x_k), x_j = z[at_j].
-
-    Kernels are evaluated once for each pair of inputs, and not of rows: several rows share an input.
-    """
-    K = z.new_zeros(at.shape[0], at.shape[0])
-    for b in range(prior.n_latents):
-        k_b = prior.latent_covariance(b, z, z)
-        K = K + a[:, b, None] * a[None, :, b] * k_b[at][:, at]
-    return K
+        return torch.ones_like(self.amplitude(b))[..., None] if log_phi1 is None else log_phi1.exp()

@@ -1,12 +1,13 @@
 """A client's observations as rows: whatever the kind of task, a row is an input, a mixing pattern and a site.
 
 Row j sits at input x[at_j] and sees the outputs through A_j, so that f_j = (A_j W) · g(x_j). A missing label is a row
-that does not exist; a task without labels is a block without rows.
+that does not exist; a task without labels is a block without rows. Several clients are stacked by padding with rows that
+no block knows: their h stays zero, and a row with h = 0 changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,32 +19,45 @@ from polyfed.gp.prior import Prior
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one task: `shape` = (data, rows of each datum), contiguous from `start`."""
+    """The data of one task.
+
+    Attributes:
+        y: coded labels, one entry for each datum.
+        rows: (data, rows of each datum), positions in a flat vector over all rows (of all clients).
+        owner: (data,) the client of each datum; None if there is but one.
+    """
 
     task: str
     likelihood: Likelihood
     y: Tensor
-    start: int
-    shape: tuple[int, int]
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.shape[0] * self.shape[1]
+    rows: Tensor
+    owner: Tensor | None = None
 
     def of(self, per_row: Tensor) -> Tensor:
         """This block's part of a vector over all rows, (data, rows of each datum)."""
-        return per_row[self.start : self.stop].reshape(self.shape)
+        return per_row.reshape(-1)[self.rows]
+
+    def noise(self, prior: Prior) -> Tensor | None:
+        """σ² of each datum's client, as likelihoods take it."""
+        noise = prior.noise_of(self.task)
+        return noise if noise is None or noise.dim() == 0 else noise[self.owner][:, None]
+
+    def per_client(self, per_datum: Tensor, shape: torch.Size) -> Tensor:
+        """Sum over the data of each client."""
+        if self.owner is None:
+            return per_datum.sum()
+        return per_datum.new_zeros(shape).index_add(0, self.owner, per_datum)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """All observations of one client.
+    """All observations of one client, or of several with a leading dimension.
 
     Attributes:
-        x: (U, D) inputs; several rows may share one.
-        at: (N,) the input of each row.
-        A: (N, T) the outputs that a row sees, by the order of the prior's outputs.
-        blocks: the tasks, in the order of the rows.
+        x: (..., U, D) inputs; several rows may share one.
+        at: (..., N) the input of each row.
+        A: (..., N, T) the outputs that a row sees, by the order of the prior's outputs.
+        blocks: the tasks that have labels.
     """
 
     x: Tensor
@@ -68,13 +82,9 @@ class Rows:
         tensor([[ 0., -1.,  1.,  0.],
                 [ 0.,  0.,  1., -1.]], dtype=torch.float64)
         """
-        n_outputs = sum(likelihood.n_outputs for likelihood in likelihoods.values())
-        at, A, blocks = (
-            [torch.zeros(0, dtype=torch.int64)],
-            [torch.zeros(0, n_outputs, dtype=torch.float64)],
-            [],
-        )
-        first_output = start = 0
+        T = sum(likelihood.n_outputs for likelihood in likelihoods.values())
+        at, A, blocks = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, T, dtype=torch.float64)], []
+        first_output = n_rows = 0
         for task, likelihood in likelihoods.items():
             outputs = slice(first_output, first_output + likelihood.n_outputs)
             first_output = outputs.stop
@@ -82,38 +92,77 @@ class Rows:
                 continue
             positions, y = observations[task]
             pattern = likelihood.pattern(y)
-            wide = torch.zeros(*pattern.shape[:2], n_outputs, dtype=torch.float64)
+            n, R, _ = pattern.shape
+            wide = torch.zeros(n, R, T, dtype=torch.float64)
             wide[:, :, outputs] = pattern
-            block = Block(task, likelihood, y, start, (pattern.shape[0], pattern.shape[1]))
-            at.append(positions.repeat_interleave(block.shape[1]))
-            A.append(wide.reshape(-1, n_outputs))
-            blocks.append(block)
-            start = block.stop
+            at.append(positions.repeat_interleave(R))
+            A.append(wide.reshape(n * R, T))
+            blocks.append(Block(task, likelihood, y, torch.arange(n_rows, n_rows + n * R).reshape(n, R)))
+            n_rows += n * R
         return cls(x, torch.cat(at), torch.cat(A), tuple(blocks))
 
+    @classmethod
+    def stack(cls, clients: Sequence[Rows]) -> Rows:
+        """Several clients as one, padded to the largest."""
+        C, N, U = len(clients), max(len(rows) for rows in clients), max(rows.x.shape[0] for rows in clients)
+        first = clients[0]
+        x = first.x.new_zeros(C, U, first.x.shape[1])
+        at, A = first.at.new_zeros(C, N), first.A.new_zeros(C, N, first.A.shape[1])
+        parts: dict[str, list[tuple[Block, int]]] = {}
+        for c, rows in enumerate(clients):
+            x[c, : rows.x.shape[0]], at[c, : len(rows)], A[c, : len(rows)] = rows.x, rows.at, rows.A
+            for block in rows.blocks:
+                parts.setdefault(block.task, []).append((block, c))
+        blocks = tuple(
+            Block(
+                task,
+                pairs[0][0].likelihood,
+                torch.cat([block.y for block, _ in pairs]),
+                torch.cat([block.rows + c * N for block, c in pairs]),
+                torch.cat([torch.full((len(block.y),), c) for block, c in pairs]),
+            )
+            for task, pairs in parts.items()
+        )
+        return cls(x, at, A, blocks)
+
     def __len__(self) -> int:
-        return self.at.shape[0]
+        return self.at.shape[-1]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Empty for one client."""
+        return self.at.shape[:-1]
 
     def sites(self, prior: Prior, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """(h, r) of all rows, given the marginals of q(f)."""
-        h, r = torch.empty_like(m), torch.empty_like(m)
+        h, r = m.new_zeros(m.numel()), m.new_zeros(m.numel())
         with torch.no_grad():
             for block in self.blocks:
-                noise = prior.noise_of(block.task)
-                h_block, r_block = block.likelihood.site(block.y, block.of(m), block.of(v), noise)
-                h[block.start : block.stop] = block.likelihood.power * h_block.reshape(-1)
-                r[block.start : block.stop] = block.likelihood.power * r_block.reshape(-1)
-        return h, r
+                power = block.likelihood.power
+                h_block, r_block = block.likelihood.site(block.y, block.of(m), block.of(v), block.noise(prior))
+                h[block.rows], r[block.rows] = power * h_block, power * r_block
+        return h.reshape(m.shape), r.reshape(m.shape)
 
     def local_bound(self, prior: Prior, m: Tensor, v: Tensor) -> Tensor:
-        """Σ ℓ over all data; differentiable in the noise parameters."""
-        total = m.new_zeros(())
+        """Σ ℓ over all data of each client; differentiable in the noise parameters."""
+        total = m.new_zeros(self.batch_shape)
         for block in self.blocks:
-            noise = prior.noise_of(block.task)
-            local = block.likelihood.local_bound(block.y, block.of(m), block.of(v), noise)
-            total = total + block.likelihood.power * local.sum()
+            local = block.likelihood.local_bound(block.y, block.of(m), block.of(v), block.noise(prior))
+            total = total + block.likelihood.power * block.per_client(local, self.batch_shape)
         return total
 
+    def noise_statistics(self, prior: Prior, m: Tensor, v: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Task → (sum, count) of each client, whose ratio is the best noise given q(f)."""
+        statistics = {}
+        with torch.no_grad():
+            for block in self.blocks:
+                best = block.likelihood.best_noise(block.y, block.of(m), block.of(v), block.noise(prior))
+                if best is not None:
+                    shape = self.batch_shape
+                    count = block.per_client(torch.ones_like(best), shape)
+                    statistics[block.task] = (block.per_client(best, shape), count)
+        return statistics
+
     def task_of(self, row: int) -> str:
-        """The task to which a row belongs."""
-        return next(block.task for block in self.blocks if row < block.stop)
+        """The task to which a row belongs, by its position in a flat vector over all rows."""
+        return next((block.task for block in self.blocks if bool((block.rows == row).any())), "none")

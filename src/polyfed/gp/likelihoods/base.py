@@ -10,7 +10,8 @@ and the **site** is that bound's derivative, the quadratic that touches it:
     h = −2 ∂ℓ/∂v,      r = ∂ℓ/∂m + h m,      log p(y | f) ~ r f − ½ h f² + const
 
 so h ≥ 0 and r are all that inference needs (equ:mf_local_q2), and Σ ℓ − KL(q‖p) is the bound it raises. Shapes:
-y is (N,) or (N, 2), m and v are (N, R), ℓ is (N,), h and r are (N, R).
+y is (N,) or (N, 2), m and v are (N, R), ℓ is (N,), h and r are (N, R); `noise` is one number, or (N, 1) where the data
+of several clients are handled at once.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ class Likelihood(ABC):
     def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
         """What is said of y where the outputs have `mean` (N, n_outputs) and `cov` (N, n_outputs, n_outputs)."""
 
-    def noise_statistics(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor | None:
-        """(sum, count) whose ratio is the best noise given q(f), for the likelihoods where that is closed-form.
+    def best_noise(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor | None:
+        """For each datum a number, (N,), whose mean is the best noise given q(f); None where that has no closed form.
 
-        Sums over clients pool it exactly, which an average of σ² over clients would not.
+        Sums and counts pool it exactly over clients, which an average of σ² would not.
         """
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import log, pi
 
-import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood, required
@@ -21,21 +20,20 @@ class Gaussian(Likelihood):
     def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
         sigma2 = required(noise)
         # elbo-r, term (a): E[log N(y | f, σ²)]
-        return -0.5 * (log(2.0 * pi) + sigma2.log() + squared_error(y, m, v) / sigma2)
+        return (-0.5 * (log(2.0 * pi) + sigma2.log() + squared_error(y, m, v) / sigma2)).sum(-1)
 
     def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         h = (1.0 / required(noise)).expand_as(m)  # D^r of equ:mf_local_q2
         return h, h * y[:, None]
 
-    def noise_statistics(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def best_noise(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
         # optimial sigma: σ² = (1/N) Σ y² − 2 y E[f] + E[f²] = (1/N) Σ (y − m)² + v
-        error = squared_error(y, m, v)
-        return torch.stack([error.sum(), torch.tensor(float(len(error)), dtype=error.dtype)])
+        return squared_error(y, m, v).sum(-1)
 
     def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
         return {"noise_std": required(noise).sqrt()}
 
 
 def squared_error(y: Tensor, m: Tensor, v: Tensor) -> Tensor:
-    """E[(y − f)²] for data of one row."""
-    return (y - m[:, 0]).square() + v[:, 0]
+    """E[(y − f)²], (N, 1), for data of one row."""
+    return (y[:, None] - m).square() + v

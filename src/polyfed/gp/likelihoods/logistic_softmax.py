@@ -1,19 +1,16 @@
 """Multi-class by the logistic-softmax: p(y = k | f) = sigmoid(f_k/τ) / Σ_c sigmoid(f_c/τ), a row for each class.
 
 Three auxiliary variables make it Gaussian in f: 1/Σσ is an integral over λ > 0; e^{−λσ} is a sum over Poisson
-counts n_c; σ(f)^y σ(−f)^n is an integral over ω_c ~ PG(y_c + n_c, 0). With φ = f/τ, mean field gives
+counts n_c; σ(f)^y σ(−f)^n is an integral over ω_c ~ PG(y_c + n_c, 0). With φ = f/τ, c_c² = E[φ_c²] and
 
-    q(ω_c | n_c) = PG(y_c + n_c, c_c),  c_c² = E[φ_c²]
-    q(n_c) = Po(γ_c),   log γ_c = ψ(α) − log K − E[φ_c]/2 − log 2cosh(c_c/2)
-    q(λ) = Ga(α, K),    α = 1 + Σ_c γ_c
+    ε_c = e^{−E[φ_c]/2} / 2cosh(c_c/2) ≤ 1        (σ(−φ_c), as the Pólya-Gamma bound sees it)
 
-γ is proportional to e^{ψ(α)}, so α solves one scalar equation, α = 1 + s e^{ψ(α)} with s < 1, and E[ω] is always taken
-after γ: a stale E[ω] can lower the bound.
+the best q(λ, n, ω) given q(f), with λ and n kept together, has q(λ) = Exp(Σ_c (1 − ε_c)), E[n_c] = γ_c = ε_c / Σ_c (1 − ε_c)
+and q(ω_c | n_c) = PG(y_c + n_c, c_c). This is tighter than independent λ and n, which need an inner iteration and leave the
+posterior too narrow, and E[ω] follows from γ, so neither can be stale.
 """
 
 from __future__ import annotations
-
-from math import log
 
 import torch
 from torch import Tensor
@@ -22,7 +19,9 @@ from polyfed.gp.likelihoods.base import Likelihood
 from polyfed.gp.likelihoods.logistic import log_2cosh_half, pg_mean
 from polyfed.gp.quadrature import expected_probabilities
 
-NEWTON_STEPS = 30  # converges quadratically from a good start: 5 are enough but for s within 1e-9 of one
+# Added to the denominator Σ_c σ(φ_c). Where all classes lie far below zero, only their ratios matter to the likelihood and
+# E[n] grows without end, beyond what a factorisation bears; this keeps it finite, and the bound a bound.
+LEFT_OVER = 1e-8
 
 
 class LogisticSoftmax(Likelihood):
@@ -35,16 +34,13 @@ class LogisticSoftmax(Likelihood):
         return torch.eye(self.n_outputs, dtype=torch.float64).expand(y.shape[0], -1, -1)
 
     def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
-        phi, c = self._moments(m, v)
-        alpha, _ = self._auxiliary(phi, c)
+        phi, c, _, rate = self._auxiliary(m, v)
         own = (self._one_hot(y) * (0.5 * phi - log_2cosh_half(c))).sum(-1)
-        # With γ at its optimum every other term of the ELBO is in α alone.
-        rest = alpha - 1.0 - log(self.n_outputs) + torch.lgamma(alpha) + (1.0 - alpha) * torch.digamma(alpha)
-        return own + rest
+        return own - rate.log()  # −log Σ_c σ(φ_c), and equal to it where v = 0
 
     def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        phi, c = self._moments(m, v)
-        _, gamma = self._auxiliary(phi, c)
+        _, c, log_epsilon, rate = self._auxiliary(m, v)
+        gamma = torch.exp(log_epsilon) / rate[:, None]
         hot = self._one_hot(y)
         h = (hot + gamma) * pg_mean(c) / self.tau**2
         return h, 0.5 * (hot - gamma) / self.tau
@@ -58,20 +54,11 @@ class LogisticSoftmax(Likelihood):
     def _one_hot(self, y: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(y.to(torch.int64), self.n_outputs).to(torch.float64)
 
-    def _moments(self, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return m / self.tau, (m.square() + v).sqrt() / self.tau
-
-    def _auxiliary(self, phi: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """α (N,) and γ (N, K) at their joint optimum."""
-        K = self.n_outputs
-        log_term = -0.5 * phi - log_2cosh_half(c)  # ≤ 0, because c ≥ |φ|
-        # 1 − s keeps its digits when s is close to one (all classes far below zero).
-        one_minus_s = (-torch.expm1(log_term)).mean(-1).clamp_min(1e-12)
-        s = 1.0 - one_minus_s
-        alpha = (1.0 - 0.5 * s) / one_minus_s  # e^ψ(α) ~ α − ½
-        for _ in range(NEWTON_STEPS):
-            e = s * torch.exp(torch.digamma(alpha))
-            # g(α) = α − 1 − s e^ψ(α) is increasing and concave: Newton cannot overshoot from the left.
-            step = (alpha - 1.0 - e) / (1.0 - e * torch.polygamma(1, alpha))
-            alpha = (alpha - step).clamp_min(1.0)
-        return alpha, torch.exp(torch.digamma(alpha)[:, None] - log(K) + log_term)
+    def _auxiliary(self, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """E[φ], c and log ε, each (N, K), and the rate Σ_c (1 − ε_c) of q(λ), (N,)."""
+        phi, w = m / self.tau, v / self.tau**2
+        c = (phi.square() + w).sqrt()
+        # c + φ without cancellation: far below zero, 1 − ε is small and all that is known of the class.
+        above = torch.where(phi < 0, w / (c - phi).clamp_min(1e-300), c + phi)
+        log_epsilon = -0.5 * above - torch.log1p(torch.exp(-c))
+        return phi, c, log_epsilon, (-torch.expm1(log_epsilon)).sum(-1) + LEFT_OVER

@@ -27,17 +27,16 @@ class StudentT(Likelihood):
         nu, sigma2 = self.dof, required(noise)
         constant = lgamma((nu + 1.0) / 2.0) - lgamma(nu / 2.0) - 0.5 * log(nu * pi)
         spread = torch.log1p(squared_error(y, m, v) / (nu * sigma2))
-        return constant - 0.5 * sigma2.log() - 0.5 * (nu + 1.0) * spread
+        return (constant - 0.5 * sigma2.log() - 0.5 * (nu + 1.0) * spread).sum(-1)
 
     def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        h = self._weight(y, m, v, required(noise))[:, None]
+        h = self._weight(y, m, v, required(noise))
         return h, h * y[:, None]
 
-    def noise_statistics(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def best_noise(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
         # σ² = (1/N) Σ E[τ] e, at the current q(τ)
         sigma2 = required(noise)
-        weighted = self._weight(y, m, v, sigma2) * sigma2 * squared_error(y, m, v)
-        return torch.stack([weighted.sum(), torch.tensor(float(len(weighted)), dtype=weighted.dtype)])
+        return (self._weight(y, m, v, sigma2) * sigma2 * squared_error(y, m, v)).sum(-1)
 
     def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
         return {"scale": required(noise).sqrt(), "dof": torch.tensor(self.dof, dtype=torch.float64)}

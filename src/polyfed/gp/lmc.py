@@ -1,0 +1,104 @@
+"""The prior covariance of rows, K_jk = Σ_b a_jb a_kb k_b(x_j, x_k), and its derivative.
+
+Distances between inputs are computed once: they serve all latents whose kernels share a metric, and every Θ. The
+derivative is written out, because autograd would go back through the distances, which no parameter changes. Where they
+do change (a network under the kernels, or a length-scale for each dimension) autograd does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from polyfed.gp.kernels import KERNELS, Kernel
+from polyfed.gp.prior import Prior
+
+
+class Distances:
+    """Distances of a set of inputs by metric, computed when first asked for and kept."""
+
+    def __init__(self, z: Tensor) -> None:
+        self.z = z
+        self._known: dict[Callable, Tensor] = {}
+
+    def __call__(self, kernel: Kernel) -> Tensor:
+        if kernel.metric not in self._known:
+            self._known[kernel.metric] = kernel.metric(self.z, self.z)
+        return self._known[kernel.metric]
+
+
+class Gather:
+    """Takes a matrix over inputs to a matrix over rows; free where every row has an input of its own."""
+
+    def __init__(self, at: Tensor, n_inputs: int) -> None:
+        N = at.shape[-1]
+        self.same = n_inputs == N and bool((at == torch.arange(N)).all())
+        self.pairs: tuple[Tensor, ...] = (at[..., :, None], at[..., None, :])
+        if at.dim() == 2:
+            self.pairs = (torch.arange(at.shape[0])[:, None, None], *self.pairs)
+
+    def __call__(self, per_input: Tensor) -> Tensor:
+        return per_input if self.same else per_input[self.pairs]
+
+
+def lmc_covariance(prior: Prior, distances: Distances, gather: Gather, a: Tensor) -> Tensor:
+    """K over the rows with mixing vectors a (..., N, B); differentiable in Θ, and in z if a network made it."""
+    kernels = [KERNELS[name] for name in prior.kernels]
+    if prior.per_dimension or distances.z.requires_grad:
+        K = a.new_zeros(())
+        for b in range(prior.n_latents):
+            k_b = gather(prior.latent_covariance(b, distances.z, distances.z))
+            K = K + a[..., :, None, b] * a[..., None, :, b] * k_b
+        return K
+    phi1 = torch.stack([prior.phi1(b)[..., 0] for b in range(prior.n_latents)], -1)
+    amplitude = torch.stack([prior.amplitude(b) for b in range(prior.n_latents)], -1)
+    return _Lmc.apply(a, amplitude, phi1, kernels, distances, gather)  # pyright: ignore[reportReturnType]
+
+
+class _Lmc(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, amplitude, phi1, kernels, distances, gather):
+        ctx.save_for_backward(a, amplitude, phi1)
+        ctx.parts = kernels, distances, gather
+        ctx.shapes = []
+        K = None
+        for b, kernel in enumerate(kernels):
+            shape = kernel.profile(_t(kernel, distances, phi1[..., b]))
+            ctx.shapes.append(shape)
+            outer = (amplitude[..., None, b] * a[..., b])[..., :, None] * a[..., None, :, b]
+            K = outer.mul_(gather(shape)) if K is None else K.addcmul_(outer, gather(shape))
+        return K
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        (G,) = grad_outputs
+        a, amplitude, phi1 = ctx.saved_tensors
+        kernels, distances, gather = ctx.parts
+        grad_a, grad_amplitude, grad_phi1 = [], [], []
+        for b, kernel in enumerate(kernels):
+            a_b, s = a[..., b, None], ctx.shapes[b]
+            E = G * gather(s)
+            right, left = (E @ a_b)[..., 0], (E.mT @ a_b)[..., 0]
+            grad_a.append(amplitude[..., None, b] * (right + left))
+            grad_amplitude.append((a[..., b] * right).sum(-1))
+            if not kernel.has_length_scale:
+                grad_phi1.append(torch.zeros_like(phi1[..., b]))
+                continue
+            slope = gather(kernel.slope(_t(kernel, distances, phi1[..., b]), s))  # φ₁ ∂s/∂φ₁ = t s'(t)
+            total = (a_b * (torch.mul(G, slope, out=E) @ a_b)).sum((-2, -1))
+            grad_phi1.append(amplitude[..., b] * total / phi1[..., b])
+        grads = zip((grad_a, grad_amplitude, grad_phi1), (a, amplitude, phi1), strict=True)
+        return *(_like(torch.stack(grad, -1), to) for grad, to in grads), None, None, None
+
+
+def _t(kernel: Kernel, distances: Distances, phi1: Tensor) -> Tensor:
+    return phi1[..., None, None] * distances(kernel) if kernel.has_length_scale else distances(kernel)
+
+
+def _like(grad: Tensor, to: Tensor) -> Tensor:
+    """Summed over the clients of a batch that share one prior."""
+    while grad.dim() > to.dim():
+        grad = grad.sum(0)
+    return grad
