@@ -23,8 +23,8 @@ def test_it_ends_where_the_gradient_vanishes_or_at_a_limit():
     problem = build(MIXED, seed=3, sizes=8)
     rows = problem.rows()
     before = gradient(problem.prior, rows).abs().max()
-    report = maximise_bound(problem.prior, rows, groups=GROUPS, max_iterations=300)
-    limits = learning._Objective(problem.prior, rows, GROUPS, 1e-7).limits()
+    report = maximise_bound(problem.prior, problem.model, groups=GROUPS, max_iterations=300)
+    limits = learning._Objective(problem.prior, problem.model, GROUPS, 1e-7).limits()
     flat = torch.cat([p.detach().reshape(-1) for p in problem.prior.parameters.values()])
     inside = torch.tensor([low + 1e-6 < x < high - 1e-6 for x, (low, high) in zip(flat.tolist(), limits, strict=True)])
     after = gradient(problem.prior, rows).abs()[inside].max()
@@ -38,7 +38,7 @@ def test_adamw_takes_over_when_the_line_search_fails(monkeypatch):
 
     monkeypatch.setattr(learning, "minimize", lambda *a, **k: Broken())
     problem = build(MIXED, seed=1)
-    report = maximise_bound(problem.prior, problem.rows(), groups=GROUPS, max_iterations=20)
+    report = maximise_bound(problem.prior, problem.model, groups=GROUPS, max_iterations=20)
     assert report.optimiser == "AdamW"
     assert report.bound > report.first_bound
     value = infer(problem.model(), tolerance=1e-9, max_steps=500).bound
@@ -57,7 +57,7 @@ def test_a_broken_trial_is_stepped_back_from(monkeypatch):
         return infer(*args, **kwargs)
 
     monkeypatch.setattr(learning, "infer", sometimes)
-    report = maximise_bound(problem.prior, problem.rows(), groups=GROUPS, max_iterations=20)
+    report = maximise_bound(problem.prior, problem.model, groups=GROUPS, max_iterations=20)
     assert calls > 3
     assert report.bound > report.first_bound
 
@@ -69,13 +69,13 @@ def test_if_nothing_is_finite_it_says_so(monkeypatch):
     monkeypatch.setattr(learning, "infer", broken)
     problem = build(("gaussian",), seed=0)
     with pytest.raises(NumericalError, match="not finite at any value tried; scale the features"):
-        maximise_bound(problem.prior, problem.rows(), groups=GROUPS, max_iterations=3)
+        maximise_bound(problem.prior, problem.model, groups=GROUPS, max_iterations=3)
 
 
 def test_nothing_to_learn_is_an_error():
     problem = build(("bernoulli",), seed=0)
     with pytest.raises(ConfigError, match="nothing to learn in groups"):
-        maximise_bound(problem.prior, problem.rows(), groups=["noise"], max_iterations=3)
+        maximise_bound(problem.prior, problem.model, groups=["noise"], max_iterations=3)
 
 
 def test_initial_length_scales_are_the_median_distance():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from polyfed.errors import ConfigError, NumericalError
-from polyfed.gp import ExactModel, Posterior, Prior, Rows, group_of, infer
+from polyfed.gp import Model, Prior, Rows, group_of, infer
 from polyfed.gp.kernels import KERNELS
-from polyfed.gp.lmc import Distances
 
 # Targets and inputs are of order one, so values beyond these are data that ask for a degenerate model (constant
 # targets want no noise at all): the optimiser stops there instead of running to infinity.
@@ -73,11 +72,10 @@ def _median_distance(x: np.ndarray, per_dimension: bool, rng: np.random.Generato
 class _Objective:
     """−bound and its gradient as functions of a flat vector, each value after a converged E-step."""
 
-    def __init__(self, prior: Prior, rows: Rows, groups: Sequence[str], tolerance: float) -> None:
-        self.prior, self.rows, self.tolerance = prior, rows, tolerance
+    def __init__(self, prior: Prior, build: Callable[[], Model], groups: Sequence[str], tolerance: float) -> None:
+        self.prior, self.build, self.tolerance = prior, build, tolerance
         self.parameters = prior.group(*groups)
         self.start: tuple[Tensor, Tensor] | None = None
-        self.distances = Distances(rows.x)
         if not self.parameters:
             raise ConfigError(f"nothing to learn in groups {list(groups)}", remedy="use learn=False to only infer")
         self.first: float | None = None
@@ -102,7 +100,7 @@ class _Objective:
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         self.write(vector)
         try:
-            model = ExactModel(self.prior, self.rows, self.distances)
+            model = self.build()
             posterior = infer(model, start=self.start, tolerance=self.tolerance, max_steps=LEARNING_STEPS)
             bound = model.bound(posterior.q)
             grads = torch.autograd.grad(-bound, list(self.parameters.values()), allow_unused=True)
@@ -127,10 +125,13 @@ class _Objective:
 
 
 def maximise_bound(
-    prior: Prior, rows: Rows, *, groups: Sequence[str], max_iterations: int, tolerance: float = 1e-7
+    prior: Prior, build: Callable[[], Model], *, groups: Sequence[str], max_iterations: int, tolerance: float = 1e-7
 ) -> Learning:
-    """Maximise the bound over the parameters of `groups`, in place: L-BFGS, and AdamW where that breaks down."""
-    objective = _Objective(prior, rows, groups, tolerance)
+    """Maximise the bound over the parameters of `groups`, in place: L-BFGS, and AdamW where that breaks down.
+
+    `build` makes the model from the current values of `prior`.
+    """
+    objective = _Objective(prior, build, groups, tolerance)
     result = minimize(
         objective,
         objective.vector(),
@@ -166,10 +167,3 @@ def _adamw(objective: _Objective, max_iterations: int) -> int:
         with torch.no_grad():
             vector.clamp_(low, high)
     return steps
-
-
-def condition(prior: Prior, rows: Rows, *, tolerance: float, max_steps: int) -> tuple[ExactModel, Posterior]:
-    """The posterior of these rows under this prior."""
-    with torch.no_grad():
-        model = ExactModel(prior, rows)
-    return model, infer(model, tolerance=tolerance, max_steps=max_steps)

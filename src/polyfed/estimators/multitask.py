@@ -11,12 +11,14 @@ import torch
 
 from polyfed.data import FeatureScaler, Task, as_features, as_tasks
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
-from polyfed.estimators.learning import Learning, condition, initialise, maximise_bound
+from polyfed.estimators.learning import Learning, initialise, maximise_bound
 from polyfed.estimators.observations import collect, likelihoods_of
 from polyfed.estimators.readout import read_out
-from polyfed.gp import GROUPS, Prior, predict_latents
+from polyfed.estimators.sparsity import Sparsity
+from polyfed.gp import GROUPS, Prior, infer, predict_latents
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods.logistic import BOUNDS
+from polyfed.gp.lmc import Distances
 from polyfed.predictions import Predictions
 
 
@@ -33,6 +35,10 @@ class MultiTaskGP:
         per_dimension: a length-scale for each feature (more flexible, wants more data).
         bound: `polya-gamma` (closed form) or `gaussian` (tighter for classes and counts, slower).
         scale: standardise features and targets; predictions come back in the units of the labels.
+        inducing: number of inducing inputs for large data, "auto" to let the data say, None for the exact posterior,
+            whose cost grows with the cube of the number of labels.
+        inducing_method: `greedy`, `uniform` (as in the paper) or `kmeans`.
+        inducing_tolerance: "auto" takes as many as leave less than this many nats for each label unexplained.
         tolerance: inference stops when the bound moves by less than this many nats.
         max_steps: mean-field steps at the most.
         max_iterations: optimiser iterations at the most, when Θ is learned.
@@ -58,6 +64,9 @@ class MultiTaskGP:
         per_dimension: bool = False,
         bound: str = "polya-gamma",
         scale: bool = True,
+        inducing: int | str | None = None,
+        inducing_method: str = "greedy",
+        inducing_tolerance: float = 1e-3,
         tolerance: float = 1e-6,
         max_steps: int = 500,
         max_iterations: int = 100,
@@ -72,6 +81,8 @@ class MultiTaskGP:
         self.n_latents, self.per_dimension, self.bound_name = n_latents, per_dimension, bound
         self.scale, self.tolerance, self.max_steps = scale, tolerance, max_steps
         self.max_iterations, self.seed = max_iterations, seed
+        self.inducing, self.inducing_method, self.inducing_tolerance = inducing, inducing_method, inducing_tolerance
+        self._sparsity = Sparsity(inducing, inducing_method, inducing_tolerance, seed)
         self._given_prior = prior
         self.learning: Learning | None = None
         self._fitted = False
@@ -109,11 +120,25 @@ class MultiTaskGP:
         self.prior = self._starting_prior()
         self.learning = None
         if groups:
-            self.learning = maximise_bound(self.prior, self._rows, groups=groups, max_iterations=self.max_iterations)
-        self._model, posterior = condition(self.prior, self._rows, tolerance=self.tolerance, max_steps=self.max_steps)
+            Z = self._sparsity.choose(self.prior, self._rows)
+            distances = Distances(self._rows.x)
+            self.learning = maximise_bound(
+                self.prior,
+                lambda: self._sparsity.build(self.prior, self._rows, Z, distances),
+                groups=groups,
+                max_iterations=self.max_iterations,
+            )
+        self._condition(self._sparsity.choose(self.prior, self._rows))
+        posterior = infer(self._model, tolerance=self.tolerance, max_steps=self.max_steps)
         self._q, self.bound, self.converged = posterior.q, posterior.bound, posterior.converged
         self._fitted = True
         return self
+
+    def _condition(self, Z: torch.Tensor | None) -> None:
+        """The model at the Θ that was learned; Z are its inducing inputs, None if it is exact."""
+        self._Z = Z
+        with torch.no_grad():
+            self._model = self._sparsity.build(self.prior, self._rows, Z)
 
     def _prepare(self) -> None:
         """Likelihoods and rows from the observations."""
@@ -149,6 +174,11 @@ class MultiTaskGP:
         return read_out(latents, self.prior, self.likelihoods, self.observations.codecs, tasks)
 
     @property
+    def n_inducing(self) -> int | None:
+        """Number of inducing inputs that the fitted model uses; None for an exact one."""
+        return None if self._Z is None else len(self._Z)
+
+    @property
     def task_correlation(self) -> np.ndarray:
         """Prior correlation of the outputs at one input: W diag(k_b) Wᵀ, normalised."""
         with torch.no_grad():
@@ -177,6 +207,7 @@ class MultiTaskGP:
     def __repr__(self) -> str:
         tasks = ", ".join(f"{task.name}: {task.kind}" for task in self.tasks)
         state = f", bound={self.bound:.2f}" if self._fitted else ""
+        state = f", n_inducing={self.n_inducing}{state}" if self._fitted and self.n_inducing else state
         return f"MultiTaskGP({{{tasks}}}, n_latents={self.n_latents}{state})"
 
 

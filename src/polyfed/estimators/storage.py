@@ -17,13 +17,23 @@ from polyfed import __version__
 from polyfed.data import FeatureScaler, LabelCodec, Task
 from polyfed.errors import DataError
 from polyfed.estimators.observations import Observations
-from polyfed.gp import ExactModel
 
 if TYPE_CHECKING:
     from polyfed.estimators.multitask import MultiTaskGP
 
 FORMAT = 1
-OPTIONS = ("n_latents", "per_dimension", "scale", "tolerance", "max_steps", "max_iterations", "seed")
+OPTIONS = (
+    "n_latents",
+    "per_dimension",
+    "scale",
+    "inducing",
+    "inducing_method",
+    "inducing_tolerance",
+    "tolerance",
+    "max_steps",
+    "max_iterations",
+    "seed",
+)
 
 
 def save(gp: MultiTaskGP, folder: Path) -> Path:
@@ -32,6 +42,7 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
         "x": torch.from_numpy(gp.observations.x),
         "scaler.mean": torch.from_numpy(gp.scaler.mean),
         "scaler.scale": torch.from_numpy(gp.scaler.scale),
+        **({} if gp._Z is None else {"Z": gp._Z}),
         "site.h": gp._q.h,
         "site.r": gp._q.r,
         **{f"seen.{name}": torch.from_numpy(at) for name, (at, _) in seen.items()},
@@ -80,8 +91,7 @@ def load(cls: type[MultiTaskGP], folder: Path) -> MultiTaskGP:
         gp._prepare()
         state = {k.removeprefix("prior."): value for k, value in tensors.items() if k.startswith("prior.")}
         gp.prior = gp._empty_prior().load(state)
-        with torch.no_grad():
-            gp._model = ExactModel(gp.prior, gp._rows)
+        gp._condition(tensors.get("Z"))
         gp._q = gp._model.solve(tensors["site.h"], tensors["site.r"])
         gp.bound, gp.converged, gp._fitted = described["bound"], described["converged"], True
     except (KeyError, TypeError) as error:

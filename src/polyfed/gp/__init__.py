@@ -11,25 +11,30 @@
 | ω, E[ω]         | `pg_mean(c)`                   | Pólya-Gamma variables, never sampled                    |
 | q(f), ELBO      | `Posterior`, `.bound`          | result of `infer`                                       |
 
-Reading order: `linalg` (one primitive), `kernels` and `prior` (the prior), `likelihoods/base` (what a site is), `rows`,
-`exact`, `meanfield` (the loop), `predict`.
+Reading order: `linalg` (one primitive), `kernels`, `prior` and `lmc` (the prior), `likelihoods/base` (what a site is),
+`rows`, `exact`, `meanfield` (the loop), `predict`; then `sparse` (large clients) and `batch` (many clients).
 """
 
 from polyfed.gp.exact import ExactModel
+from polyfed.gp.inducing import choose_inducing
 from polyfed.gp.likelihoods import Likelihood, likelihood_for
-from polyfed.gp.meanfield import Posterior, infer
+from polyfed.gp.meanfield import Model, Posterior, infer
 from polyfed.gp.predict import LatentPrediction, predict_latents
 from polyfed.gp.prior import GROUPS, Prior, group_of
 from polyfed.gp.rows import Rows
+from polyfed.gp.sparse import SparseModel
 
 __all__ = [
     "GROUPS",
     "ExactModel",
     "LatentPrediction",
     "Likelihood",
+    "Model",
     "Posterior",
     "Prior",
     "Rows",
+    "SparseModel",
+    "choose_inducing",
     "group_of",
     "infer",
     "likelihood_for",

@@ -1,4 +1,11 @@
-"""Choosing inducing inputs Z among a client's own inputs; they never leave it."""
+"""Choosing inducing inputs Z among a client's own inputs (k-means: among their averages); they never leave it.
+
+| name      | what it takes                                      | when                                        |
+|-----------|----------------------------------------------------|---------------------------------------------|
+| `greedy`  | the input that explains most of what is left      | the default: fewest inputs for a given bound |
+| `uniform` | inputs at random                                   | to reproduce the paper                      |
+| `kmeans`  | centres of clusters                                | very many inputs in few dimensions          |
+"""
 
 from __future__ import annotations
 
@@ -10,32 +17,44 @@ from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
 
 SUBSET = 20_000  # inputs that k-means looks at
+CANDIDATES = 2_000  # inputs that the greedy choice looks at
+NOTHING = 1e-10  # a variance so small beside the largest is rounding
 
 
 def greedy(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:
-    """Pivoted Cholesky: each next input is the one of which the chosen ones say least. Choices are nested in M.
+    """Pivoted Cholesky: each next input is the one that explains most of what is left, Σ d over all rows.
 
-    Ends early when nothing is left to say, so duplicates are never chosen twice.
+    Choices are nested in M. Of very many inputs a part is looked at, drawn by the seed. Ends early when nothing is left to
+    explain, so duplicates are never chosen twice.
     """
     with torch.no_grad():
-        x, B = rows.x[rows.at.unique()], prior.n_latents
+        used, of_row = rows.at.unique(return_inverse=True)
+        # How much the rows at each input lean on each latent.
+        weight = rows.x.new_zeros(len(used), prior.n_latents).index_add_(0, of_row, (rows.A @ prior.W).square())
+        if len(used) > max(CANDIDATES, M):
+            part = torch.randperm(len(used), generator=torch.Generator().manual_seed(seed))[: max(CANDIDATES, M)]
+            used, weight = used[part], weight[part]
+        x = rows.x[used]
         z = prior.eta(x)
-        weight = (rows.A @ prior.W).square().mean(0)  # how much the rows lean on each latent
-        left = torch.stack([prior.latent_variance(b, z) for b in range(B)])  # (B, U), the variance not yet explained
-        factors = [x.new_zeros(min(M, len(x)), len(x)) for _ in range(B)]
+        residual = [prior.latent_covariance(b, z, z) for b in range(prior.n_latents)]  # given what is chosen
+        nothing = [NOTHING * max(k.diagonal().tolist(), default=0.0) for k in residual]
         chosen: list[int] = []
-        enough = 1e-10 * float((weight @ left).amax()) if len(x) else 0.0
+        most = 0.0
         while len(chosen) < min(M, len(x)):
-            score = weight @ left
+            score = torch.zeros_like(weight[:, 0])
+            for b, k in enumerate(residual):
+                left = k.diagonal()
+                gain = (weight[:, b] @ k.square()) / left.clamp_min(1e-300)
+                score += torch.where(left > nothing[b], gain, 0.0)
             i = int(score.argmax())
-            if float(score[i]) <= enough:
+            most = max(most, float(score[i]))
+            if float(score[i]) <= NOTHING * most:
                 break
-            for b in range(B):
-                known = factors[b][: len(chosen)]
-                column = prior.latent_covariance(b, z[i : i + 1], z)[0] - known[:, i] @ known
-                root = left[b, i].clamp_min(1e-14).sqrt()
-                factors[b][len(chosen)] = column / root if float(left[b, i]) > 1e-12 else 0.0
-                left[b] = (left[b] - factors[b][len(chosen)].square()).clamp_min(0.0)
+            for b, k in enumerate(residual):
+                if k[i, i] > nothing[b]:
+                    column = k[i] / k[i, i].sqrt()
+                    k.addr_(column, column, alpha=-1.0)
+                k[i] = k[:, i] = 0.0  # whatever rounding says
             chosen.append(i)
         return x[chosen]
 
@@ -53,7 +72,7 @@ def kmeans(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:
     x = rows.x[rows.at.unique()].unique(dim=0)
     x = x[torch.randperm(len(x), generator=generator)[:SUBSET]]
     centres = x[:M].clone()
-    for _ in range(20):
+    for _ in range(20 if len(x) > M else 0):
         nearest_centre = torch.cdist(x, centres).argmin(1)
         sums = torch.zeros_like(centres).index_add_(0, nearest_centre, x)
         counts = torch.bincount(nearest_centre, minlength=len(centres))[:, None]
@@ -65,7 +84,17 @@ METHODS = {"greedy": greedy, "uniform": uniform, "kmeans": kmeans}
 
 
 def choose_inducing(prior: Prior, rows: Rows, M: int, *, method: str = "greedy", seed: int = 0) -> Tensor:
-    """At most M inducing inputs, fewer where there are not so many distinct ones."""
+    """At most M inducing inputs, fewer where there are not so many distinct ones.
+
+    >>> from polyfed.gp.likelihoods import Gaussian
+    >>> x = torch.tensor([[0.0], [0.0], [5.0], [0.1]], dtype=torch.float64)
+    >>> rows = Rows.of(x, {"pulse": (torch.arange(4), x[:, 0])}, {"pulse": Gaussian()})
+    >>> prior = Prior(kernels=["rbf"], dims=1, outputs={"pulse": 1}, noise={"pulse": 0.1})
+    >>> choose_inducing(prior, rows, 3)
+    tensor([[0.0000],
+            [5.0000],
+            [0.1000]], dtype=torch.float64)
+    """
     if method not in METHODS:
         raise ConfigError(f"selection {method!r} of inducing inputs is unknown", remedy=nearest(method, METHODS))
     if M < 1:

@@ -12,22 +12,50 @@ A batch of clients goes through the same steps together; each is accepted, dropp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from polyfed.gp.exact import ExactModel
-from polyfed.gp.linalg import Gaussian, NotPositiveDefinite
+from polyfed.gp.linalg import NotPositiveDefinite
+from polyfed.gp.predict import LatentPrediction
+from polyfed.gp.prior import Prior
+from polyfed.gp.rows import Rows
 
 MAX_HALVINGS = 30
 Marginals = tuple[Tensor, Tensor]  # m and v of each row
+
+
+class RowPosterior(Protocol):
+    """q(f) as far as inference looks at it: its sites and the marginals of the rows."""
+
+    @property
+    def h(self) -> Tensor: ...
+    @property
+    def r(self) -> Tensor: ...
+    @property
+    def m(self) -> Tensor: ...
+    @property
+    def v(self) -> Tensor: ...
+
+
+class Model(Protocol):
+    """What inference asks of a model: the exact one and the sparse ones answer alike."""
+
+    prior: Prior
+    rows: Rows
+
+    def prior_marginals(self) -> Marginals: ...
+    def solve(self, h: Tensor, r: Tensor) -> Any: ...
+    def bound(self, q: Any) -> Tensor: ...
+    def predict(self, q: Any, x: Tensor) -> LatentPrediction: ...
 
 
 @dataclass(frozen=True)
 class Posterior:
     """q(f) with the bound it reached; `history` holds the bound after each step, (steps, ...)."""
 
-    q: Gaussian
+    q: Any  # a RowPosterior, of the model's own kind
     history: Tensor
     converged: bool
 
@@ -47,7 +75,7 @@ class Posterior:
 
 
 def infer(
-    model: ExactModel,
+    model: Model,
     *,
     start: Marginals | None = None,
     tolerance: float = 1e-6,
@@ -95,15 +123,15 @@ def infer(
         q = candidate
         history.append(value)
         # An extrapolation may gain little by bad luck; only a plain step that gains nothing is the end.
-        stands = value - bound < tolerance
+        stands = value - bound < tolerance + 1e-15 * bound.abs()  # what rounding can show
         converged = converged | (stands & ~extrapolated)
         memory.forget(stands)
     return Posterior(q, torch.stack(history), bool(converged.all()))
 
 
 def _go_back(
-    model: ExactModel, q: Gaussian, bound: Tensor, sites: Marginals, plain: Marginals, fell: Tensor
-) -> tuple[Gaussian, Tensor]:
+    model: Model, q: RowPosterior, bound: Tensor, sites: Marginals, plain: Marginals, fell: Tensor
+) -> tuple[Any, Tensor]:
     """Where the bound fell, the plain step instead of what was tried, or a part of it that does not lower the bound."""
     for halving in range(MAX_HALVINGS):
         share = 0.5**halving
@@ -170,6 +198,6 @@ def _flat(marginals: Marginals) -> Tensor:
     return torch.cat([m, v.clamp_min(1e-300).log()], dim=-1)
 
 
-def _value(model: ExactModel, q: Gaussian) -> Tensor:
+def _value(model: Model, q: RowPosterior) -> Tensor:
     with torch.no_grad():
         return model.bound(q)

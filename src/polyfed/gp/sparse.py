@@ -1,21 +1,24 @@
 """The sparse posterior: M inducing inputs Z stand for all N rows, at a cost that grows with N and not with its cube.
 
-The inducing variables are the latent functions at Z, whitened: g_b(Z) = L_b w_b with k_b(Z, Z) = L_b L_bᵀ. A row is then
-f_j = Φ_j w + what Z leaves unsaid, with
+Inducing variables are whitened, w ~ N(0, I), and a row is f_j = Φ_j w + what Z leaves unsaid, of variance d_j. Then
 
-    Φ_j = [a_jb L_b⁻¹ k_b(Z, x_j)]_b,      d_j = Σ_b a_jb² (k_b(x_j, x_j) − ‖L_b⁻¹ k_b(Z, x_j)‖²)
     Λ = I + Φᵀ H Φ,   m = Φ Λ⁻¹ Φᵀ r,   v = diag(Φ Λ⁻¹ Φᵀ) + d
     logZ = −½ log|Λ| + ½ ‖L_Λ⁻¹ Φᵀ r‖² − ½ hᵀ d
 
-This bound is never above the exact one. ½ hᵀd, the **certificate**, is what the trace term takes away for certain. For
-Gaussian tasks the gap to the exact bound is at most ½ hᵀd + ½ ‖r‖² · (largest residual), so the certificate estimates the
-gap and does not bound it; with Z = all inputs both are zero.
+Two models differ in Φ and d alone. In `SparseModel` the inducing variables are the latent functions, g_b(Z) = L_b w_b with
+k_b(Z, Z) = L_b L_bᵀ, and the bound is never above the exact one:
+
+    Φ_j = [a_jb L_b⁻¹ k_b(Z, x_j)]_b,      d_j = Σ_b a_jb² (k_b(x_j, x_j) − ‖L_b⁻¹ k_b(Z, x_j)‖²)
+
+In `PaperSparseModel` they are the outputs and d = 0, as the paper has it. ½ hᵀd is the **certificate**; docs/sparse.md says
+what it bounds and what it estimates.
 
 Rows are handled in chunks and Φ is never held as a whole, so memory does not grow with N · B M.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +31,7 @@ from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
 
 CHUNK = 4096  # rows handled at once
+Part = slice | Tensor  # some rows: a chunk, or their positions
 
 
 @dataclass(frozen=True)
@@ -45,56 +49,128 @@ class SparseGaussian:
 
     @property
     def second_moment(self) -> Tensor:
+        """E[f²] = m² + v, for each row."""
         return self.m.square() + self.v
 
+    @property
+    def minus_kl(self) -> Tensor:
+        """−KL(q(w)‖p(w)), in a form without large terms that cancel: tr Λ⁻¹ − B M = −hᵀ(v − d)."""
+        log_det = self.L.diagonal().log().sum()
+        return 0.5 * (self.h * self.v).sum() - self.certificate - 0.5 * self.beta.square().sum() - log_det
 
-class SparseModel:
-    """Prior, rows and inducing inputs; the same questions as `ExactModel` answers, for one client."""
+
+class InducingModel(ABC):
+    """Prior, rows and inducing inputs of one client; the same questions as `ExactModel` answers."""
 
     def __init__(self, prior: Prior, rows: Rows, Z: Tensor) -> None:
         self.prior, self.rows, self.Z = prior, rows, Z
-        self.a = rows.A @ prior.W
         self.z_Z = prior.eta(Z)
-        self.roots = [jittered_cholesky(prior.latent_covariance(b, self.z_Z, self.z_Z)) for b in range(prior.n_latents)]
 
     @property
+    @abstractmethod
     def size(self) -> int:
-        """The number of inducing variables, B M."""
-        return self.prior.n_latents * self.Z.shape[0]
+        """The number of inducing variables."""
+
+    @abstractmethod
+    def features(self, part: Part) -> tuple[Tensor, Tensor]:
+        """Φ (n, size) and d (n,) of some rows, differentiable in Θ."""
+
+    @abstractmethod
+    def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
+        """The posterior at new inputs."""
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of f before any label."""
         with torch.no_grad():
-            z = self.prior.eta(self.rows.x)
-            latent = torch.stack([self.prior.latent_variance(b, z) for b in range(self.prior.n_latents)], -1)
-            v = (self.a.square() * latent[self.rows.at]).sum(-1)
+            v = self.a_vector()
+            for part in self.parts():
+                Phi, d = self.features(part)
+                v[part] = Phi.square().sum(1) + d
         return torch.zeros_like(v), v
 
     def solve(self, h: Tensor, r: Tensor) -> SparseGaussian:
         with torch.no_grad():
-            gram, linear, trace = self._statistics(h, r)
-            L = _root(gram)
+            gram, linear, trace = self.statistics(h, r)
+            L = root_of(gram)
             beta = torch.cholesky_solve(linear[:, None], L)[:, 0]
-            m, v = torch.empty_like(h), torch.empty_like(h)
-            for part in self._parts():
-                Phi, d = self._features(part)
-                m[part] = Phi @ beta
-                v[part] = torch.linalg.solve_triangular(L, Phi.mT, upper=False).square().sum(0) + d
+            m, v = self.a_vector(), self.a_vector()
+            for part in self.parts():
+                m[part], v[part] = marginals(*self.features(part), L, beta)
             return SparseGaussian(r, h, L, beta, m, v, _log_z(L, linear, trace), trace)
 
     def bound(self, q: SparseGaussian) -> Tensor:
         """The ELBO of q, differentiable in Θ as that of `ExactModel` is."""
-        cancel = (q.r * q.m - 0.5 * q.h * q.second_moment).sum(-1)
-        value = q.logz - cancel + self.rows.local_bound(self.prior, q.m, q.v)
+        value = q.minus_kl + self.rows.local_bound(self.prior, q.m, q.v)
         if torch.is_grad_enabled():
-            gram, linear, trace = self._statistics(q.h, q.r)
-            logz = _log_z(_root(gram), linear, trace)
-            value = value + (logz - logz.detach())
+            gram, linear, trace = self.statistics(q.h, q.r)
+            logz = _log_z(root_of(gram), linear, trace)
+            value = value + (logz - logz.detach())  # zero, with the gradient of logZ
         return value
+
+    def parts(self) -> list[slice]:
+        return [slice(start, start + CHUNK) for start in range(0, len(self.rows), CHUNK)]
+
+    def a_vector(self) -> Tensor:
+        """Room for a number for each row."""
+        return self.Z.new_empty(len(self.rows), dtype=torch.float64)
+
+    def inputs(self, part: Part) -> tuple[Tensor, Tensor]:
+        """What the kernels see of some rows' inputs, each once, and which of them is each row's."""
+        inputs, of_row = torch.unique(self.rows.at[part], return_inverse=True)  # rows of one datum share their input
+        return self.prior.eta(self.rows.x[inputs]), of_row
+
+    def statistics(self, h: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ΦᵀHΦ, Φᵀr and ½ hᵀd over all rows. For gradients each chunk is computed anew instead of being kept."""
+        gram, linear, trace = h.new_zeros(self.size, self.size), h.new_zeros(self.size), h.new_zeros(())
+
+        def of(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+            Phi, d = self.features(part)
+            return Phi.mT @ (h[part, None] * Phi), r[part] @ Phi, 0.5 * h[part] @ d
+
+        for part in self.parts():
+            more = checkpoint(of, part, use_reentrant=False) if torch.is_grad_enabled() else of(part)
+            assert more is not None
+            gram, linear, trace = gram + more[0], linear + more[1], trace + more[2]
+        return gram, linear, trace
+
+
+class SparseModel(InducingModel):
+    """Inducing variables are the latent functions at Z.
+
+    >>> from polyfed.gp import infer
+    >>> from polyfed.gp.inducing import choose_inducing
+    >>> from polyfed.gp.likelihoods import Gaussian
+    >>> x = torch.linspace(-1.0, 1.0, 50, dtype=torch.float64)[:, None]
+    >>> rows = Rows.of(x, {"pulse": (torch.arange(50), torch.sin(3.0 * x[:, 0]))}, {"pulse": Gaussian()})
+    >>> prior = Prior(kernels=["rbf"], dims=1, outputs={"pulse": 1}, noise={"pulse": 0.1})
+    >>> model = SparseModel(prior, rows, choose_inducing(prior, rows, 5))
+    >>> posterior = infer(model)
+    >>> model.predict(posterior.q, x[:1]).mean.shape, posterior.q.certificate.item() < 0.1
+    (torch.Size([1, 1]), True)
+    """
+
+    def __init__(self, prior: Prior, rows: Rows, Z: Tensor) -> None:
+        super().__init__(prior, rows, Z)
+        self.a = rows.A @ prior.W
+        self.roots = [jittered_cholesky(prior.latent_covariance(b, self.z_Z, self.z_Z)) for b in range(prior.n_latents)]
+
+    @property
+    def size(self) -> int:
+        """B M."""
+        return self.prior.n_latents * len(self.Z)
+
+    def features(self, part: Part) -> tuple[Tensor, Tensor]:
+        (z, of_row), a = self.inputs(part), self.a[part]
+        Phi, d = [], a.new_zeros(len(a))
+        for b in range(self.prior.n_latents):
+            A, left = self._project(b, z)
+            Phi.append(a[:, b, None] * A.mT[of_row])
+            d = d + a[:, b].square() * left[of_row]
+        return torch.cat(Phi, 1), d
 
     def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
         """q(g(x)) at new inputs, with the variance that Z leaves unexplained."""
-        z, M = self.prior.eta(x), self.Z.shape[0]
+        z, M = self.prior.eta(x), len(self.Z)
         mean, factors, residual = [], [], []
         for b in range(self.prior.n_latents):
             A, left = self._project(b, z)
@@ -108,43 +184,65 @@ class SparseModel:
         cov = torch.diag_embed(torch.stack(residual, -1)) + torch.einsum("bnx,cnx->xbc", V, V)
         return LatentPrediction(torch.stack(mean, -1), cov, self.prior.mixing())
 
-    # ---- chunks ---------------------------------------------------------------------------------------------------
-
-    def _parts(self) -> list[slice]:
-        return [slice(start, start + CHUNK) for start in range(0, len(self.rows), CHUNK)]
-
     def _project(self, b: int, z: Tensor) -> tuple[Tensor, Tensor]:
         """L_b⁻¹ k_b(Z, z), (M, n), and the variance of g_b(z) that it leaves, (n,)."""
         A = torch.linalg.solve_triangular(self.roots[b], self.prior.latent_covariance(b, self.z_Z, z), upper=False)
         return A, (self.prior.latent_variance(b, z) - A.square().sum(0)).clamp_min(0.0)
 
-    def _features(self, part: slice) -> tuple[Tensor, Tensor]:
-        """Φ (n, B M) and d (n,) of some rows."""
-        inputs, of_row = torch.unique(self.rows.at[part], return_inverse=True)  # rows of one datum share their input
-        z, a = self.prior.eta(self.rows.x[inputs]), self.a[part]
-        Phi, d = [], a.new_zeros(len(a))
-        for b in range(self.prior.n_latents):
-            A, left = self._project(b, z)
-            Phi.append(a[:, b, None] * A.mT[of_row])
-            d = d + a[:, b].square() * left[of_row]
-        return torch.cat(Phi, 1), d
 
-    def _statistics(self, h: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """ΦᵀHΦ, Φᵀr and ½ hᵀd over all rows. For gradients each chunk is computed anew instead of being kept."""
-        gram, linear, trace = h.new_zeros(self.size, self.size), h.new_zeros(self.size), h.new_zeros(())
+class PaperSparseModel(InducingModel):
+    """Inducing variables are all T outputs at Z, and a row is their conditional mean (proof:mf_inducing).
 
-        def of(part: slice) -> tuple[Tensor, Tensor, Tensor]:
-            Phi, d = self._features(part)
-            return Phi.mT @ (h[part, None] * Phi), r[part] @ Phi, 0.5 * h[part] @ d
+    Output i is f_i(x) = k_i(x, Z) k_i(Z, Z)⁻¹ f_i(Z) with its own kernel k_i = Σ_b W_ib² k_b, and no variance beside that:
+    neither in inference nor in predictions, which far from Z become sure of zero. What other outputs at Z say of output i
+    between the points of Z is lost too, so this bound is of another model and says nothing of the exact one. It is here to
+    reproduce the paper; use `SparseModel` for anything else.
+    """
 
-        for part in self._parts():
-            more = checkpoint(of, part, use_reentrant=False) if torch.is_grad_enabled() else of(part)
-            assert more is not None
-            gram, linear, trace = gram + more[0], linear + more[1], trace + more[2]
-        return gram, linear, trace
+    def __init__(self, prior: Prior, rows: Rows, Z: Tensor) -> None:
+        super().__init__(prior, rows, Z)
+        W, z = prior.W, self.z_Z
+        T, M = len(W), len(Z)
+        k = torch.stack([prior.latent_covariance(b, z, z) for b in range(prior.n_latents)])
+        # With more outputs than latents this covariance is singular, whatever Z.
+        self.root = jittered_cholesky(torch.einsum("ib,jb,bmn->imjn", W, W, k).reshape(T * M, T * M))
+        self.own_roots = jittered_cholesky(torch.einsum("ib,bmn->imn", W.square(), k))
+
+    @property
+    def size(self) -> int:
+        """T M."""
+        return self.root.shape[0]
+
+    def features(self, part: Part) -> tuple[Tensor, Tensor]:
+        (z, of_row), A = self.inputs(part), self.rows.A[part]
+        weights = torch.einsum("jt,tmj->jtm", A, self._interpolation(z)[:, :, of_row])
+        Phi = weights.reshape(len(A), self.size) @ self.root
+        return Phi, Phi.new_zeros(len(A))
+
+    def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
+        """The outputs themselves in place of latent functions, so `mixing` is made of rows of the identity."""
+        T, M = len(self.own_roots), len(self.Z)
+        weights = self._interpolation(self.prior.eta(x))
+        Phi = torch.einsum("tmx,tmu->txu", weights, self.root.reshape(T, M, self.size))
+        V = torch.linalg.solve_triangular(q.L, Phi.mT, upper=False)  # (T, T M, X)
+        identity = torch.eye(T, dtype=Phi.dtype)
+        sizes = [len(W) for W in self.prior.mixing().values()]
+        mixing = dict(zip(self.prior.outputs, identity.split(sizes), strict=True))
+        return LatentPrediction((Phi @ q.beta).mT, torch.einsum("tux,sux->xts", V, V), mixing)
+
+    def _interpolation(self, z: Tensor) -> Tensor:
+        """k_i(Z, Z)⁻¹ k_i(Z, z) of every output, (T, M, n)."""
+        k = torch.stack([self.prior.latent_covariance(b, self.z_Z, z) for b in range(self.prior.n_latents)])
+        return torch.cholesky_solve(torch.einsum("ib,bmn->imn", self.prior.W.square(), k), self.own_roots)
 
 
-def _root(gram: Tensor) -> Tensor:
+def marginals(Phi: Tensor, d: Tensor, L: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance that q(w) = N(β, (L Lᵀ)⁻¹) gives to rows with these features."""
+    return Phi @ beta, torch.linalg.solve_triangular(L, Phi.mT, upper=False).square().sum(0) + d
+
+
+def root_of(gram: Tensor) -> Tensor:
+    """The factor of Λ = I + ΦᵀHΦ."""
     return cholesky(gram + torch.eye(len(gram), dtype=gram.dtype))
 
 

@@ -1,0 +1,64 @@
+"""The benchmarks by name, with their sizes for a full, a quick and a tiny run (the last for the tests)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .clients import batch_of_clients, client_step, ten_thousand
+from .harness import Line
+from .learning import fit
+from .rival import against_gpytorch
+from .sparse import sparse_step
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    run: Callable[..., list[Line]]
+    full: Mapping[str, Any]
+    quick: Mapping[str, Any]
+    tiny: Mapping[str, Any]
+
+    def measure(self, *, quick: bool) -> list[Line]:
+        return self.run(**(self.quick if quick else self.full))
+
+
+BENCHMARKS = {
+    "client": Benchmark(
+        client_step,
+        full={"repeats": 31},
+        quick={"repeats": 5},
+        tiny={"n_rows": 8, "dims": 2, "repeats": 2},
+    ),
+    "batch": Benchmark(
+        batch_of_clients,
+        full={"repeats": 41},
+        quick={"repeats": 5},
+        tiny={"n_clients": 3, "n_rows": 8, "dims": 2, "repeats": 2},
+    ),
+    "federation": Benchmark(
+        ten_thousand,
+        full={"repeats": 9},
+        quick={"measured": 200, "repeats": 3},
+        tiny={"measured": 4, "n_rows": 6, "dims": 3, "repeats": 1},
+    ),
+    "gpytorch": Benchmark(
+        against_gpytorch,
+        full={"seeds": 3, "repeats": 3},
+        quick={"seeds": 1, "repeats": 1, "climb": 60},
+        tiny={"n_regression": 4, "n_binary": 4, "inducing": 5, "seeds": 1, "repeats": 1, "climb": 4},
+    ),
+    "sparse": Benchmark(
+        sparse_step,
+        full={"repeats": 3},
+        quick={"n_rows": 2_000, "more_rows": 20_000, "repeats": 1},
+        tiny={"inducing": 4, "n_rows": 20, "more_rows": 40, "dims": 2, "repeats": 1},
+    ),
+    "fit": Benchmark(
+        fit,
+        full={"repeats": 9},
+        quick={"repeats": 2},
+        tiny={"n_rows": 10, "repeats": 1},
+    ),
+}
