@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean
+.PHONY: help demo test check format bench clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -32,9 +32,13 @@ format: $(VENV)/.dev  ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format
 
+# BENCH="--quick" is a tenth of the time, BENCH="--only client" a part of it.
+bench: $(VENV)/.dev  ## measure the speed, each figure beside its yardstick (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m bench --json bench/results.json $(BENCH)
+
 clean:  ## remove the environment, the caches and what a build leaves
 	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	@find src tests examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests examples bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamps: what is installed is as new as its description. __init__.py holds the version.
 DESCRIPTION := pyproject.toml constraints.txt src/polyfed/__init__.py

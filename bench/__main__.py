@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     torch.set_num_threads(1)
     console = Console()
+    if not console.is_terminal:
+        console.width = 140  # a log has no width of its own, and eighty columns would break every line
     lines: list[Line] = []
     for name in options.only or BENCHMARKS:
         with console.status(f"{name} ..."):

@@ -32,7 +32,7 @@ def client_step(*, n_rows: int = 1000, dims: int = 8, repeats: int) -> list[Line
         torch.autograd.grad(model.bound(q), parameters)
 
     turns = take_turns(step, floor([torch.Size([n_rows, n_rows])]), repeats=repeats)
-    note = f"{_ms(turns.seconds)}; {len(parameters)} parameters, floor of 2 potrf + 1 potri"
+    note = f"{_ms(turns.seconds)}; over 2 potrf + 1 potri"
     return [Line(f"client step, N={n_rows:,}", turns.ratio, target=Target("≤", 1.5), note=note)]
 
 
@@ -40,7 +40,7 @@ def batch_of_clients(*, n_clients: int = 200, n_rows: int = 64, dims: int = 8, r
     """Many small clients, solved in buckets."""
     run, yardstick = _round(n_clients, n_rows, dims)
     turns = take_turns(run, yardstick, repeats=repeats)
-    note = f"{_ms(turns.seconds)} for {n_clients} clients, batched floor"
+    note = f"{_ms(turns.seconds)} for {n_clients} clients; over 2 potrf + 1 potri of each"
     return [Line(f"batch of clients, N={n_rows}", turns.ratio, target=Target("≤", 2.5), note=note)]
 
 
@@ -52,7 +52,7 @@ def ten_thousand(
     turns = take_turns(run, yardstick, repeats=repeats, warm_ups=1)
     scale = n_clients / measured
     seconds = Spread.of([scale * s for s in turns.a])
-    name = f"{n_clients:,} clients of {n_rows} rows, D={dims}, one round"
+    name = f"{n_clients:,} clients, N={n_rows}, D={dims}, a round"
     note = f"one core, scaled from {measured:,} clients"
     return [
         Line(name, seconds, unit="s", target=Target("≤", 5.0), note=note),

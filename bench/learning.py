@@ -31,5 +31,5 @@ def fit(*, n_rows: int = 150, dims: int = 3, repeats: int) -> list[Line]:
             GaussianProcessRegressor(ConstantKernel() * RBF() + WhiteKernel()).fit(X, f)
 
     turns = take_turns(ours, theirs, repeats=repeats, warm_ups=1)
-    note = f"{turns.seconds.median:.2f} s; 9 parameters of two kinds of task against 3 of one"
-    return [Line(f"MultiTaskGP.fit, {n_rows} rows, over scikit-learn", turns.ratio, note=note)]
+    note = f"{turns.seconds.median:.2f} s; 9 parameters, two tasks, against 3 and one"
+    return [Line(f"MultiTaskGP.fit over scikit-learn, N={n_rows}", turns.ratio, note=note)]

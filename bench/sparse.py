@@ -53,8 +53,8 @@ def client(n_rows: int, inducing: int, dims: int) -> Callable[[], None]:
 
     def step() -> None:
         model = SparseModel(prior, rows, Z)
-        q = infer(model, max_steps=STEPS, tolerance=-torch.inf, accelerate=False).q  # pyright: ignore
-        torch.autograd.grad(model.bound(q), parameters)  # pyright: ignore
+        q = infer(model, max_steps=STEPS, tolerance=-torch.inf, accelerate=False).q
+        torch.autograd.grad(model.bound(q), parameters)
 
     return step
 

@@ -7,6 +7,7 @@ import torch
 from polyfed.errors import ConfigError, NumericalError
 from polyfed.estimators import learning
 from polyfed.estimators.learning import initialise, maximise_bound
+from polyfed.estimators.threads import threads_for
 from polyfed.gp import GROUPS, ExactModel, Prior, infer
 from problems import build
 
@@ -91,3 +92,15 @@ def test_initial_length_scales_are_the_median_distance():
         Prior(kernels=["rbf"], dims=3, outputs={"y": 1}), type(rows)(same, rows.at, rows.A, rows.blocks), 0
     )
     assert prior.length_scales()[0].item() == pytest.approx(1.0)
+
+
+def test_small_problems_use_one_thread_and_put_the_setting_back():
+    before = torch.get_num_threads()
+    with threads_for(10):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+    with pytest.raises(RuntimeError), threads_for(10):
+        raise RuntimeError
+    assert torch.get_num_threads() == before
+    with threads_for(10**6):
+        assert torch.get_num_threads() == before

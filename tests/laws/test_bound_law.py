@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyfed.gp import ExactModel, infer
-from problems import KINDS, LOG_CONCAVE, LOGISTIC, Problem, law, normal, problems, run
+from problems import KINDS, LOG_CONCAVE, LOGISTIC, Problem, build, law, normal, problems, run
 
 BOUNDS = ["polya-gamma", "gaussian"]
 POWERS = (1.0, 0.5, 2.0 / 3.0, 3.0)
@@ -135,3 +135,11 @@ def test_a_wild_start_ends_at_the_same_bound(bound, data, seed):
 @law(15)
 def test_a_wild_start_of_any_kind_ends_in_a_bound_that_rose(problem, seed):
     assert_rising(run(problem.model(), start=wild(problem, seed), steps=25, accelerate=True).bounds)
+
+
+def test_an_extrapolation_that_lowers_the_bound_by_little_is_dropped_too():
+    # What is rounding in a plain step, 1e-10 of the bound, is a fall in an extrapolation.
+    kinds, sizes = ["logistic-softmax", "student-t", "negative-binomial"], [1, 8, 5]
+    problem = build(kinds, seed=238, sizes=sizes, kernels=["matern32", "matern32"])
+    problem.prior.load({name: 20.0 * W.detach() for name, W in problem.prior.group("mixing").items()})
+    assert_rising(run(problem.model(), steps=15, accelerate=True).bounds)

@@ -15,6 +15,7 @@ from polyfed.estimators.learning import Learning, initialise, maximise_bound
 from polyfed.estimators.observations import collect, likelihoods_of
 from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
+from polyfed.estimators.threads import threads_for
 from polyfed.gp import GROUPS, Prior, infer, predict_latents
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods.logistic import BOUNDS
@@ -119,20 +120,23 @@ class MultiTaskGP:
         self._prepare()
         self.prior = self._starting_prior()
         self.learning = None
-        if groups:
-            Z = self._sparsity.choose(self.prior, self._rows)
-            distances = Distances(self._rows.x)
-            self.learning = maximise_bound(
-                self.prior,
-                lambda: self._sparsity.build(self.prior, self._rows, Z, distances),
-                groups=groups,
-                max_iterations=self.max_iterations,
-            )
-        self._condition(self._sparsity.choose(self.prior, self._rows))
-        posterior = infer(self._model, tolerance=self.tolerance, max_steps=self.max_steps)
+        with threads_for(len(self._rows)):
+            if groups:
+                self._learn(groups)
+            self._condition(self._sparsity.choose(self.prior, self._rows))
+            posterior = infer(self._model, tolerance=self.tolerance, max_steps=self.max_steps)
         self._q, self.bound, self.converged = posterior.q, posterior.bound, posterior.converged
         self._fitted = True
         return self
+
+    def _learn(self, groups: Sequence[str]) -> None:
+        Z, distances = self._sparsity.choose(self.prior, self._rows), Distances(self._rows.x)
+        self.learning = maximise_bound(
+            self.prior,
+            lambda: self._sparsity.build(self.prior, self._rows, Z, distances),
+            groups=groups,
+            max_iterations=self.max_iterations,
+        )
 
     def _condition(self, Z: torch.Tensor | None) -> None:
         """The model at the Θ that was learned; Z are its inducing inputs, None if it is exact."""
@@ -170,7 +174,8 @@ class MultiTaskGP:
         known = self.observations
         features = as_features(X, where="X", names=known.feature_names, width=known.x.shape[1])
         x = torch.from_numpy(self.scaler.apply(features.values))
-        latents = predict_latents(self._model, self._q, x)
+        with threads_for(len(self._rows)):
+            latents = predict_latents(self._model, self._q, x)
         return read_out(latents, self.prior, self.likelihoods, self.observations.codecs, tasks)
 
     @property

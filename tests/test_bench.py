@@ -1,0 +1,126 @@
+"""The harness of the benchmarks computes what it says, and each benchmark runs; how fast is for `make bench` to say."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = ("client", "batch", "federation", "gpytorch", "sparse", "fit")
+
+
+@pytest.fixture(autouse=True)
+def bench_is_importable(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)  # it is no part of the package
+
+
+class Clock:
+    """Time passes only when someone works."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def work(self, durations):
+        pending = iter(durations)
+
+        def run():
+            self.now += next(pending)
+
+        return run
+
+
+def test_turns_alternate_and_the_warm_ups_do_not_count():
+    from bench.harness import take_turns
+
+    order = []
+    turns = take_turns(lambda: order.append("A"), lambda: order.append("B"), repeats=3, warm_ups=2)
+    assert "".join(order) == "AB" * 5
+    assert len(turns.a) == len(turns.b) == 3
+
+
+def test_the_ratio_is_the_median_of_the_ratios_of_neighbours():
+    from bench.harness import take_turns
+
+    clock = Clock()
+    # The last turn is ten times slower on both sides, as on a machine that others use: its ratio is 2 as well.
+    a = clock.work([99.0, 2.0, 3.0, 4.0, 2.0, 20.0])
+    b = clock.work([1.0, 1.0, 1.0, 1.0, 1.0, 10.0])
+    turns = take_turns(a, b, repeats=5, warm_ups=1, clock=clock)
+    assert turns.a == (2.0, 3.0, 4.0, 2.0, 20.0)
+    assert (turns.ratio.low, turns.ratio.median, turns.ratio.high) == (2.0, 2.0, 3.0)
+    assert turns.seconds.median == 3.0
+
+
+def test_quartiles_of_an_even_number_and_of_one():
+    from bench.harness import Spread
+
+    assert Spread.of([4.0, 1.0, 3.0, 2.0]) == Spread(median=2.5, low=1.75, high=3.25)
+    assert Spread.of([7.0]) == Spread(7.0, 7.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "figure", "met"), [("≤", 1.4, True), ("≤", 1.6, False), ("≥", 1.4, False), ("≥", 1.5, True)]
+)
+def test_a_target_is_met_from_its_own_side(kind, figure, met):
+    from bench.harness import Line, Spread, Target
+
+    line = Line("x", Spread(figure, figure, figure), target=Target(kind, 1.5))
+    assert line.met is met
+    assert ("yes" if met else "NO") in line.cells()
+
+
+def test_a_line_without_target_has_no_verdict():
+    from bench.harness import Line, Spread
+
+    assert Line("x", Spread(2.0, 1.0, 3.0), unit="s").cells() == ("x", "2.00 s", "1.00 to 3.00", "", "", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore::Warning")  # the rivals' own
+def test_each_benchmark_runs_at_a_tiny_size(name):
+    from bench.suite import BENCHMARKS
+
+    benchmark = BENCHMARKS[name]
+    for line in benchmark.run(**benchmark.tiny):
+        assert math.isfinite(line.figure.median), line
+        assert line.figure.low <= line.figure.median <= line.figure.high
+        if line.unit != "nats":
+            assert line.figure.median > 0
+
+
+def test_no_benchmark_is_left_out_here():
+    from bench.suite import BENCHMARKS
+
+    assert tuple(BENCHMARKS) == NAMES
+
+
+def test_the_rivals_bound_is_of_the_same_evidence():
+    """With one row alone the two families are the same but for gpytorch's jitter, so both reach the same bound."""
+    import torch
+    from bench.problems import PaperTask
+    from bench.rival import Rival, ours
+
+    for n_regression, n_binary in ((1, 0), (0, 1)):
+        task = PaperTask.draw(n_regression=n_regression, n_binary=n_binary, seed=3)
+        x = torch.cat([task.x_regression, task.x_binary])
+        for bound in ("polya-gamma", "gaussian"):
+            gap = ours(task, bound) - max(Rival(task, x, bound, rate=0.5).climb(60))
+            assert 0.0 < gap + 1e-4 < 0.5
+
+
+def test_the_figures_are_written_as_json(monkeypatch, tmp_path, capsys):
+    from bench import __main__ as command
+    from bench.harness import Line, Spread, Target
+    from bench.suite import Benchmark
+
+    fake = Benchmark(lambda: [Line("x", Spread(2.0, 1.0, 3.0), target=Target("≤", 1.0))], {}, {}, {})
+    monkeypatch.setattr(command, "BENCHMARKS", {"fake": fake})
+    command.main(["--quick", "--only", "fake", "--json", str(tmp_path / "figures.json")])
+    (line,) = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["lines"]
+    assert line["figure"] == {"median": 2.0, "low": 1.0, "high": 3.0}
+    assert line["met"] is False
+    assert "NO" in capsys.readouterr().out
