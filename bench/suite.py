@@ -46,7 +46,7 @@ BENCHMARKS = {
     "gpytorch": Benchmark(
         against_gpytorch,
         full={"seeds": 3, "repeats": 3},
-        quick={"seeds": 1, "repeats": 1, "climb": 60},
+        quick={"seeds": 1, "repeats": 1, "climb": 40},
         tiny={"n_regression": 4, "n_binary": 4, "inducing": 5, "seeds": 1, "repeats": 1, "climb": 4},
     ),
     "sparse": Benchmark(

@@ -73,19 +73,32 @@ def test_a_task_of_few_data_is_neither_lost_nor_counted_twice():
 # ---- many batches ---------------------------------------------------------------------------------------------
 
 
+def bound_of(model: InducingModel, state: StochasticState) -> float:
+    """The ELBO of q(w) as it is, without the full pass of `as_gaussian`."""
+    with torch.no_grad():
+        cov = torch.linalg.inv(state.Lambda)
+        mean = cov @ state.eta
+        Phi, d = model.features(slice(None))
+        local = model.rows.local_bound(model.prior, Phi @ mean, (Phi @ cov * Phi).sum(1) + d)
+        kl = 0.5 * (cov.trace() + mean @ mean - model.size + state.Lambda.logdet())
+        return (local - kl).item()
+
+
 @pytest.mark.parametrize("kinds", [["gaussian", "bernoulli"], ["student-t", "one-vs-each", "negative-binomial"], MIXED])
 def test_minibatches_come_close_to_the_end_of_inference(kinds):
     model = sparse_model(build(kinds, seed=3, sizes=60), M=8)
     best = infer(model, tolerance=1e-9).bound
-    first = run(model, steps=1).bound
-    options = StochasticOptions(batch_size=20 * len(kinds), decay=0.8)
-    bounds = []
-    for steps in (15, 150):
-        state = train(model, start(model), options, steps=steps)
-        bounds.append(model.bound(as_gaussian(model, state)).item())
-    assert best - bounds[0] < 1.0
-    assert best - bounds[1] < 0.1
-    assert best + 1e-6 > bounds[1] > first or best - first < 1e-6
+    options = StochasticOptions(batch_size=5 * len(kinds))  # twelve batches in an epoch
+    state = start(model)
+    misses = []
+    for _ in range(3):
+        state = train(model, state, options, steps=120)
+        misses.append(best - bound_of(model, state))
+    assert min(misses) > -1e-6
+    assert max(misses) < 0.02  # nats, after ten epochs; 0.0034 was measured
+    assert misses[-1] < 0.003
+    q = as_gaussian(model, state)
+    assert misses[-1] >= best - model.bound(q).item() - 1e-9  # the full pass is a step up
 
 
 # ---- the state ------------------------------------------------------------------------------------------------
@@ -151,8 +164,8 @@ def test_taken_rows_are_those_of_the_data():
     ("options", "text"),
     [
         ({"batch_size": 0}, "batch_size 0 is too small; use at least one datum."),
-        ({"decay": -0.1}, "decay -0.1 is not between 0 and 1; use 0.6, or 0 for full steps."),
-        ({"decay": float("nan")}, "decay nan is not between 0 and 1; use 0.6, or 0 for full steps."),
+        ({"decay": -0.1}, "decay -0.1 is not between 0 and 1; use 0.9, or 0 for full steps."),
+        ({"decay": float("nan")}, "decay nan is not between 0 and 1; use 0.9, or 0 for full steps."),
         ({"delay": 0.5}, "delay 0.5 is not a number from one on; use 1, or more for shorter steps."),
         ({"delay": float("inf")}, "delay inf is not a number from one on; use 1, or more for shorter steps."),
     ],

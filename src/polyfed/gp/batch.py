@@ -7,7 +7,7 @@ neither on the order of the clients nor on which of them share a bucket.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from polyfed.gp.exact import ExactModel
 from polyfed.gp.meanfield import Marginals, infer
 from polyfed.gp.prior import Prior
-from polyfed.gp.rows import Rows
+from polyfed.gp.rows import Rows, places
 
 # A bucket's matrices should stay in the cache: 2^19 numbers are 4 MB, and several matrices live at once.
 BUCKET_NUMBERS = 2**20
@@ -81,10 +81,12 @@ def client_steps(
     for group in buckets([len(rows) for rows in clients]):
         rows = Rows.stack([clients[i] for i in group])
         own = [prior] * len(group) if isinstance(prior, Prior) else [prior[i] for i in group]
-        begin = None if starts is None else _stack_starts([starts[i] for i in group], rows)
-        for i, step in zip(group, _bucket(Prior.stack(own), rows, begin, tolerance, max_steps, groups), strict=True):
-            N = len(clients[i])
-            steps[i] = ClientStep(step.bound, (step.marginals[0][:N], step.marginals[1][:N]), step.gradient, step.noise)
+        spots = places([clients[i] for i in group])
+        begin = None if starts is None else _stack_starts([starts[i] for i in group], spots, rows)
+        made = _bucket(Prior.stack(own), rows, begin, tolerance, max_steps, groups)
+        for i, spot, step in zip(group, spots, made, strict=True):
+            m, v = step.marginals
+            steps[i] = replace(step, marginals=(m[spot], v[spot]))
     return [step for step in steps if step is not None]
 
 
@@ -114,12 +116,12 @@ def _bucket(
         )
 
 
-def _stack_starts(starts: Sequence[Marginals | None], rows: Rows) -> Marginals | None:
+def _stack_starts(starts: Sequence[Marginals | None], spots: Sequence[Tensor], rows: Rows) -> Marginals | None:
     """Padded starts; None unless every client has one."""
     if any(start is None for start in starts):
         return None
     m, v = rows.A.new_zeros(rows.at.shape), rows.A.new_zeros(rows.at.shape)
-    for c, start in enumerate(starts):
+    for c, (start, spot) in enumerate(zip(starts, spots, strict=True)):
         assert start is not None
-        m[c, : len(start[0])], v[c, : len(start[1])] = start
+        m[c, spot], v[c, spot] = start
     return m, v

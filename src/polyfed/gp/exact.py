@@ -10,6 +10,7 @@ from polyfed.gp.lmc import Distances, Gather, lmc_covariance
 from polyfed.gp.predict import LatentPrediction
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
+from polyfed.gp.schur import Elimination, Sketch
 
 
 class ExactModel:
@@ -23,6 +24,7 @@ class ExactModel:
         """`distances` of an earlier model of the same rows spare their computation, if there is no network."""
         self.prior, self.rows = prior, rows
         self.distances = distances or Distances(prior.eta(rows.x))
+        self._eliminated: Elimination | None = None
         self.a = rows.A @ prior.W
         self.K = lmc_covariance(prior, self.distances, Gather(rows.at, rows.x.shape[-2]), self.a)
 
@@ -31,9 +33,15 @@ class ExactModel:
         v = self.K.detach().diagonal(dim1=-2, dim2=-1).clone()
         return torch.zeros_like(v), v
 
-    def solve(self, h: Tensor, r: Tensor) -> Gaussian:
+    def solve(self, h: Tensor, r: Tensor) -> Gaussian | Sketch:
+        """The posterior of these sites; where some of them never change, only as much of it as inference needs."""
+        n, K = self.rows.n_fixed, self.K.detach()
         try:
-            return solve(self.K.detach(), r, h)
+            if n in (0, len(self.rows)):
+                return solve(K, r, h)
+            if self._eliminated is None or not self._eliminated.fits(h, r):
+                self._eliminated = Elimination(K, h[..., :n], r[..., :n])
+            return self._eliminated.step(h, r)
         except NotPositiveDefinite as error:
             task = self.rows.task_of(error.batch * len(self.rows) + error.row)
             broken = [name for name, value in self.prior.parameters.items() if not bool(torch.isfinite(value).all())]
@@ -50,7 +58,14 @@ class ExactModel:
                 error.what, row=error.row, batch=error.batch, where=f"{client}task {task!r}", remedy=error.remedy
             ) from None
 
-    def bound(self, q: Gaussian) -> Tensor:
+    def complete(self, q: Gaussian | Sketch) -> Gaussian:
+        """The whole posterior: what gradients and predictions need beyond what inference does."""
+        if isinstance(q, Gaussian):
+            return q
+        assert self._eliminated is not None
+        return self._eliminated.complete(q)
+
+    def bound(self, q: Gaussian | Sketch) -> Tensor:
         """The ELBO of q (elbo-r), differentiable in Θ; one value for each client.
 
         −KL(q‖p) = logZ − E_q[rᵀf − ½fᵀHf], so terms (a) to (d) collapse into logZ + Σ (ℓ − r m + ½ h E[f²]). Sites and
@@ -59,7 +74,7 @@ class ExactModel:
         """
         value = q.minus_kl + self.rows.local_bound(self.prior, q.m, q.v)
         if torch.is_grad_enabled():
-            logz = log_z(self.K, q.r, q.h, q)
+            logz = log_z(self.K, q.r, q.h, self.complete(q))
             value = value + (logz - logz.detach())  # zero, with the gradient of logZ
         return value
 

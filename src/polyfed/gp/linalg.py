@@ -47,13 +47,17 @@ def cholesky(A: Tensor) -> Tensor:
         diagonal = L.diagonal(dim1=-2, dim2=-1).reshape(-1, L.shape[-1])[batch]
         suspects = [int(info.reshape(-1)[batch]) - 1, *(~torch.isfinite(diagonal)).nonzero()[:1, 0].tolist()]
         row = min(suspect for suspect in suspects if suspect >= 0)
-        raise NotPositiveDefinite(
-            f"the covariance is not positive definite at row {row}",
-            row=row,
-            batch=batch,
-            remedy="raise the noise, or lower the amplitude or the mixing weights of this task",
-        )
+        raise not_positive_definite(row, batch)
     return L
+
+
+def not_positive_definite(row: int, batch: int) -> NotPositiveDefinite:
+    return NotPositiveDefinite(
+        f"the covariance is not positive definite at row {row}",
+        row=row,
+        batch=batch,
+        remedy="raise the noise, or lower the amplitude or the mixing weights of this task",
+    )
 
 
 def jittered_cholesky(A: Tensor) -> Tensor:
@@ -110,7 +114,6 @@ def solve(K: Tensor, r: Tensor, h: Tensor) -> Gaussian:
         B = (s[..., :, None] * K).mul_(s[..., None, :])
         B.diagonal(dim1=-2, dim2=-1).add_(1.0)
         L = cholesky(B)
-        B_inv = torch.cholesky_inverse(L)
 
         # α = (I + HK)⁻¹ r. With r = S u on the rows that have h > 0 this is S B⁻¹ u: the textbook form
         # r − S B⁻¹ S K r subtracts two numbers of size K h and loses as many digits. r0 is what h = 0 leaves.
@@ -121,9 +124,15 @@ def solve(K: Tensor, r: Tensor, h: Tensor) -> Gaussian:
             u = u - s * _mv(K, r0)
         alpha = r0 + s * torch.cholesky_solve(u[..., None], L)[..., 0]
         m = _mv(K, alpha)  # equ:mf_local_q2, the mean: m = Σ H v = K α
+        return gaussian_from_factor(K, r, h, L, alpha, m)
 
-        logz = -L.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * (r * m).sum(-1)
-        return Gaussian(r, h, L, B_inv, alpha, m, _marginal_variance(K, s, L, B_inv, h), logz)
+
+def gaussian_from_factor(K: Tensor, r: Tensor, h: Tensor, L: Tensor, alpha: Tensor, m: Tensor) -> Gaussian:
+    """The posterior whose factor, mean and α are known already; only the variances are left to compute."""
+    B_inv = torch.cholesky_inverse(L)
+    v = _marginal_variance(K, h.sqrt(), L, B_inv, h)
+    logz = -L.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * (r * m).sum(-1)
+    return Gaussian(r, h, L, B_inv, alpha, m, v, logz)
 
 
 def _marginal_variance(K: Tensor, s: Tensor, L: Tensor, B_inv: Tensor, h: Tensor) -> Tensor:

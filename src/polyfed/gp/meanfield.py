@@ -47,6 +47,7 @@ class Model(Protocol):
 
     def prior_marginals(self) -> Marginals: ...
     def solve(self, h: Tensor, r: Tensor) -> Any: ...
+    def complete(self, q: Any) -> Any: ...
     def bound(self, q: Any) -> Tensor: ...
     def predict(self, q: Any, x: Tensor) -> LatentPrediction: ...
 
@@ -110,7 +111,7 @@ def infer(
         try:
             candidate = model.solve(*sites)
             value = _value(model, candidate)
-            fell = _fell(value, bound)
+            fell = _fell(value, bound) | (extrapolated & (value < bound))  # an extrapolation has no claim to slack
         except NotPositiveDefinite:  # an extrapolation may go anywhere; a plain step that breaks down is an error
             if not bool(extrapolated.any()):
                 raise
@@ -126,7 +127,7 @@ def infer(
         stands = value - bound < tolerance + 1e-15 * bound.abs()  # what rounding can show
         converged = converged | (stands & ~extrapolated)
         memory.forget(stands)
-    return Posterior(q, torch.stack(history), bool(converged.all()))
+    return Posterior(model.complete(q), torch.stack(history), bool(converged.all()))
 
 
 def _go_back(

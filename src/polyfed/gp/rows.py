@@ -58,12 +58,14 @@ class Rows:
         at: (..., N) the input of each row.
         A: (..., N, T) the outputs that a row sees, by the order of the prior's outputs.
         blocks: the tasks that have labels.
+        n_fixed: the first so many rows belong to likelihoods whose sites never change.
     """
 
     x: Tensor
     at: Tensor
     A: Tensor
     blocks: tuple[Block, ...]
+    n_fixed: int = 0
 
     @classmethod
     def of(
@@ -84,33 +86,45 @@ class Rows:
         """
         T = sum(likelihood.n_outputs for likelihood in likelihoods.values())
         at, A, blocks = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, T, dtype=torch.float64)], []
-        first_output = n_rows = 0
+        outputs_of, T_so_far = {}, 0
         for task, likelihood in likelihoods.items():
-            outputs = slice(first_output, first_output + likelihood.n_outputs)
-            first_output = outputs.stop
+            outputs_of[task] = slice(T_so_far, T_so_far + likelihood.n_outputs)
+            T_so_far += likelihood.n_outputs
+        n_rows = n_fixed = 0
+        for task, likelihood in sorted(likelihoods.items(), key=lambda item: not item[1].fixed_site):
             if task not in observations or not len(observations[task][0]):
                 continue
             positions, y = observations[task]
             pattern = likelihood.pattern(y)
             n, R, _ = pattern.shape
             wide = torch.zeros(n, R, T, dtype=torch.float64)
-            wide[:, :, outputs] = pattern
+            wide[:, :, outputs_of[task]] = pattern
             at.append(positions.repeat_interleave(R))
             A.append(wide.reshape(n * R, T))
             blocks.append(Block(task, likelihood, y, torch.arange(n_rows, n_rows + n * R).reshape(n, R)))
             n_rows += n * R
-        return cls(x, torch.cat(at), torch.cat(A), tuple(blocks))
+            n_fixed = n_rows if likelihood.fixed_site else n_fixed
+        return cls(x, torch.cat(at), torch.cat(A), tuple(blocks), n_fixed)
 
     @classmethod
     def stack(cls, clients: Sequence[Rows]) -> Rows:
-        """Several clients as one, padded to the largest."""
-        C, N, U = len(clients), max(len(rows) for rows in clients), max(rows.x.shape[0] for rows in clients)
-        first = clients[0]
+        """Several clients as one, padded so that their rows lie at `places(clients)`."""
+        spots, (F, N) = places(clients), _stacked_size(clients)
+        C, first = len(clients), clients[0]
+        own = all(rows.x.shape[0] == len(rows) and bool((rows.at == torch.arange(len(rows))).all()) for rows in clients)
+        U = N if own else max(rows.x.shape[0] for rows in clients)
         x = first.x.new_zeros(C, U, first.x.shape[1])
-        at, A = first.at.new_zeros(C, N), first.A.new_zeros(C, N, first.A.shape[1])
+        at, A = (
+            torch.arange(N).expand(C, N) if own else first.at.new_zeros(C, N),
+            first.A.new_zeros(C, N, first.A.shape[1]),
+        )
         parts: dict[str, list[tuple[Block, int]]] = {}
-        for c, rows in enumerate(clients):
-            x[c, : rows.x.shape[0]], at[c, : len(rows)], A[c, : len(rows)] = rows.x, rows.at, rows.A
+        for c, (rows, spot) in enumerate(zip(clients, spots, strict=True)):
+            A[c, spot] = rows.A
+            if own:  # inputs are padded as rows are, so that each row still has an input of its own
+                x[c, spot] = rows.x
+            else:
+                x[c, : rows.x.shape[0]], at[c, spot] = rows.x, rows.at
             for block in rows.blocks:
                 parts.setdefault(block.task, []).append((block, c))
         blocks = tuple(
@@ -118,12 +132,12 @@ class Rows:
                 task,
                 pairs[0][0].likelihood,
                 torch.cat([block.y for block, _ in pairs]),
-                torch.cat([block.rows + c * N for block, c in pairs]),
+                torch.cat([spots[c][block.rows] + c * N for block, c in pairs]),
                 torch.cat([torch.full((len(block.y),), c) for block, c in pairs]),
             )
             for task, pairs in parts.items()
         )
-        return cls(x, at, A, blocks)
+        return cls(x, at, A, blocks, F)
 
     def __len__(self) -> int:
         return self.at.shape[-1]
@@ -166,3 +180,15 @@ class Rows:
     def task_of(self, row: int) -> str:
         """The task to which a row belongs, by its position in a flat vector over all rows."""
         return next((block.task for block in self.blocks if bool((block.rows == row).any())), "none")
+
+
+def places(clients: Sequence[Rows]) -> list[Tensor]:
+    """Where the rows of each client lie in their stack: those with fixed sites first, then the others, each padded."""
+    F, _ = _stacked_size(clients)
+    return [torch.cat([torch.arange(rows.n_fixed), torch.arange(F, F + len(rows) - rows.n_fixed)]) for rows in clients]
+
+
+def _stacked_size(clients: Sequence[Rows]) -> tuple[int, int]:
+    """The number of rows with fixed sites in a stack, and of all its rows."""
+    F = max(rows.n_fixed for rows in clients)
+    return F, F + max(len(rows) - rows.n_fixed for rows in clients)

@@ -13,7 +13,7 @@ k_b(Z, Z) = L_b L_bᵀ, and the bound is never above the exact one:
 In `PaperSparseModel` they are the outputs and d = 0, as the paper has it. ½ hᵀd is the **certificate**; docs/sparse.md says
 what it bounds and what it estimates.
 
-Rows are handled in chunks and Φ is never held as a whole, so memory does not grow with N · B M.
+Rows are handled in chunks and Φ is never held beyond one of them, so memory does not grow with N · B M.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class InducingModel(ABC):
     def __init__(self, prior: Prior, rows: Rows, Z: Tensor) -> None:
         self.prior, self.rows, self.Z = prior, rows, Z
         self.z_Z = prior.eta(Z)
+        self._kept: tuple[Tensor, Tensor] | None = None
 
     @property
     @abstractmethod
@@ -84,7 +85,7 @@ class InducingModel(ABC):
         with torch.no_grad():
             v = self.a_vector()
             for part in self.parts():
-                Phi, d = self.features(part)
+                Phi, d = self.constants(part)
                 v[part] = Phi.square().sum(1) + d
         return torch.zeros_like(v), v
 
@@ -95,8 +96,12 @@ class InducingModel(ABC):
             beta = torch.cholesky_solve(linear[:, None], L)[:, 0]
             m, v = self.a_vector(), self.a_vector()
             for part in self.parts():
-                m[part], v[part] = marginals(*self.features(part), L, beta)
+                m[part], v[part] = marginals(*self.constants(part), L, beta)
             return SparseGaussian(r, h, L, beta, m, v, _log_z(L, linear, trace), trace)
+
+    def complete(self, q: SparseGaussian) -> SparseGaussian:
+        """Nothing is left open by `solve`."""
+        return q
 
     def bound(self, q: SparseGaussian) -> Tensor:
         """The ELBO of q, differentiable in Θ as that of `ExactModel` is."""
@@ -109,6 +114,15 @@ class InducingModel(ABC):
 
     def parts(self) -> list[slice]:
         return [slice(start, start + CHUNK) for start in range(0, len(self.rows), CHUNK)]
+
+    def constants(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Features without their graph; kept for all steps of inference if one chunk holds all rows."""
+        with torch.no_grad():
+            if len(self.rows) > CHUNK:
+                return self.features(part)
+            if self._kept is None:
+                self._kept = self.features(part)
+            return self._kept
 
     def a_vector(self) -> Tensor:
         """Room for a number for each row."""
@@ -124,7 +138,7 @@ class InducingModel(ABC):
         gram, linear, trace = h.new_zeros(self.size, self.size), h.new_zeros(self.size), h.new_zeros(())
 
         def of(part: slice) -> tuple[Tensor, Tensor, Tensor]:
-            Phi, d = self.features(part)
+            Phi, d = self.features(part) if torch.is_grad_enabled() else self.constants(part)
             return Phi.mT @ (h[part, None] * Phi), r[part] @ Phi, 0.5 * h[part] @ d
 
         for part in self.parts():

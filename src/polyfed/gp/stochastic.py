@@ -34,13 +34,13 @@ class StochasticOptions:
 
     Attributes:
         batch_size: data in a minibatch, all tasks together; each minibatch holds at least one of every task.
-        decay: how fast steps get smaller. Above ½ they settle; at 0 all are full steps.
+        decay: how fast steps get smaller. Above ½ they settle; at 0 every step is a full one.
         delay: how many steps are taken as made already; at least one.
         seed: of the order of the data.
     """
 
     batch_size: int = 256
-    decay: float = 0.6
+    decay: float = 0.9
     delay: float = 1.0
     seed: int = 0
 
@@ -48,9 +48,11 @@ class StochasticOptions:
         if self.batch_size < 1:
             raise ConfigError(f"batch_size {self.batch_size} is too small", remedy="use at least one datum")
         if not 0.0 <= self.decay <= 1.0:
-            raise ConfigError(f"decay {self.decay} is not between 0 and 1", remedy="use 0.6, or 0 for full steps")
+            raise ConfigError(f"decay {self.decay} is not between 0 and 1", remedy="use 0.9, or 0 for full steps")
         if not 1.0 <= self.delay < float("inf"):
-            raise ConfigError(f"delay {self.delay} is not a number from one on", remedy="use 1, or more for shorter steps")
+            raise ConfigError(
+                f"delay {self.delay} is not a number from one on", remedy="use 1, or more for shorter steps"
+            )
 
     def rho(self, step: int) -> float:
         """The share of the way that a step goes, by Robbins and Monro."""
