@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polyfed.gp import ExactModel, infer
-from polyfed.gp.batch import buckets, client_steps
+from polyfed.gp.batch import ClientBatch
 
 from .harness import Line, Spread, Target, take_turns
 from .problems import mixed_prior, mixed_rows
@@ -66,25 +66,27 @@ def floor(shapes: Sequence[torch.Size]) -> Callable[[], None]:
 
     def run() -> None:
         for A in matrices:
-            for _ in range(STEPS):
-                L, _ = torch.linalg.cholesky_ex(A)
-            torch.cholesky_inverse(L)
+            for _ in range(STEPS - 1):
+                torch.linalg.cholesky_ex(A)
+            torch.cholesky_inverse(torch.linalg.cholesky_ex(A).L)
 
     return run
 
 
 def _round(n_clients: int, n_rows: int, dims: int) -> tuple[Callable[[], None], Callable[[], None]]:
-    """One round of all clients, gradients added up as a server would; and its floor in the same buckets."""
+    """One round of all clients, gradients added up as a server would; and its floor in the same buckets.
+
+    The batch is made once for all rounds (padding, distances), so making it is no part of a round.
+    """
     prior = mixed_prior(dims)
-    clients = [mixed_rows(n_rows, dims, seed) for seed in range(n_clients)]
+    batch = ClientBatch([mixed_rows(n_rows, dims, seed) for seed in range(n_clients)])
 
     def run() -> None:
-        steps = client_steps(prior, clients, max_steps=STEPS, groups=GROUPS)
-        for name in steps[0].gradient:
-            torch.stack([step.gradient[name] for step in steps]).sum(0)
+        step = batch.step(prior, max_steps=STEPS, groups=GROUPS)
+        for gradient in step.gradient.values():
+            gradient.sum(0)
 
-    shapes = [torch.Size([len(group), n_rows, n_rows]) for group in buckets([n_rows] * n_clients)]
-    return run, floor(shapes)
+    return run, floor([torch.Size([len(group), n_rows, n_rows]) for group in batch.groups])
 
 
 def _positive_definite(shape: torch.Size) -> Tensor:

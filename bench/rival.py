@@ -109,7 +109,8 @@ class Lmc(gpytorch.models.ApproximateGP):
             parameter.requires_grad_("natural" in name)
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+        mean, covariance = self.mean_module(x), self.covar_module(x)
+        return gpytorch.distributions.MultivariateNormal(mean, covariance)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ BENCHMARKS = {
     "sparse": Benchmark(
         sparse_step,
         full={"repeats": 3},
-        quick={"n_rows": 2_000, "more_rows": 20_000, "repeats": 1},
+        quick={"n_rows": 5_000, "more_rows": 50_000, "repeats": 1},
         tiny={"inducing": 4, "n_rows": 20, "more_rows": 40, "dims": 2, "repeats": 1},
     ),
     "fit": Benchmark(

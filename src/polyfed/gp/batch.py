@@ -7,41 +7,24 @@ neither on the order of the clients nor on which of them share a bucket.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from polyfed.gp.exact import ExactModel
+from polyfed.gp.lmc import Distances
 from polyfed.gp.meanfield import Marginals, infer
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows, places
 
-# A bucket's matrices should stay in the cache: 2^19 numbers are 4 MB, and several matrices live at once.
-BUCKET_NUMBERS = 2**20
+# Large enough that calls cost less than arithmetic, small enough that a bucket's few dozen matrices stay within reach.
+BUCKET_NUMBERS = 2**19
 PADDING = 1.15  # the largest client of a bucket has at most this many times the rows of its smallest
 
 
-@dataclass(frozen=True)
-class ClientStep:
-    """What one client's E-step and gradient gave.
-
-    Attributes:
-        bound: its ELBO.
-        marginals: (m, v) of its rows, the warm start of its next step.
-        gradient: ∂bound/∂Θ by name; empty if it was not asked for.
-        noise: task → (sum, count), the closed-form noise.
-        converged: whether inference reached its tolerance.
-    """
-
-    bound: float
-    marginals: Marginals
-    gradient: dict[str, Tensor]
-    noise: dict[str, tuple[float, float]]
-
-
 def buckets(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Groups of clients of like size, each small enough for the cache.
+    """Groups of clients of like size.
 
     >>> list(buckets([100, 3, 99, 3]))
     [[1, 3], [2, 0]]
@@ -58,70 +41,111 @@ def buckets(sizes: Sequence[int]) -> Iterator[list[int]]:
         yield group
 
 
-def client_steps(
-    prior: Prior | Sequence[Prior],
-    clients: Sequence[Rows],
-    *,
-    starts: Sequence[Marginals | None] | None = None,
-    tolerance: float = 1e-6,
-    max_steps: int = 200,
-    groups: Sequence[str] = (),
-) -> list[ClientStep]:
-    """E-step, bound and gradient of all clients.
+@dataclass(frozen=True)
+class ClientStep:
+    """What one client's E-step and gradient gave.
 
-    Args:
-        prior: one for all clients, or one for each (those that keep personal parameters).
-        clients: their rows, over the tasks of the prior; any of them may lack any task, or have no rows at all.
-        starts: marginals of an earlier step for each client, or None.
-        tolerance: and
-        max_steps: as in `infer`.
-        groups: the groups of Θ whose gradient is wanted.
+    Attributes:
+        bound: its ELBO.
+        marginals: (m, v) of its rows.
+        gradient: ∂bound/∂Θ by name; empty if it was not asked for.
+        noise: task → (sum, count), the closed-form noise.
     """
-    steps: list[ClientStep | None] = [None] * len(clients)
-    for group in buckets([len(rows) for rows in clients]):
-        rows = Rows.stack([clients[i] for i in group])
-        own = [prior] * len(group) if isinstance(prior, Prior) else [prior[i] for i in group]
-        spots = places([clients[i] for i in group])
-        begin = None if starts is None else _stack_starts([starts[i] for i in group], spots, rows)
-        made = _bucket(Prior.stack(own), rows, begin, tolerance, max_steps, groups)
-        for i, spot, step in zip(group, spots, made, strict=True):
-            m, v = step.marginals
-            steps[i] = replace(step, marginals=(m[spot], v[spot]))
-    return [step for step in steps if step is not None]
+
+    bound: float
+    marginals: Marginals
+    gradient: dict[str, Tensor]
+    noise: dict[str, tuple[float, float]]
 
 
-def _bucket(
-    prior: Prior, rows: Rows, start: Marginals | None, tolerance: float, max_steps: int, groups: Sequence[str]
-) -> Iterator[ClientStep]:
-    wanted = prior.group(*groups) if groups else {}
-    with torch.set_grad_enabled(bool(wanted)):
-        model = ExactModel(prior, rows)
-        q = infer(model, start=start, tolerance=tolerance, max_steps=max_steps).q
-        bound = model.bound(q)
-    grads: dict[str, Tensor] = {}
-    if wanted:
-        parts = torch.autograd.grad(bound.sum(), list(wanted.values()), allow_unused=True)
-        grads = {
-            name: torch.zeros_like(p) if g is None else g for (name, p), g in zip(wanted.items(), parts, strict=True)
-        }
-    noise = rows.noise_statistics(prior, q.m, q.v)
-    bounds = bound.detach().tolist()
-    pooled = {task: (total.tolist(), count.tolist()) for task, (total, count) in noise.items()}
-    for c, value in enumerate(bounds):
-        yield ClientStep(
-            value,
-            (q.m[c], q.v[c]),
-            {name: g[c] for name, g in grads.items()},
-            {task: (total[c], count[c]) for task, (total, count) in pooled.items() if count[c] > 0},
+@dataclass(frozen=True)
+class BatchStep:
+    """The same for all clients: first dimension of every tensor, in the order of the clients.
+
+    `marginals` are those of each bucket, the warm start of the next step of the same batch.
+    """
+
+    bound: Tensor
+    gradient: dict[str, Tensor]
+    noise: dict[str, tuple[Tensor, Tensor]]
+    marginals: list[Marginals]
+    where: list[tuple[int, int, Tensor]]  # bucket, position in it and rows there, of each client
+
+    def client(self, i: int) -> ClientStep:
+        bucket, c, spot = self.where[i]
+        m, v = self.marginals[bucket]
+        counted = {task: (float(total[i]), float(count[i])) for task, (total, count) in self.noise.items()}
+        return ClientStep(
+            float(self.bound[i]),
+            (m[c, spot], v[c, spot]),
+            {name: gradient[i] for name, gradient in self.gradient.items()},
+            {task: pair for task, pair in counted.items() if pair[1] > 0},
         )
 
 
-def _stack_starts(starts: Sequence[Marginals | None], spots: Sequence[Tensor], rows: Rows) -> Marginals | None:
-    """Padded starts; None unless every client has one."""
-    if any(start is None for start in starts):
-        return None
-    m, v = rows.A.new_zeros(rows.at.shape), rows.A.new_zeros(rows.at.shape)
-    for c, (start, spot) in enumerate(zip(starts, spots, strict=True)):
-        assert start is not None
-        m[c, spot], v[c, spot] = start
-    return m, v
+class ClientBatch:
+    """Clients made ready to be solved together, any number of times.
+
+    Any client may lack any task, or have no rows at all.
+    """
+
+    def __init__(self, clients: Sequence[Rows]) -> None:
+        self.n_clients = len(clients)
+        self.groups = list(buckets([len(rows) for rows in clients]))
+        self.stacks: list[tuple[Rows, Distances]] = []
+        where: dict[int, tuple[int, int, Tensor]] = {}
+        for b, group in enumerate(self.groups):
+            members = [clients[i] for i in group]
+            rows = Rows.stack(members)
+            self.stacks.append((rows, Distances(rows.x)))
+            for c, (i, spot) in enumerate(zip(group, places(members), strict=True)):
+                where[i] = (b, c, spot)
+        self.where = [where[i] for i in range(self.n_clients)]
+
+    def step(
+        self,
+        prior: Prior | Sequence[Prior],
+        *,
+        start: BatchStep | None = None,
+        tolerance: float = 1e-6,
+        max_steps: int = 200,
+        groups: Sequence[str] = (),
+    ) -> BatchStep:
+        """E-step, bound and gradient of all clients.
+
+        Args:
+            prior: one for all clients, or one for each (those that keep personal parameters).
+            start: an earlier step of this batch, to start from.
+            tolerance: and
+            max_steps: as in `infer`.
+            groups: the groups of Θ whose gradient is wanted.
+        """
+        one = prior if isinstance(prior, Prior) else None
+        some = one or (prior[0] if self.n_clients else None)  # type: ignore[index]
+        bound = torch.zeros(self.n_clients, dtype=torch.float64)
+        gradient = {
+            name: torch.zeros(self.n_clients, *p.shape, dtype=torch.float64)
+            for name, p in (some.group(*groups) if some is not None and groups else {}).items()
+        }
+        noise: dict[str, tuple[Tensor, Tensor]] = {}
+        marginals = []
+        for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
+            theta = one.expand(len(group)) if one is not None else Prior.stack([prior[i] for i in group])  # type: ignore[index]
+            index = torch.tensor(group)
+            wanted = {name: theta.parameters[name] for name in gradient}
+            with torch.set_grad_enabled(bool(wanted)):
+                model = ExactModel(theta, rows, distances)
+                begin = None if start is None else start.marginals[b]
+                q = infer(model, start=begin, tolerance=tolerance, max_steps=max_steps).q
+                value = model.bound(q)
+            if wanted:
+                grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True)
+                for name, grad in zip(wanted, grads, strict=True):
+                    if grad is not None:
+                        gradient[name][index] = grad
+            bound[index] = value.detach()
+            marginals.append((q.m, q.v))
+            for task, (total, count) in rows.noise_statistics(theta, q.m, q.v).items():
+                sums, counts = noise.setdefault(task, (torch.zeros_like(bound), torch.zeros_like(bound)))
+                sums[index], counts[index] = total, count
+        return BatchStep(bound, gradient, noise, marginals, self.where)

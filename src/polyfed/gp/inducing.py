@@ -39,7 +39,6 @@ def greedy(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:
         residual = [prior.latent_covariance(b, z, z) for b in range(prior.n_latents)]  # given what is chosen
         nothing = [NOTHING * max(k.diagonal().tolist(), default=0.0) for k in residual]
         chosen: list[int] = []
-        most = 0.0
         while len(chosen) < min(M, len(x)):
             score = torch.zeros_like(weight[:, 0])
             for b, k in enumerate(residual):
@@ -47,8 +46,7 @@ def greedy(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:
                 gain = (weight[:, b] @ k.square()) / left.clamp_min(1e-300)
                 score += torch.where(left > nothing[b], gain, 0.0)
             i = int(score.argmax())
-            most = max(most, float(score[i]))
-            if float(score[i]) <= NOTHING * most:
+            if float(score[i]) <= 0.0:
                 break
             for b, k in enumerate(residual):
                 if k[i, i] > nothing[b]:

@@ -64,23 +64,24 @@ def cosine(x: Tensor, x2: Tensor) -> Tensor:
     return unit(x) @ unit(x2).mT
 
 
-# ---- profiles: s(t), and its logarithmic slope t s'(t) given t and s ----------------------------------------------
+# ---- profiles: s(t), and its logarithmic slope t s'(t) / s(t) -------------------------------------------------------
+# Where no gradient is recorded they may overwrite t: fresh memory costs more than the arithmetic.
 
 
 def _exponential(t: Tensor) -> Tensor:
-    return (-0.5 * t).exp_() if not t.requires_grad else torch.exp(-0.5 * t)
+    return torch.exp(-0.5 * t) if t.requires_grad else t.mul_(-0.5).exp_()
 
 
-def _exponential_slope(t: Tensor, s: Tensor) -> Tensor:
-    return (t * s).mul_(-0.5)
+def _exponential_slope(t: Tensor) -> Tensor:
+    return t.mul_(-0.5)
 
 
 def _rational(t: Tensor) -> Tensor:
     return 1.0 / (1.0 + t)
 
 
-def _rational_slope(t: Tensor, s: Tensor) -> Tensor:
-    return -t * s.square()
+def _rational_slope(t: Tensor) -> Tensor:
+    return -t / (1.0 + t)
 
 
 def _root(t: Tensor, factor: float) -> Tensor:
@@ -93,9 +94,9 @@ def _matern32(t: Tensor) -> Tensor:
     return (1.0 + z) * torch.exp(-z)
 
 
-def _matern32_slope(t: Tensor, s: Tensor) -> Tensor:
+def _matern32_slope(t: Tensor) -> Tensor:
     z = _root(t, 3.0)
-    return -0.5 * z.square() * torch.exp(-z)
+    return -0.5 * z.square() / (1.0 + z)
 
 
 def _matern52(t: Tensor) -> Tensor:
@@ -103,17 +104,13 @@ def _matern52(t: Tensor) -> Tensor:
     return (1.0 + z + z.square() / 3.0) * torch.exp(-z)
 
 
-def _matern52_slope(t: Tensor, s: Tensor) -> Tensor:
+def _matern52_slope(t: Tensor) -> Tensor:
     z = _root(t, 5.0)
-    return -z.square() / 6.0 * (1.0 + z) * torch.exp(-z)
+    return -0.5 * z.square() * (1.0 + z) / (3.0 + 3.0 * z + z.square())
 
 
 def _itself(t: Tensor) -> Tensor:
     return t
-
-
-def _no_slope(t: Tensor, s: Tensor) -> Tensor:
-    return torch.zeros_like(t)
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ class Kernel:
 
     metric: Callable[[Tensor, Tensor], Tensor]
     profile: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor, Tensor], Tensor] = _no_slope
+    log_slope: Callable[[Tensor], Tensor] = torch.zeros_like
     factor: float = 1.0
     exponent: float = 2.0  # of a length in t; 0 for a kernel without length-scale
 

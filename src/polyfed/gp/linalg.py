@@ -167,8 +167,9 @@ class _LogZ(torch.autograd.Function):
         grad_K = grad_r = grad_h = None
         if ctx.needs_input_grad[0]:
             # ∂logZ/∂K = ½ (ααᵀ − S B⁻¹ S)
-            inner = q.B_inv * (s[..., :, None] * s[..., None, :])
-            grad_K = 0.5 * grad[..., None, None] * (q.alpha[..., :, None] * q.alpha[..., None, :] - inner)
+            weight = 0.5 * grad[..., None, None]
+            grad_K = (q.B_inv * (-weight * s[..., :, None])).mul_(s[..., None, :])
+            grad_K.addcmul_(weight * q.alpha[..., :, None], q.alpha[..., None, :])
         if ctx.needs_input_grad[1]:
             grad_r = grad[..., None] * q.m  # ∂logZ/∂r = m
         if ctx.needs_input_grad[2]:

@@ -80,14 +80,14 @@ class _Lmc(torch.autograd.Function):
         for b, kernel in enumerate(kernels):
             a_b, s = a[..., b, None], ctx.shapes[b]
             E = G * gather(s)
-            right, left = (E @ a_b)[..., 0], (E.mT @ a_b)[..., 0]
-            grad_a.append(amplitude[..., None, b] * (right + left))
-            grad_amplitude.append((a[..., b] * right).sum(-1))
+            Ea = (E @ a_b)[..., 0]
+            grad_a.append(2.0 * amplitude[..., None, b] * Ea)  # G is symmetric, as the derivative of logZ is
+            grad_amplitude.append((a[..., b] * Ea).sum(-1))
             if not kernel.has_length_scale:
                 grad_phi1.append(torch.zeros_like(phi1[..., b]))
                 continue
-            slope = gather(kernel.slope(_t(kernel, distances, phi1[..., b]), s))  # φ₁ ∂s/∂φ₁ = t s'(t)
-            total = (a_b * (torch.mul(G, slope, out=E) @ a_b)).sum((-2, -1))
+            slope = kernel.log_slope(_t(kernel, distances, phi1[..., b]))  # φ₁ ∂s/∂φ₁ = t s'(t) = s · slope
+            total = (a_b * (E.mul_(gather(slope)) @ a_b)).sum((-2, -1))
             grad_phi1.append(amplitude[..., b] * total / phi1[..., b])
         grads = zip((grad_a, grad_amplitude, grad_phi1), (a, amplitude, phi1), strict=True)
         return *(_like(torch.stack(grad, -1), to) for grad, to in grads), None, None, None

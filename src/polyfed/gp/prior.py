@@ -116,6 +116,14 @@ class Prior:
                 mine[name].copy_(value)
         return self
 
+    def expand(self, n_clients: int) -> Prior:
+        """This prior n times over, as `stack` would make it of n copies."""
+        many = copy(self)
+        many._own = {
+            name: value.detach().expand(n_clients, *value.shape).clone().requires_grad_() for name, value in self._own.items()
+        }
+        return many
+
     @classmethod
     def stack(cls, priors: Sequence[Prior]) -> Prior:
         """Priors of the same tasks and kernels as one, with a leading dimension: to solve many clients at once.
