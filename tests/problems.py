@@ -202,7 +202,7 @@ def readouts(problem: Problem, latents: LatentPrediction) -> dict[str, dict[str,
     """What each task says of its labels where the latent functions are so."""
     said = {}
     for task, of in problem.likelihoods.items():
-        mean, cov = latents.outputs(problem.prior.W_of(task).detach())
+        mean, cov = latents.of(task)
         noise = problem.prior.noise_of(task)
         said[task] = of.readout(mean, cov, None if noise is None else noise.detach())
     return said

@@ -33,7 +33,9 @@ def test_the_example_of_the_readme_runs():
     assert abs(p["pulse"].mean[0] - 80) < 3
 
 
-@pytest.mark.parametrize("label", ["equ:mf_local_q1", "equ:mf_local_q2", "equ:predict", "elbo-r", "optimial sigma"])
+@pytest.mark.parametrize(
+    "label", ["equ:mf_local_q1", "equ:mf_local_q2", "equ:predict", "elbo-r", "optimial sigma", "proof:mf_inducing"]
+)
 def test_the_labels_of_the_paper_stand_in_the_code(label):
     found = [path for path in (ROOT / "src").rglob("*.py") if label in path.read_text()]
     assert found

@@ -47,6 +47,16 @@ def test_auto_says_how_many_it_took(exact):
     assert exact.n_inducing is None
 
 
+def test_the_papers_own_variant(exact):
+    paper = refit(exact, inducing=40, inducing_method="paper")
+    assert paper.n_inducing == 40
+    truth = 50 + 10 * np.sin(NEW[:, 0])
+    assert np.abs(paper.predict(NEW)["y"].mean - truth).max() < 2
+    # No residual variance: far from Z it is too sure of itself, which is why it is not the default.
+    far = [[1000.0]]
+    assert paper.predict(far)["y"].latent_std[0] < 0.1 * exact.predict(far)["y"].latent_std[0]
+
+
 def test_learning_with_inducing_inputs(exact):
     sparse = pf.MultiTaskGP(TASKS, 2, inducing=25, max_iterations=25).fit(X, {"y": Y, "z": Z})
     assert sparse.learning.bound > sparse.learning.first_bound

@@ -38,7 +38,7 @@ class MultiTaskGP:
         scale: standardise features and targets; predictions come back in the units of the labels.
         inducing: number of inducing inputs for large data, "auto" to let the data say, None for the exact posterior,
             whose cost grows with the cube of the number of labels.
-        inducing_method: `greedy`, `uniform` (as in the paper) or `kmeans`.
+        inducing_method: `greedy`, `uniform` or `kmeans`; `paper` for the paper's own variant (docs/sparse.md).
         inducing_tolerance: "auto" takes as many as leave less than this many nats for each label unexplained.
         tolerance: inference stops when the bound moves by less than this many nats.
         max_steps: mean-field steps at the most.

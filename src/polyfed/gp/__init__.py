@@ -12,29 +12,37 @@
 | q(f), ELBO      | `Posterior`, `.bound`          | result of `infer`                                       |
 
 Reading order: `linalg` (one primitive), `kernels`, `prior` and `lmc` (the prior), `likelihoods/base` (what a site is),
-`rows`, `exact`, `meanfield` (the loop), `predict`; then `sparse` (large clients) and `batch` (many clients).
+`rows`, `exact`, `meanfield` (the loop), `predict`; then large clients (`inducing`, `sparse`,
+`gap`, `stochastic`) and many clients (`batch`).
 """
 
+from polyfed.gp.batch import BatchStep, ClientBatch, ClientStep
 from polyfed.gp.exact import ExactModel
+from polyfed.gp.gap import gap_estimate
 from polyfed.gp.inducing import choose_inducing
 from polyfed.gp.likelihoods import Likelihood, likelihood_for
 from polyfed.gp.meanfield import Model, Posterior, infer
 from polyfed.gp.predict import LatentPrediction, predict_latents
 from polyfed.gp.prior import GROUPS, Prior, group_of
 from polyfed.gp.rows import Rows
-from polyfed.gp.sparse import SparseModel
+from polyfed.gp.sparse import PaperSparseModel, SparseModel
 
 __all__ = [
     "GROUPS",
+    "BatchStep",
+    "ClientBatch",
+    "ClientStep",
     "ExactModel",
     "LatentPrediction",
     "Likelihood",
     "Model",
+    "PaperSparseModel",
     "Posterior",
     "Prior",
     "Rows",
     "SparseModel",
     "choose_inducing",
+    "gap_estimate",
     "group_of",
     "infer",
     "likelihood_for",

@@ -44,19 +44,8 @@ class ExactModel:
             return self._eliminated.step(h, r)
         except NotPositiveDefinite as error:
             task = self.rows.task_of(error.batch * len(self.rows) + error.row)
-            broken = [name for name, value in self.prior.parameters.items() if not bool(torch.isfinite(value).all())]
-            if broken:
-                raise NotPositiveDefinite(
-                    f"parameter {broken[0]!r} is not finite",
-                    row=error.row,
-                    batch=error.batch,
-                    where=f"task {task!r}",
-                    remedy="start again from a healthy prior",
-                ) from None
             client = f"client {error.batch} of the batch, " if self.rows.batch_shape else ""
-            raise NotPositiveDefinite(
-                error.what, row=error.row, batch=error.batch, where=f"{client}task {task!r}", remedy=error.remedy
-            ) from None
+            raise error.named(f"{client}task {task!r}", self.prior.broken()) from None
 
     def complete(self, q: Gaussian | Sketch) -> Gaussian:
         """The whole posterior: what gradients and predictions need beyond what inference does."""

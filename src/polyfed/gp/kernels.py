@@ -64,53 +64,61 @@ def cosine(x: Tensor, x2: Tensor) -> Tensor:
     return unit(x) @ unit(x2).mT
 
 
-# ---- profiles: s(t), and its logarithmic slope t s'(t) / s(t) -------------------------------------------------------
-# Where no gradient is recorded they may overwrite t: fresh memory costs more than the arithmetic.
+# ---- profiles: s(t) and its logarithmic slope t s'(t) / s(t), where t = φ₁ d --------------------------------------------
+# They take d and φ₁ apart: for the exponential, t itself is never needed, and each pass over a matrix counts.
+
+Scale = Tensor | float
 
 
-def _exponential(t: Tensor) -> Tensor:
-    return torch.exp(-0.5 * t) if t.requires_grad else t.mul_(-0.5).exp_()
+def _exponential(d: Tensor, phi1: Scale) -> Tensor:
+    exponent = -0.5 * phi1 * d
+    return torch.exp(exponent) if exponent.requires_grad else exponent.exp_()
 
 
-def _exponential_slope(t: Tensor) -> Tensor:
-    return t.mul_(-0.5)
+def _exponential_slope(d: Tensor, phi1: Scale) -> Tensor:
+    return -0.5 * phi1 * d
 
 
-def _rational(t: Tensor) -> Tensor:
-    return 1.0 / (1.0 + t)
+def _rational(d: Tensor, phi1: Scale) -> Tensor:
+    return 1.0 / (1.0 + phi1 * d)
 
 
-def _rational_slope(t: Tensor) -> Tensor:
+def _rational_slope(d: Tensor, phi1: Scale) -> Tensor:
+    t = phi1 * d
     return -t / (1.0 + t)
 
 
-def _root(t: Tensor, factor: float) -> Tensor:
+def _root(t: Tensor) -> Tensor:
     # √ has no derivative at zero; a floor far below any distance of interest gives the right limit, 0.
-    return (factor * t).clamp_min(1e-30).sqrt()
+    return t.clamp_min(1e-30).sqrt()
 
 
-def _matern32(t: Tensor) -> Tensor:
-    z = _root(t, 3.0)
+def _matern32(d: Tensor, phi1: Scale) -> Tensor:
+    z = _root(3.0 * phi1 * d)
     return (1.0 + z) * torch.exp(-z)
 
 
-def _matern32_slope(t: Tensor) -> Tensor:
-    z = _root(t, 3.0)
+def _matern32_slope(d: Tensor, phi1: Scale) -> Tensor:
+    z = _root(3.0 * phi1 * d)
     return -0.5 * z.square() / (1.0 + z)
 
 
-def _matern52(t: Tensor) -> Tensor:
-    z = _root(t, 5.0)
+def _matern52(d: Tensor, phi1: Scale) -> Tensor:
+    z = _root(5.0 * phi1 * d)
     return (1.0 + z + z.square() / 3.0) * torch.exp(-z)
 
 
-def _matern52_slope(t: Tensor) -> Tensor:
-    z = _root(t, 5.0)
+def _matern52_slope(d: Tensor, phi1: Scale) -> Tensor:
+    z = _root(5.0 * phi1 * d)
     return -0.5 * z.square() * (1.0 + z) / (3.0 + 3.0 * z + z.square())
 
 
-def _itself(t: Tensor) -> Tensor:
-    return t
+def _itself(d: Tensor, phi1: Scale) -> Tensor:
+    return d
+
+
+def _flat(d: Tensor, phi1: Scale) -> Tensor:
+    return torch.zeros_like(d)
 
 
 @dataclass(frozen=True)
@@ -118,8 +126,8 @@ class Kernel:
     """A metric and a profile; φ₁ follows from a length-scale ℓ as factor · ℓ^(−exponent)."""
 
     metric: Callable[[Tensor, Tensor], Tensor]
-    profile: Callable[[Tensor], Tensor]
-    log_slope: Callable[[Tensor], Tensor] = torch.zeros_like
+    profile: Callable[[Tensor, Scale], Tensor]
+    log_slope: Callable[[Tensor, Scale], Tensor] = _flat
     factor: float = 1.0
     exponent: float = 2.0  # of a length in t; 0 for a kernel without length-scale
 
@@ -130,7 +138,7 @@ class Kernel:
     def __call__(self, x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
         """s(t) for all pairs."""
         scale = (phi1 ** (1.0 / self.exponent))[..., None, :] if self.has_length_scale else 1.0
-        return self.profile(self.metric(x * scale, x2 * scale))
+        return self.profile(self.metric(x * scale, x2 * scale), 1.0)
 
     def diagonal(self, x: Tensor, phi1: Tensor) -> Tensor:
         """s at x = x' for each input, without the matrix: every input is a batch of its own."""

@@ -33,6 +33,13 @@ class NotPositiveDefinite(NumericalError):
         super().__init__(what, where=where, remedy=remedy)
         self.row, self.batch = row, batch
 
+    def named(self, where: str, broken: str | None) -> NotPositiveDefinite:
+        """The same with its place; if a parameter is not finite, that is what went wrong."""
+        what, remedy = self.what, self.remedy
+        if broken is not None:
+            what, remedy = f"parameter {broken!r} is not finite", "start again from a healthy prior"
+        return NotPositiveDefinite(what, row=self.row, batch=self.batch, where=where, remedy=remedy)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (*super().__reduce__(), {"row": self.row, "batch": self.batch})
 
@@ -66,6 +73,7 @@ def jittered_cholesky(A: Tensor) -> Tensor:
     The jitter is relative to the largest variance, 1e-8 at first and ten times as much while that is not enough.
     """
     size = A.detach().diagonal(dim1=-2, dim2=-1).amax(-1) if A.shape[-1] else A.new_zeros(A.shape[:-2])
+    size = torch.where(size == 0.0, 1.0, size)  # no variance at all: anything will do
     jitter = 1e-8
     while True:
         try:

@@ -65,7 +65,7 @@ class _Lmc(torch.autograd.Function):
         ctx.shapes = []
         K = None
         for b, kernel in enumerate(kernels):
-            shape = kernel.profile(_t(kernel, distances, phi1[..., b]))
+            shape = kernel.profile(distances(kernel), phi1[..., None, None, b])
             ctx.shapes.append(shape)
             outer = (amplitude[..., None, b] * a[..., b])[..., :, None] * a[..., None, :, b]
             K = outer.mul_(gather(shape)) if K is None else K.addcmul_(outer, gather(shape))
@@ -86,15 +86,11 @@ class _Lmc(torch.autograd.Function):
             if not kernel.has_length_scale:
                 grad_phi1.append(torch.zeros_like(phi1[..., b]))
                 continue
-            slope = kernel.log_slope(_t(kernel, distances, phi1[..., b]))  # φ₁ ∂s/∂φ₁ = t s'(t) = s · slope
+            slope = kernel.log_slope(distances(kernel), phi1[..., None, None, b])  # φ₁ ∂s/∂φ₁ = t s'(t) = s · slope
             total = (a_b * (E.mul_(gather(slope)) @ a_b)).sum((-2, -1))
             grad_phi1.append(amplitude[..., b] * total / phi1[..., b])
         grads = zip((grad_a, grad_amplitude, grad_phi1), (a, amplitude, phi1), strict=True)
         return *(_like(torch.stack(grad, -1), to) for grad, to in grads), None, None, None
-
-
-def _t(kernel: Kernel, distances: Distances, phi1: Tensor) -> Tensor:
-    return phi1[..., None, None] * distances(kernel) if kernel.has_length_scale else distances(kernel)
 
 
 def _like(grad: Tensor, to: Tensor) -> Tensor:

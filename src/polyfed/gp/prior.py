@@ -120,7 +120,8 @@ class Prior:
         """This prior n times over, as `stack` would make it of n copies."""
         many = copy(self)
         many._own = {
-            name: value.detach().expand(n_clients, *value.shape).clone().requires_grad_() for name, value in self._own.items()
+            name: value.detach().expand(n_clients, *value.shape).clone().requires_grad_()
+            for name, value in self._own.items()
         }
         return many
 
@@ -145,6 +146,11 @@ class Prior:
             name: torch.stack([state[name] for state in states]).requires_grad_() for name in first.parameters
         }
         return stacked
+
+    def broken(self) -> str | None:
+        """The first parameter that is not finite, if there is one."""
+        broken = (name for name, value in self.parameters.items() if not bool(torch.isfinite(value).all()))
+        return next(broken, None)
 
     # ---- the parameters by meaning ----------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from polyfed.gp.linalg import cholesky, jittered_cholesky
+from polyfed.gp.linalg import NotPositiveDefinite, cholesky, jittered_cholesky
 from polyfed.gp.predict import LatentPrediction
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
@@ -92,7 +92,10 @@ class InducingModel(ABC):
     def solve(self, h: Tensor, r: Tensor) -> SparseGaussian:
         with torch.no_grad():
             gram, linear, trace = self.statistics(h, r)
-            L = root_of(gram)
+            try:
+                L = root_of(gram)
+            except NotPositiveDefinite as error:
+                raise error.named("the inducing variables of all tasks", self.prior.broken()) from None
             beta = torch.cholesky_solve(linear[:, None], L)[:, 0]
             m, v = self.a_vector(), self.a_vector()
             for part in self.parts():
