@@ -211,7 +211,7 @@ class MultiTaskGP:
 
     def __repr__(self) -> str:
         tasks = ", ".join(f"{task.name}: {task.kind}" for task in self.tasks)
-        state = f", bound={self.bound:.2f}" if self._fitted else ""
+        state = f", bound={self.bound:.6g}" if self._fitted else ""
         state = f", n_inducing={self.n_inducing}{state}" if self._fitted and self.n_inducing else state
         return f"MultiTaskGP({{{tasks}}}, n_latents={self.n_latents}{state})"
 
