@@ -41,7 +41,7 @@ def test_gaussian_rows_come_first_whatever_the_order_of_the_tasks():
 
 def test_a_step_is_a_sketch_and_the_result_is_whole():
     model, _ = both(build(KINDS, seed=0))
-    sketch = model.solve(*model.rows.sites(model.prior, *model.prior_marginals()))
+    sketch = model.step(*model.rows.sites(model.prior, *model.prior_marginals()))
     assert isinstance(sketch, Sketch)
     assert (sketch.v[: model.rows.n_fixed] == 0).all()
     whole = model.bound(model.complete(sketch))

@@ -33,8 +33,12 @@ class ExactModel:
         v = self.K.detach().diagonal(dim1=-2, dim2=-1).clone()
         return torch.zeros_like(v), v
 
-    def solve(self, h: Tensor, r: Tensor) -> Gaussian | Sketch:
-        """The posterior of these sites; where some of them never change, only as much of it as inference needs."""
+    def solve(self, h: Tensor, r: Tensor) -> Gaussian:
+        """The posterior of these sites."""
+        return self.complete(self.step(h, r))
+
+    def step(self, h: Tensor, r: Tensor) -> Gaussian | Sketch:
+        """As much of it as the next step of inference needs; less than all where some sites never change."""
         n, K = self.rows.n_fixed, self.K.detach()
         try:
             if n in (0, len(self.rows)):
@@ -77,9 +81,7 @@ class ExactModel:
         z, s = prior.eta(x), q.h.sqrt()
         mean, explained, variance = [], [], []
         for b in range(prior.n_latents):
-            k_star = (
-                prior.latent_covariance(b, self.distances.z, z)[rows.at] * self.a[:, b, None]
-            )  # cov(f_rows, g_b(x))
+            k_star = self.a[:, b, None] * prior.latent_covariance(b, self.distances.z, z)[rows.at]  # cov(f, g_b(x))
             mean.append(q.alpha @ k_star)
             explained.append(torch.linalg.solve_triangular(q.L, s[:, None] * k_star, upper=False))
             variance.append(prior.latent_variance(b, z))

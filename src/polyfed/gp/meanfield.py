@@ -47,6 +47,7 @@ class Model(Protocol):
 
     def prior_marginals(self) -> Marginals: ...
     def solve(self, h: Tensor, r: Tensor) -> Any: ...
+    def step(self, h: Tensor, r: Tensor) -> Any: ...
     def complete(self, q: Any) -> Any: ...
     def bound(self, q: Any) -> Tensor: ...
     def predict(self, q: Any, x: Tensor) -> LatentPrediction: ...
@@ -94,7 +95,7 @@ def infer(
     """
     rows, prior = model.rows, model.prior
     at = start or model.prior_marginals()
-    q = model.solve(*rows.sites(prior, *at))
+    q = model.step(*rows.sites(prior, *at))
     history = [_value(model, q)]
     memory = _Anderson()
     converged = torch.full_like(history[0], len(rows) == 0, dtype=torch.bool)
@@ -109,7 +110,7 @@ def infer(
         sites = rows.sites(prior, *further) if bool(extrapolated.any()) else plain
         at, sites = further, _choose(converged, (q.h, q.r), sites)
         try:
-            candidate = model.solve(*sites)
+            candidate = model.step(*sites)
             value = _value(model, candidate)
             fell = _fell(value, bound) | (extrapolated & (value < bound))  # an extrapolation has no claim to slack
         except NotPositiveDefinite:  # an extrapolation may go anywhere; a plain step that breaks down is an error
@@ -138,12 +139,12 @@ def _go_back(
         share = 0.5**halving
         part = (q.h + share * (plain[0] - q.h), q.r + share * (plain[1] - q.r))
         sites = _choose(fell, part, sites)
-        candidate = model.solve(*sites)
+        candidate = model.step(*sites)
         value = _value(model, candidate)
         fell = _fell(value, bound)
         if not bool(fell.any()):
             return candidate, value
-    candidate = model.solve(*_choose(fell, (q.h, q.r), sites))  # not a step to be had: stay
+    candidate = model.step(*_choose(fell, (q.h, q.r), sites))  # not a step to be had: stay
     return candidate, _value(model, candidate)
 
 

@@ -102,8 +102,11 @@ class InducingModel(ABC):
                 m[part], v[part] = marginals(*self.constants(part), L, beta)
             return SparseGaussian(r, h, L, beta, m, v, _log_z(L, linear, trace), trace)
 
+    def step(self, h: Tensor, r: Tensor) -> SparseGaussian:
+        """All of it: inference needs no less."""
+        return self.solve(h, r)
+
     def complete(self, q: SparseGaussian) -> SparseGaussian:
-        """Nothing is left open by `solve`."""
         return q
 
     def bound(self, q: SparseGaussian) -> Tensor:
