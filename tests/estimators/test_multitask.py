@@ -319,6 +319,24 @@ def test_bad_options_are_named():
         assert str(caught.value).startswith(text)
 
 
+def test_bad_data_leave_an_earlier_fit_as_it_was(monkeypatch):
+    gp = pf.MultiTaskGP({"pulse": "regression"}, 1).fit({"pulse": (X5, X5[:, 0])}, learn=False)
+    before = gp.predict(X5)["pulse"].mean
+    for bad in ({"pulse": (X5, [np.nan] * 5)}, {"pulse": (X5, [1, 2, "x", 3, 4])}, {"puls": (X5, X5[:, 0])}):
+        with pytest.raises(pf.PolyfedError):
+            gp.fit(bad)
+        np.testing.assert_array_equal(gp.predict(X5)["pulse"].mean, before)
+
+    def broken(*args, **kwargs):
+        raise pf.NumericalError("broken")
+
+    monkeypatch.setattr("polyfed.estimators.multitask.maximise_bound", broken)
+    with pytest.raises(pf.NumericalError):
+        gp.fit({"pulse": (X5, 5 * X5[:, 0])})
+    with pytest.raises(pf.UsageError, match="not fitted yet"):  # neither the old model nor half of the new one
+        gp.predict(X5)
+
+
 def test_predict_checks_its_features_and_tasks():
     gp = pf.MultiTaskGP(TASKS).fit({"pulse": (X5, X5[:, 0])}, learn=False)
     with pytest.raises(pf.DataError, match="has 2 columns but the model was fitted on 1"):

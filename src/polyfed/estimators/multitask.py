@@ -112,9 +112,12 @@ class MultiTaskGP:
             learn: True for all of Θ, False to only infer, or the groups to learn, such as `["noise"]`.
         """
         groups = _groups(learn)
-        self.observations = collect(self.tasks, data, labels, scale=self.scale)
-        if groups and not self.observations.n_labels:
+        observations = collect(self.tasks, data, labels, scale=self.scale)
+        if groups and not observations.n_labels:
             raise DataError("no label in any task", where="fit", remedy="give some, or pass learn=False")
+        # From here on the earlier fit, if there was one, is gone: a failure must not leave half of each.
+        self._fitted = False
+        self.observations = observations
         x = self.observations.x
         self.scaler = FeatureScaler.learn(x) if self.scale else FeatureScaler.identity(x.shape[1])
         self._prepare()
