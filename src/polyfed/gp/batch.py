@@ -120,32 +120,32 @@ class ClientBatch:
             max_steps: as in `infer`.
             groups: the groups of Θ whose gradient is wanted.
         """
-        one = prior if isinstance(prior, Prior) else None
-        some = one or (prior[0] if self.n_clients else None)  # type: ignore[index]
-        bound = torch.zeros(self.n_clients, dtype=torch.float64)
-        gradient = {
-            name: torch.zeros(self.n_clients, *p.shape, dtype=torch.float64)
-            for name, p in (some.group(*groups) if some is not None and groups else {}).items()
-        }
-        noise: dict[str, tuple[Tensor, Tensor]] = {}
+        bound: dict[str, Tensor] = {}
+        gradient: dict[str, Tensor] = {}
+        total: dict[str, Tensor] = {}
+        count: dict[str, Tensor] = {}
         marginals = []
         for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
-            theta = one.expand(len(group)) if one is not None else Prior.stack([prior[i] for i in group])  # type: ignore[index]
-            index = torch.tensor(group)
-            wanted = {name: theta.parameters[name] for name in gradient}
+            theta = prior.expand(len(group)) if isinstance(prior, Prior) else Prior.stack([prior[i] for i in group])
+            wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
                 model = ExactModel(theta, rows, distances)
                 begin = None if start is None else start.marginals[b]
                 q = infer(model, start=begin, tolerance=tolerance, max_steps=max_steps).q
                 value = model.bound(q)
-            if wanted:
-                grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True)
-                for name, grad in zip(wanted, grads, strict=True):
-                    if grad is not None:
-                        gradient[name][index] = grad
-            bound[index] = value.detach()
+            grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
+            for (name, parameter), grad in zip(wanted.items(), grads, strict=True):
+                self._keep(gradient, name, group, torch.zeros_like(parameter) if grad is None else grad)
+            for task, (sums, counts) in rows.noise_statistics(theta, q.m, q.v).items():
+                self._keep(total, task, group, sums)
+                self._keep(count, task, group, counts)
+            self._keep(bound, "bound", group, value.detach())
             marginals.append((q.m, q.v))
-            for task, (total, count) in rows.noise_statistics(theta, q.m, q.v).items():
-                sums, counts = noise.setdefault(task, (torch.zeros_like(bound), torch.zeros_like(bound)))
-                sums[index], counts[index] = total, count
-        return BatchStep(bound, gradient, noise, marginals, self.where)
+        noise = {task: (total[task], count[task]) for task in total}
+        return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where)
+
+    def _keep(self, store: dict[str, Tensor], name: str, group: Sequence[int], value: Tensor) -> None:
+        """Write the values of a bucket to their clients' places; clients of which nothing is said keep zero."""
+        if name not in store:
+            store[name] = value.new_zeros(self.n_clients, *value.shape[1:])
+        store[name][torch.tensor(group)] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from polyfed.errors import UnknownTaskError, nearest
 
 
-class Prediction:
+class Prediction(ABC):
     """The base of all: every field is a float64 array with one entry for each row (and class) predicted."""
 
     latent_mean: np.ndarray
@@ -31,12 +32,13 @@ class Prediction:
         first = f", first: {self._first()}" if len(self) else ""
         return f"{type(self).__name__}(n={len(self)}{first})"
 
+    @abstractmethod
     def columns(self) -> dict[str, np.ndarray]:
         """What a user wants to see of it, as the columns of a table."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _first(self) -> str:
-        raise NotImplementedError
+        """The first row, for the repr."""
 
 
 class Predictions(Mapping[str, Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,9 @@ class _ClassPrediction(Prediction):
     classes: tuple[Any, ...]
 
     @property
+    @abstractmethod
     def class_proba(self) -> np.ndarray:
-        raise NotImplementedError
+        """One column for each class."""
 
     @property
     def label(self) -> np.ndarray:

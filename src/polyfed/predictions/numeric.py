@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,9 @@ from polyfed.predictions.quantiles import count_quantile, in_blocks, rate_std, s
 
 
 class _NumericPrediction(Prediction):
+    @abstractmethod
     def quantile(self, q: float) -> np.ndarray:
         """The value that is not exceeded with probability q."""
-        raise NotImplementedError
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """The central interval with this probability, as (lower, upper)."""
