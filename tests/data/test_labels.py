@@ -376,6 +376,11 @@ def test_only_positions_of_classes_are_decoded():
         LabelCodec.learn(PULSE, [1.0]).decode_labels([0])
 
 
+def test_text_that_numpy_would_shorten_comes_back_whole():
+    codec = LabelCodec(STAGE, ("", "\x00", "a\x00"), 0.0, 1.0)
+    assert codec.decode_labels([0, 1, 2]).tolist() == ["", "\x00", "a\x00"]
+
+
 labels = st.one_of(
     st.lists(st.integers(-(2**62), 2**62), min_size=2, unique=True),
     st.lists(st.text(max_size=3), min_size=2, unique=True),

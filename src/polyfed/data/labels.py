@@ -282,5 +282,7 @@ def _known(label: Any, classes: tuple[Any, ...]) -> str:
 def _class_array(classes: tuple[Any, ...]) -> np.ndarray:
     types = {type(label) for label in classes}
     if len(types) == 1 or types == {int, float}:
-        return np.array(classes)
+        natural = np.array(classes)
+        if natural.tolist() == list(classes):  # text that ends in a null character would lose it
+            return natural
     return np.array(classes, dtype=object)

@@ -22,9 +22,10 @@ class _ClassPrediction(Prediction):
     @property
     def label(self) -> np.ndarray:
         """The most probable class of each row, as the user writes it."""
-        types = {type(label) for label in self.classes}
-        natural = len(types) == 1 or types == {int, float}  # numpy would make text of numbers among words
-        return np.array(self.classes, dtype=None if natural else object)[self._winner()]
+        natural = np.array(self.classes)
+        # numpy would make text of numbers among words, and numbers of booleans among numbers.
+        same = natural.tolist() == list(self.classes) and len({type(label) is bool for label in self.classes}) == 1
+        return (natural if same else np.array(self.classes, dtype=object))[self._winner()]
 
     def columns(self) -> dict[str, np.ndarray]:
         """The label, and the probability of each class."""

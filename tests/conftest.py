@@ -1,0 +1,7 @@
+"""Settings that all tests share."""
+
+from hypothesis import settings
+
+# The same examples at every run: a build that was green stays green. A busy machine is not a failure either.
+settings.register_profile("house", derandomize=True, deadline=None)
+settings.load_profile("house")
