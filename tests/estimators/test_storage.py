@@ -50,6 +50,14 @@ def test_there_is_no_pickle_in_the_folder(saved):
     assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors"]
 
 
+def test_two_halves_of_two_models_are_noticed(saved, tmp_path):
+    gp, folder = saved
+    other = pf.MultiTaskGP(gp.tasks, prior=gp.prior).fit(X, {"pulse": X[:, 0]}, learn=False).save(tmp_path / "other")
+    (other / "model.safetensors").replace(folder / "model.safetensors")  # as if killed between the two writes
+    with pytest.raises(pf.DataError, match="are not of one model; save the model again"):
+        pf.MultiTaskGP.load(folder)
+
+
 @pytest.mark.parametrize(
     ("damage", "text"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -65,6 +66,8 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     # Contiguous copies: safetensors refuses tensors that share memory.
     numbers = tensor_bytes({name: value.detach().contiguous().clone() for name, value in tensors.items()})
+    # A process killed between the two files leaves a pair that does not belong together; the digest tells.
+    described["sha256"] = hashlib.sha256(numbers).hexdigest()
     _write(folder / "model.safetensors", numbers)
     _write(folder / "model.json", json.dumps(described, indent=2).encode())
     return folder
@@ -109,7 +112,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
             )
     try:
         described = json.loads((folder / "model.json").read_bytes())
-        tensors = read_tensors((folder / "model.safetensors").read_bytes())
+        numbers = (folder / "model.safetensors").read_bytes()
+        tensors = read_tensors(numbers)
     except (ValueError, SafetensorError) as error:
         raise DataError(f"cannot be read ({error})", where=str(folder), remedy="save the model again") from error
     if not isinstance(described, dict) or described.get("format") != FORMAT:
@@ -118,6 +122,11 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
             f"format {found!r} is not {FORMAT}",
             where=str(folder / "model.json"),
             remedy="save it with this version",
+        )
+    digest = hashlib.sha256(numbers).hexdigest()
+    if described.get("sha256", digest) != digest:
+        raise DataError(
+            "model.json and model.safetensors are not of one model", where=str(folder), remedy="save the model again"
         )
     return described, tensors
 
