@@ -14,6 +14,7 @@ import polyfed
 PUBLIC_NAMES = [
     "ConfigError",
     "DataError",
+    "Federation",
     "GPClassifier",
     "GPRegressor",
     "MissingExtraError",
@@ -21,8 +22,12 @@ PUBLIC_NAMES = [
     "NumericalError",
     "PolyfedError",
     "Prior",
+    "Run",
+    "Split",
     "Task",
     "UsageError",
+    "load",
+    "simulate",
 ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
-from polyfed.errors import ConfigError, UnknownTaskError
+from polyfed.errors import ConfigError, UnknownNameError
 from polyfed.predictions import (
     BinaryPrediction,
     CountPrediction,
@@ -347,7 +347,7 @@ def test_predictions_are_a_mapping_in_order():
 
 def test_unknown_tasks_are_key_errors_in_plain_words():
     text = "there is no prediction of task 'puls'; did you mean 'pulse'? known are 'pulse'."
-    with pytest.raises(UnknownTaskError) as caught:
+    with pytest.raises(UnknownNameError) as caught:
         Predictions({"pulse": examples()["pulse"]})["puls"]
     assert isinstance(caught.value, KeyError)
     assert isinstance(caught.value, ConfigError)

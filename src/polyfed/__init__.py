@@ -22,7 +22,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see
-    from polyfed.data import Task
+    from polyfed.data import Federation, Split, Task
+    from polyfed.engine import Run, load, simulate
     from polyfed.errors import (
         ConfigError,
         DataError,
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ConfigError",
     "DataError",
+    "Federation",
     "GPClassifier",
     "GPRegressor",
     "MissingExtraError",
@@ -46,12 +48,21 @@ __all__ = [
     "NumericalError",
     "PolyfedError",
     "Prior",
+    "Run",
+    "Split",
     "Task",
     "UsageError",
+    "load",
+    "simulate",
 ]
 
 _ROOM_OF = {
+    "Federation": "polyfed.data",
+    "Split": "polyfed.data",
     "Task": "polyfed.data",
+    "Run": "polyfed.engine",
+    "load": "polyfed.engine",
+    "simulate": "polyfed.engine",
     "GPClassifier": "polyfed.estimators",
     "GPRegressor": "polyfed.estimators",
     "MultiTaskGP": "polyfed.estimators",

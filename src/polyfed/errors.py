@@ -40,8 +40,8 @@ class ConfigError(PolyfedError, ValueError):
     exit_code = 3
 
 
-class UnknownTaskError(ConfigError, KeyError):
-    """A task that the model does not have; also a KeyError, as mappings promise."""
+class UnknownNameError(ConfigError, KeyError):
+    """A task or a client that is not there; also a KeyError, as mappings promise."""
 
     __str__ = Exception.__str__  # KeyError would put the sentence into quotes
 
@@ -62,6 +62,12 @@ class MissingExtraError(PolyfedError, ImportError):
     """An optional dependency that is not installed."""
 
     exit_code = 6
+
+
+class Interrupted(PolyfedError, KeyboardInterrupt):
+    """Ctrl-C, after everything that was done has been stored."""
+
+    exit_code = 130
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import polyfed as pf
-from polyfed.errors import UnknownTaskError
+from polyfed.errors import UnknownNameError
 
 KINDS = ("regression", "robust", "binary", "multiclass", "proportion", "count")
 
@@ -231,7 +231,7 @@ TASKS = {"pulse": "regression", "sick": "binary", "visits": "count", "share": "p
 MISTAKES = {
     "unknown task": (
         lambda gp: gp.fit({"puls": (X5, X5[:, 0])}),
-        UnknownTaskError,
+        UnknownNameError,
         "fit: task 'puls' is unknown; did you mean 'pulse'? known are 'pulse', 'sick', 'visits', 'share'.",
     ),
     "too few labels": (
@@ -341,7 +341,7 @@ def test_predict_checks_its_features_and_tasks():
     gp = pf.MultiTaskGP(TASKS).fit({"pulse": (X5, X5[:, 0])}, learn=False)
     with pytest.raises(pf.DataError, match="has 2 columns but the model was fitted on 1"):
         gp.predict(np.zeros((1, 2)))
-    with pytest.raises(UnknownTaskError, match="did you mean 'pulse'"):
+    with pytest.raises(UnknownNameError, match="did you mean 'pulse'"):
         gp.predict(X5, tasks=["pulze"])
     assert list(gp.predict(X5, tasks=["sick"])) == ["sick"]
     assert len(gp.predict(X5[:0])["pulse"].mean) == 0

@@ -83,7 +83,8 @@ def test_personal_priors_stay_personal():
     for i in range(3):
         mine = build(KINDS, seed=0).prior
         own.append(mine.load({name: value + 0.1 * i for name, value in prior.state().items()}))
-    for step, mine, rows in zip(client_steps(own, clients, groups=GROUPS, max_steps=3), own, clients, strict=True):
+    steps = client_steps(Prior.stack(own), clients, groups=GROUPS, max_steps=3)
+    for step, mine, rows in zip(steps, own, clients, strict=True):
         assert_equal(step, alone(mine, rows, max_steps=3, tolerance=1e-6))
 
 
@@ -109,6 +110,17 @@ def test_warm_starts_are_handed_on():
     assert (again.bound >= first.bound - 1e-9).all()
 
 
+def test_some_clients_start_warm_and_others_cold():
+    prior, clients = federation([3, 7, 4])
+    batch = ClientBatch(clients)
+    first = batch.step(prior, max_steps=2, tolerance=0.0)
+    starts = [first.client(0).marginals, None, first.client(2).marginals]
+    again = batch.step(prior, start=starts, max_steps=2, tolerance=0.0)
+    for i, rows in enumerate(clients):
+        posterior, _, _ = alone(prior, rows, start=starts[i], max_steps=2)
+        assert again.client(i).bound == pytest.approx(posterior.bound, abs=1e-10)
+
+
 def test_no_gradient_unless_it_is_asked_for():
     prior, clients = federation([3, 3])
     assert client_steps(prior, clients)[0].gradient == {}
@@ -132,7 +144,7 @@ def test_a_broken_client_is_named():
     with torch.no_grad():
         broken.parameters["mixing.gaussian.0"].fill_(float("nan"))
     with pytest.raises(NotPositiveDefinite, match=r"task 'gaussian\.\d': parameter 'mixing.gaussian.0' is not finite"):
-        client_steps([prior, broken], clients)
+        client_steps(Prior.stack([prior, broken]), clients)
 
 
 def test_priors_that_do_not_fit_together_are_refused():

@@ -1,10 +1,39 @@
-"""What users bring: tasks, labels and features as they have them, turned into plain numbers.
+"""What users bring: tables, labels and features as they have them, turned into plain numbers, client by client.
 
 Nothing in this room imports torch; tensors and pandas objects are recognised by what they can do.
 """
 
-from polyfed.data.features import Features, FeatureScaler, as_features
+from polyfed.data.agreement import Agreement, agree
+from polyfed.data.client import ClientData, FederationSpec
+from polyfed.data.coding import SCALINGS, ClientParts
+from polyfed.data.description import Description, describe
+from polyfed.data.encoder import Encoder
+from polyfed.data.features import Features, as_features
+from polyfed.data.federation import Federation
 from polyfed.data.labels import LabelCodec
+from polyfed.data.scaling import FeatureScaler
+from polyfed.data.splits import Split
+from polyfed.data.study import Study
 from polyfed.data.task import KINDS, Task, as_tasks
 
-__all__ = ["KINDS", "FeatureScaler", "Features", "LabelCodec", "Task", "as_features", "as_tasks"]
+__all__ = [
+    "KINDS",
+    "SCALINGS",
+    "Agreement",
+    "ClientData",
+    "ClientParts",
+    "Description",
+    "Encoder",
+    "FeatureScaler",
+    "Features",
+    "Federation",
+    "FederationSpec",
+    "LabelCodec",
+    "Split",
+    "Study",
+    "Task",
+    "agree",
+    "as_features",
+    "as_tasks",
+    "describe",
+]

@@ -62,49 +62,6 @@ def as_features(X: Any, *, where: str = "X", names: Sequence[str] | None = None,
     return Features(values, found)
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureScaler:
-    """Standardises columns: `(values - mean) / scale`, with what was learned from the training rows.
-
-    >>> FeatureScaler.learn([[1.0, 5.0], [3.0, 5.0]]).apply([[2.0, 6.0]])
-    array([[0., 1.]])
-    """
-
-    mean: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def learn(cls, values: Any) -> FeatureScaler:
-        """Mean and population standard deviation of each column; a constant column keeps scale 1."""
-        values = np.asarray(values, dtype=np.float64)
-        if len(values) == 0:
-            return cls.identity(values.shape[1])
-        # Squares of 1e200 overflow and of 1e-200 vanish: work relative to the largest entry of each column.
-        largest = np.abs(values).max(axis=0)
-        unit = np.where(largest > 0, largest, 1.0)
-        relative = values / unit
-        mean = relative.mean(axis=0) * unit
-        deviation = relative.std(axis=0) * unit
-        # Rounding makes even a constant column vary by about 1e-16 of its size; do not blow that up to 1.
-        constant = deviation <= 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
-        return cls(mean, np.where(constant, 1.0, deviation))
-
-    @classmethod
-    def identity(cls, d: int) -> FeatureScaler:
-        """The scaler of `d` columns that changes nothing."""
-        return cls(np.zeros(d), np.ones(d))
-
-    def apply(self, values: Any) -> np.ndarray:
-        """The columns in units of the training rows' spread."""
-        values = np.asarray(values, dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (values - self.mean) / self.scale
-            if not np.isfinite(scaled).all():  # the difference alone can overflow where the quotient does not
-                scaled = np.where(np.isfinite(scaled), scaled, values / self.scale - self.mean / self.scale)
-        # Beyond every length-scale already, and kernels can still square it without meeting infinity.
-        return np.clip(scaled, -1e100, 1e100)
-
-
 def to_numpy(values: Any) -> np.ndarray:
     """An array of whatever holds values: tensors, lists, pandas columns and masked arrays with their gaps."""
     if hasattr(values, "detach"):
@@ -168,7 +125,12 @@ def to_floats(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
 
 
 def row_name(row: int, index: Any = None) -> str:
-    """How errors call a row: its position, and its label where a table has a label of its own for it."""
+    """How errors call a row: its position, and its label where a table has a label of its own for it.
+
+    An index may know better, as that of a file does ("line 7 of ..."): then it has a method `row_name`.
+    """
+    if hasattr(index, "row_name"):
+        return index.row_name(row)
     label = repr(row if index is None or callable(index) else plain(index[row]))  # lists have a method `index`
     return f"row {row}" if label == repr(row) else f"row {row} (index {label})"
 
@@ -186,9 +148,7 @@ def _column_name(column: int, names: Sequence[str] | None) -> str:
 
 def _from_frame(X: Any, where: str, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], np.ndarray]:
     present = [str(name) for name in X.columns]
-    for position, name in enumerate(present):
-        if name in present[:position]:
-            raise DataError(f"column {name!r} appears twice", where=where, remedy="rename or drop one of them")
+    refuse_twins(present, where)
     names = tuple(present if wanted is None else wanted)
     absent = [name for name in names if name not in present]
     if absent:
@@ -212,7 +172,8 @@ def _from_column(column: Any, where: str, name: str) -> np.ndarray:
     )
 
 
-def _from_array(X: Any, where: str) -> np.ndarray:
+def as_matrix(X: Any, where: str) -> np.ndarray:
+    """X as an array with rows and columns: of numbers, or of objects if some entry is no number."""
     if hasattr(X, "toarray"):
         raise DataError("is a sparse matrix", where=where, remedy="give X.toarray()")
     is_list = isinstance(X, (list, tuple))
@@ -226,10 +187,22 @@ def _from_array(X: Any, where: str) -> np.ndarray:
         raise DataError(
             f"has shape {array.shape}, not (rows, columns)", where=where, remedy=_shape_remedy(X, array.ndim)
         )
+    if is_list and array.dtype.kind not in "biuf":
+        array = np.array(X, dtype=object)  # numpy turned every entry into text because one of them is
+    return array
+
+
+def refuse_twins(names: Sequence[str], where: str) -> None:
+    """Column names must tell the columns apart."""
+    if len(set(names)) < len(names):
+        twin = next(name for position, name in enumerate(names) if name in names[:position])
+        raise DataError(f"column {twin!r} appears twice", where=where, remedy="rename or drop one of them")
+
+
+def _from_array(X: Any, where: str) -> np.ndarray:
+    array = as_matrix(X, where)
     if array.dtype.kind in "biuf":
         return np.array(array, dtype=np.float64, order="C")  # a copy: later changes to X must not reach the model
-    if is_list:
-        array = np.array(X, dtype=object)  # numpy turned every entry into text because one of them is
     return _numbers_or_error(array, lambda at: f"{where}, {row_name(at[0])}, column {at[1]}")
 
 

@@ -26,6 +26,11 @@ LIMITS = {
 LEARNING_STEPS = 60
 
 
+def limits_of(name: str) -> tuple[float, float]:
+    """The box of a parameter, by its name."""
+    return LIMITS.get(name.rsplit(".", 1)[-1], LIMITS.get(group_of(name), (-np.inf, np.inf)))
+
+
 @dataclass(frozen=True)
 class Learning:
     """How learning went: the optimiser that ended it, its iterations and the bound before and after."""
@@ -37,16 +42,21 @@ class Learning:
 
 
 def initialise(prior: Prior, rows: Rows, seed: int) -> Prior:
-    """Length-scales from median distances, mixing weights that let every task lean on every latent."""
+    """Length-scales from the median distances of these rows, and mixing weights as in `initial_values`."""
     rng = np.random.default_rng(seed)
+    typical = _median_distance(rows.x.numpy(), prior.per_dimension, rng)
+    return prior.load(initial_values(prior, typical, rng))
+
+
+def initial_values(prior: Prior, typical_distance: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
+    """Length-scales around a typical distance, mixing weights that let every task lean on every latent."""
     B = prior.n_latents
     start: dict[str, Tensor] = {}
-    typical = _median_distance(rows.x.numpy(), prior.per_dimension, rng)
     for b, kernel in enumerate(prior.kernels):
         if KERNELS[kernel].has_length_scale:
-            # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the median.
+            # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the typical distance.
             factor = 2.0 ** ((b + 1) // 2 * (-1) ** b)
-            start[f"kernels.{b}.log_phi1"] = KERNELS[kernel].log_phi1(torch.from_numpy(typical * factor))
+            start[f"kernels.{b}.log_phi1"] = KERNELS[kernel].log_phi1(torch.from_numpy(typical_distance * factor))
     for i, (name, n_outputs) in enumerate(prior.outputs.items()):
         if n_outputs == 1:  # mostly its own latent, and some of all others
             weights = np.full((1, B), 0.4) + 0.05 * rng.standard_normal((1, B))
@@ -54,7 +64,7 @@ def initialise(prior: Prior, rows: Rows, seed: int) -> Prior:
         else:  # classes differ by their directions
             weights = rng.standard_normal((n_outputs, B)) / np.sqrt(B)
         start[f"mixing.{name}"] = torch.from_numpy(weights)
-    return prior.load(start)
+    return start
 
 
 def _median_distance(x: np.ndarray, per_dimension: bool, rng: np.random.Generator) -> np.ndarray:
@@ -88,7 +98,7 @@ class _Objective:
         """A box for each number, widened to hold the value it starts from."""
         limits = []
         for name, value in self.parameters.items():
-            low, high = LIMITS.get(name.rsplit(".", 1)[-1], LIMITS.get(group_of(name), (-np.inf, np.inf)))
+            low, high = limits_of(name)
             limits += [(min(low, start), max(high, start)) for start in value.detach().reshape(-1).tolist()]
         return limits
 

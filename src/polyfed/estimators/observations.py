@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from polyfed.data import FeatureScaler, LabelCodec, Task, as_features
-from polyfed.errors import DataError, UnknownTaskError, nearest
+from polyfed.data.client import ClientData
+from polyfed.errors import DataError, UnknownNameError, nearest
 from polyfed.gp import Likelihood, Rows, likelihood_for
 
 
-@dataclass(frozen=True)
-class Observations:
-    """All that `fit` was given, coded: inputs (U, D) as they came, and for each task the rows seen and their labels."""
+@dataclass(frozen=True, eq=False)
+class Observations(ClientData):
+    """All that `fit` was given, coded; inputs are as they came, not yet scaled."""
 
-    x: np.ndarray
     feature_names: tuple[str, ...] | None
-    codecs: dict[str, LabelCodec]
-    seen: dict[str, tuple[np.ndarray, np.ndarray]]
-
-    @property
-    def n_labels(self) -> int:
-        return sum(len(positions) for positions, _ in self.seen.values())
 
     def rows(self, scaler: FeatureScaler, likelihoods: Mapping[str, Likelihood]) -> Rows:
-        x = torch.from_numpy(scaler.apply(self.x))
-        seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in self.seen.items()}
-        return Rows.of(x, seen, likelihoods)
+        return rows_of(replace(self, x=scaler.apply(self.x)), likelihoods)
+
+
+def rows_of(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Rows:
+    """The labels of a client as rows of its model."""
+    seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in data.seen.items()}
+    return Rows.of(torch.from_numpy(data.x), seen, likelihoods)
 
 
 def collect(
@@ -74,7 +72,7 @@ def collect(
         seen[task.name] = (observed.astype(np.int64) + first[id(X)], coded)
     if not x:
         raise DataError("no features at all", where="fit", remedy="give at least one task as (X, y)")
-    return Observations(np.concatenate(x), names, codecs, seen)
+    return Observations(np.concatenate(x), seen, codecs, names)
 
 
 def likelihoods_of(codecs: Mapping[str, LabelCodec], bound: str) -> dict[str, Likelihood]:
@@ -117,5 +115,5 @@ def _by_task(tasks: Sequence[Task], data: Any, labels: Any) -> dict[str, tuple[A
         given = {name: (data, labels[name]) for name in names}
     for name in given:
         if name not in known:
-            raise UnknownTaskError(f"task {name!r} is unknown", where="fit", remedy=nearest(name, known))
+            raise UnknownNameError(f"task {name!r} is unknown", where="fit", remedy=nearest(name, known))
     return given

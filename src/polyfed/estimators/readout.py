@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from polyfed.data import LabelCodec
-from polyfed.errors import UnknownTaskError, nearest
+from polyfed.errors import UnknownNameError, nearest
 from polyfed.gp import LatentPrediction, Likelihood, Prior
 from polyfed.predictions import (
     BinaryPrediction,
@@ -73,7 +73,7 @@ def read_out(
     predictions = {}
     for name in codecs if tasks is None else tasks:
         if name not in codecs:
-            raise UnknownTaskError(f"task {name!r} is unknown", where="predict", remedy=nearest(name, codecs))
+            raise UnknownNameError(f"task {name!r} is unknown", where="predict", remedy=nearest(name, codecs))
         noise = prior.noise_of(name)
         mean, cov = latents.of(name)
         said = likelihoods[name].readout(mean, cov, None if noise is None else noise.detach())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from polyfed import __version__
 from polyfed.data import FeatureScaler, LabelCodec, Task
 from polyfed.errors import DataError
 from polyfed.estimators.observations import Observations
+from polyfed.files import write_whole
 
 if TYPE_CHECKING:
     from polyfed.estimators.multitask import MultiTaskGP
@@ -68,8 +67,8 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
     numbers = tensor_bytes({name: value.detach().contiguous().clone() for name, value in tensors.items()})
     # A process killed between the two files leaves a pair that does not belong together; the digest tells.
     described["sha256"] = hashlib.sha256(numbers).hexdigest()
-    _write(folder / "model.safetensors", numbers)
-    _write(folder / "model.json", json.dumps(described, indent=2).encode())
+    write_whole(folder / "model.safetensors", numbers)
+    write_whole(folder / "model.json", json.dumps(described, indent=2).encode())
     return folder
 
 
@@ -89,7 +88,7 @@ def load(cls: type[MultiTaskGP], folder: Path) -> MultiTaskGP:
             if f"seen.{name}" in tensors
         }
         x = tensors["x"].numpy()
-        gp.observations = Observations(x, None if names is None else tuple(names), codecs, seen)
+        gp.observations = Observations(x, seen, codecs, None if names is None else tuple(names))
         gp.scaler = FeatureScaler(tensors["scaler.mean"].numpy(), tensors["scaler.scale"].numpy())
         gp._prepare()
         state = {k.removeprefix("prior."): value for k, value in tensors.items() if k.startswith("prior.")}
@@ -129,16 +128,3 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
             "model.json and model.safetensors are not of one model", where=str(folder), remedy="save the model again"
         )
     return described, tensors
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of it or nothing: a reader never sees half a file."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    Path(file.name).replace(path)

@@ -104,9 +104,9 @@ class ClientBatch:
 
     def step(
         self,
-        prior: Prior | Sequence[Prior],
+        prior: Prior,
         *,
-        start: BatchStep | None = None,
+        start: BatchStep | Sequence[Marginals | None] | None = None,
         tolerance: float = 1e-6,
         max_steps: int = 200,
         groups: Sequence[str] = (),
@@ -114,8 +114,8 @@ class ClientBatch:
         """E-step, bound and gradient of all clients.
 
         Args:
-            prior: one for all clients, or one for each (those that keep personal parameters).
-            start: an earlier step of this batch, to start from.
+            prior: one for all clients, or a stacked one with values for each (if they keep personal parameters).
+            start: an earlier step of this batch to start from, or the marginals of each client, None where it has none.
             tolerance: and
             max_steps: as in `infer`.
             groups: the groups of Θ whose gradient is wanted.
@@ -125,13 +125,14 @@ class ClientBatch:
         total: dict[str, Tensor] = {}
         count: dict[str, Tensor] = {}
         marginals = []
+        begin = start.marginals if isinstance(start, BatchStep) else self._stacked(start or [None] * self.n_clients)
         for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
-            theta = prior.expand(len(group)) if isinstance(prior, Prior) else Prior.stack([prior[i] for i in group])
+            theta = prior.take(torch.tensor(group)) if prior.is_stacked else prior.expand(len(group))
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
                 model = ExactModel(theta, rows, distances)
-                begin = None if start is None else start.marginals[b]
-                q = infer(model, start=begin, tolerance=tolerance, max_steps=max_steps).q
+                first = _filled(begin[b], model.prior_marginals())
+                q = infer(model, start=first, tolerance=tolerance, max_steps=max_steps).q
                 value = model.bound(q)
             grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
             for (name, parameter), grad in zip(wanted.items(), grads, strict=True):
@@ -144,8 +145,23 @@ class ClientBatch:
         noise = {task: (total[task], count[task]) for task in total}
         return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where)
 
+    def _stacked(self, of_clients: Sequence[Marginals | None]) -> list[Marginals]:
+        """The marginals of each bucket; NaN where a client has none, and where there is no row."""
+        unknown = [torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for rows, _ in self.stacks]
+        stacked = [(m, m.clone()) for m in unknown]
+        for given, (b, c, spot) in zip(of_clients, self.where, strict=True):
+            if given is not None:
+                for whole, part in zip(stacked[b], given, strict=True):
+                    whole[c, spot] = part
+        return stacked
+
     def _keep(self, store: dict[str, Tensor], name: str, group: Sequence[int], value: Tensor) -> None:
         """Write the values of a bucket to their clients' places; clients of which nothing is said keep zero."""
         if name not in store:
             store[name] = value.new_zeros(self.n_clients, *value.shape[1:])
         store[name][torch.tensor(group)] = value
+
+
+def _filled(given: Marginals, otherwise: Marginals) -> Marginals:
+    """What is given, and the other where it is NaN."""
+    return torch.where(given[0].isnan(), otherwise[0], given[0]), torch.where(given[1].isnan(), otherwise[1], given[1])

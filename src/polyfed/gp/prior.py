@@ -116,14 +116,24 @@ class Prior:
                 mine[name].copy_(value)
         return self
 
+    def with_values(self, values: Mapping[str, Tensor]) -> Prior:
+        """This prior with other values in leaves of their own; a leading dimension holds the values of many clients."""
+        other = copy(self)
+        other._own = {name: values[name].detach().clone().requires_grad_() for name in self._own}
+        return other
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether it holds the values of many clients, in a leading dimension."""
+        return self._own["kernels.0.log_amplitude"].dim() > 0
+
     def expand(self, n_clients: int) -> Prior:
         """This prior n times over, as `stack` would make it of n copies."""
-        many = copy(self)
-        many._own = {
-            name: value.detach().expand(n_clients, *value.shape).clone().requires_grad_()
-            for name, value in self._own.items()
-        }
-        return many
+        return self.with_values({name: value.expand(n_clients, *value.shape) for name, value in self._own.items()})
+
+    def take(self, clients: Tensor) -> Prior:
+        """Of a stacked prior, the values of some of its clients."""
+        return self.with_values({name: value[clients] for name, value in self._own.items()})
 
     @classmethod
     def stack(cls, priors: Sequence[Prior]) -> Prior:
@@ -131,10 +141,8 @@ class Prior:
 
         The result is a copy with leaves of its own: its gradient is that of each client by itself.
         """
-        first = priors[0]
         if any(prior.features is not None for prior in priors):
             raise ConfigError("priors with a network cannot be stacked", remedy="solve these clients one by one")
-        stacked = copy(first)
         states = [prior.state() for prior in priors]
         if any(
             {n: v.shape for n, v in state.items()} != {n: v.shape for n, v in states[0].items()} for state in states
@@ -142,10 +150,7 @@ class Prior:
             raise ConfigError(
                 "priors of different parts cannot be stacked", remedy="give all the same tasks and kernels"
             )
-        stacked._own = {
-            name: torch.stack([state[name] for state in states]).requires_grad_() for name in first.parameters
-        }
-        return stacked
+        return priors[0].with_values({name: torch.stack([state[name] for state in states]) for name in states[0]})
 
     def broken(self) -> str | None:
         """The first parameter that is not finite, if there is one."""

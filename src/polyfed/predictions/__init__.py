@@ -9,6 +9,8 @@ RegressionPrediction(n=2, first: mean=70, std=5)
 >>> lower, upper = pulse.interval(0.95)
 >>> lower.round(1), upper.round(1)
 (array([60.2, 72.2]), array([79.8, 87.8]))
+>>> pulse.log_density([70.0, 90.0]).round(2)
+array([-2.53, -5.43])
 """
 
 from polyfed.predictions.base import Prediction, Predictions

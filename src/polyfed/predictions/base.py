@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from polyfed.errors import UnknownTaskError, nearest
+from polyfed.errors import UnknownNameError, nearest
+from polyfed.predictions.observed import as_floats
 
 
 class Prediction(ABC):
@@ -19,14 +20,19 @@ class Prediction(ABC):
     latent_std: np.ndarray
 
     def __post_init__(self) -> None:
-        shape = np.atleast_1d(_array(self.latent_mean)).shape
+        shape = np.atleast_1d(as_floats(self.latent_mean)).shape
         for name in (field.name for field in fields(self)):  # pyright: ignore[reportArgumentType]
             value = getattr(self, name)
-            value = tuple(value) if name == "classes" else np.broadcast_to(_array(value), shape).copy()
+            value = tuple(value) if name == "classes" else np.broadcast_to(as_floats(value), shape).copy()
             object.__setattr__(self, name, value)  # frozen for users, not for their construction
 
     def __len__(self) -> int:
         return len(self.latent_mean)
+
+    def take(self, rows: Any) -> Any:
+        """The predictions of some rows, by position."""
+        names = [field.name for field in fields(self) if field.name != "classes"]  # pyright: ignore[reportArgumentType]
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})  # pyright: ignore[reportArgumentType]
 
     def __repr__(self) -> str:
         first = f", first: {self._first()}" if len(self) else ""
@@ -35,6 +41,10 @@ class Prediction(ABC):
     @abstractmethod
     def columns(self) -> dict[str, np.ndarray]:
         """What a user wants to see of it, as the columns of a table."""
+
+    @abstractmethod
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log density of each observed label (of a discrete one, the log probability), the latent averaged out."""
 
     @abstractmethod
     def _first(self) -> str:
@@ -56,7 +66,7 @@ class Predictions(Mapping[str, Any]):
     def __getitem__(self, task: str) -> Any:  # which kind of prediction, the task says
 
         if task not in self._by_task:
-            raise UnknownTaskError(f"there is no prediction of task {task!r}", remedy=nearest(task, self._by_task))
+            raise UnknownNameError(f"there is no prediction of task {task!r}", remedy=nearest(task, self._by_task))
         return self._by_task[task]
 
     def __iter__(self) -> Iterator[str]:
@@ -75,7 +85,3 @@ class Predictions(Mapping[str, Any]):
         tables = {task: prediction.columns() for task, prediction in self.items()}
         columns = {f"{t}.{name}": column for t, table in tables.items() for name, column in table.items()}
         return pandas.DataFrame(columns)
-
-
-def _array(value: Any) -> np.ndarray:
-    return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value, dtype=np.float64)

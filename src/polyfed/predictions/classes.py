@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 
 from polyfed.predictions.base import Prediction
+from polyfed.predictions.densities import log_binomial_average
+from polyfed.predictions.observed import class_positions
+
+_LEAST = 1e-300  # a probability that is 0 as a double is taken as this
+_HALF_A_BIT = 2.0**-54  # by which a double just below 1 may be rounded
 
 
 class _ClassPrediction(Prediction):
@@ -26,6 +31,14 @@ class _ClassPrediction(Prediction):
         # numpy would make text of numbers among words, and numbers of booleans among numbers.
         same = natural.tolist() == list(self.classes) and len({type(label) is bool for label in self.classes}) == 1
         return (natural if same else np.array(self.classes, dtype=object))[self._winner()]
+
+    def positions(self, y: Any) -> np.ndarray:
+        """Which of `classes` each observed label is."""
+        return class_positions(y, self.classes, n=len(self))
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log probability of each observed label."""
+        return np.log(np.maximum(self.class_proba[np.arange(len(self)), self.positions(y)], _LEAST))
 
     def columns(self) -> dict[str, np.ndarray]:
         """The label, and the probability of each class."""
@@ -52,6 +65,19 @@ class BinaryPrediction(_ClassPrediction):
     def class_proba(self) -> np.ndarray:
         """One column for each class."""
         return np.column_stack([1 - self.proba, self.proba])
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log probability of each observed label."""
+        density = super().log_density(y)
+        # Near 1, `proba` has lost the digits of the other class's probability: a latent of 40 would count as endless.
+        # The latent knows them, and is believed as far as `proba` can have been rounded.
+        rounded = (self.positions(y) == 0) & (self.proba > 1 - 1e-9)
+        if rounded.any():
+            lost, one = 1 - self.proba[rounded], np.ones(rounded.sum())
+            low, high = (np.log(np.maximum(lost + side * _HALF_A_BIT, _LEAST)) for side in (-1, 1))
+            other = log_binomial_average(0 * one, one, self.latent_mean[rounded], self.latent_std[rounded])
+            density[rounded] = np.fmax(np.fmin(other, high), low)  # high, if there is no latent
+        return density
 
     def _winner(self) -> np.ndarray:
         return (self.proba >= 0.5).astype(int)

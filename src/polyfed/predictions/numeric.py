@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from polyfed.errors import ConfigError
+from polyfed.predictions import observed
 from polyfed.predictions.base import Prediction
+from polyfed.predictions.densities import log_binomial_average, log_count_average, log_normal, log_student_average
 from polyfed.predictions.quantiles import count_quantile, in_blocks, rate_std, student_reach
 
 
@@ -52,6 +55,10 @@ class RegressionPrediction(_NumericPrediction):
         """The value that y does not exceed with probability q."""
         return self.mean + special.ndtri(_probability("q", q)) * self.std
 
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log density of each observed y."""
+        return log_normal(observed.numbers(y, n=len(self)) - self.mean, self.std)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RobustPrediction(_NumericPrediction):
@@ -78,6 +85,11 @@ class RobustPrediction(_NumericPrediction):
         """The value that y does not exceed with probability q."""
         q = _probability("q", q)
         return self.mean + (self._reach(1 - q) if q > 0.5 else -self._reach(q))
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log density of each observed y."""
+        away = observed.numbers(y, n=len(self)) - self.mean
+        return log_student_average(away, self.latent_std, self.scale, self.dof)
 
     def _reach(self, tail: float) -> np.ndarray:
         """How far above its centre y is exceeded with probability `tail` only."""
@@ -112,8 +124,15 @@ class CountPrediction(_NumericPrediction):
     def quantile(self, q: float) -> np.ndarray:
         """The smallest whole number that y does not exceed with probability at least q."""
         q = _probability("q", q)
-        latent_mean = np.clip(self.latent_mean, -300, 300)
-        return in_blocks(lambda *row: count_quantile(q, *row), latent_mean, self.latent_std, self.dispersion)
+        return in_blocks(lambda *row: count_quantile(q, *row), self._log_rate(), self.latent_std, self.dispersion)
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log probability of each observed count."""
+        y = observed.counts(y, n=len(self))
+        return log_count_average(y, self._log_rate(), self.latent_std, self.dispersion)
+
+    def _log_rate(self) -> np.ndarray:
+        return np.clip(self.latent_mean, -300, 300)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,6 +151,11 @@ class ProportionPrediction(_NumericPrediction):
     def quantile(self, q: float) -> np.ndarray:
         """The value that the rate (not k / n) does not exceed with probability q."""
         return special.expit(self.latent_mean + special.ndtri(_probability("q", q)) * self.latent_std)
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """The log probability of each pair (successes, trials): of k, given n."""
+        successes, trials = observed.pairs(y, n=len(self))
+        return log_binomial_average(successes, trials - successes, self.latent_mean, self.latent_std)
 
 
 def _probability(name: str, value: float) -> float:

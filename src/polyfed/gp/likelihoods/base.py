@@ -28,6 +28,7 @@ class Likelihood(ABC):
     n_outputs: int = 1
     initial_noise: float | None = None  # σ² or dispersion to start from; None if there is no such parameter
     fixed_site: bool = False  # True if (h, r) depend on neither m nor v: inference then eliminates these rows once
+    closed_form_noise: bool = False  # True if `best_noise` answers
     power: float = 1.0  # tempering: ℓ, h and r are all raised to it, so that the bound stays consistent
 
     def pattern(self, y: Tensor) -> Tensor:

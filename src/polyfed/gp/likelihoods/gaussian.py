@@ -13,6 +13,7 @@ class Gaussian(Likelihood):
     """The conjugate one: its site does not depend on q, so inference ends after one step."""
 
     initial_noise = 0.1
+    closed_form_noise = True
     fixed_site = True
 
     def __init__(self, *, power: float = 1.0) -> None:

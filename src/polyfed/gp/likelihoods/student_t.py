@@ -19,6 +19,7 @@ class StudentT(Likelihood):
     """Outliers keep E[τ] small and so weigh little."""
 
     initial_noise = 0.1
+    closed_form_noise = True
 
     def __init__(self, *, dof: float = 4.0, power: float = 1.0) -> None:
         self.dof, self.power = dof, power

@@ -1,0 +1,184 @@
+"""Round 0, the server's part: from what every client says of its data to what all of them use.
+
+>>> def note(*ages):
+...     return Description(("age",), ("number",), (False,), {}, {}, Moments.of(np.array([ages]).T), {})
+>>> agree([Task("pulse")], {"basel": note(10.0, 30.0), "bern": note(80.0)}).scaler.mean
+array([40.])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from polyfed.data.description import Description
+from polyfed.data.labels import LabelCodec, settle_classes
+from polyfed.data.scaling import FeatureScaler, Moments
+from polyfed.data.task import Task
+from polyfed.errors import DataError
+
+MOST_CATEGORIES = 100  # more is an identifier or free text, and as many columns of zeros
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature as all clients use it."""
+
+    name: str
+    kind: str  # "number" or "text"
+    gaps: bool  # some client lacks values: an indicator says where
+    categories: tuple[str, ...] = ()
+
+    def encoded_names(self) -> list[str]:
+        """What the columns of numbers that this one becomes are called."""
+        values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [self.name]
+        return [*values, f"{self.name} is missing"] if self.gaps else values
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "kind": self.kind, "gaps": self.gaps, "categories": list(self.categories)}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Column:
+        return cls(described["name"], described["kind"], described["gaps"], tuple(described["categories"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """What everyone knows after round 0.
+
+    Attributes:
+        columns: the features in the order that all clients use.
+        scaler: of the columns of numbers, in their order; changes nothing unless scaling is federated.
+        codecs: how the labels of each task are coded; their tasks have their classes filled in.
+    """
+
+    columns: tuple[Column, ...]
+    scaler: FeatureScaler
+    codecs: Mapping[str, LabelCodec]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return tuple(codec.task for codec in self.codecs.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
+        return {
+            "columns": [column.to_dict() for column in self.columns],
+            "mean": self.scaler.mean.tolist(),
+            "scale": self.scaler.scale.tolist(),
+            "codecs": [codec.to_dict() for codec in self.codecs.values()],
+        }
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Agreement:
+        """The agreement that `to_dict` described."""
+        codecs = [LabelCodec.from_dict(codec) for codec in described["codecs"]]
+        mean, scale = (np.array(described[key], dtype=np.float64) for key in ("mean", "scale"))
+        return cls(
+            tuple(Column.from_dict(column) for column in described["columns"]),
+            FeatureScaler(mean, scale),
+            {codec.task.name: codec for codec in codecs},
+        )
+
+
+def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description]) -> Agreement:
+    """Pool what the clients (name → description) say; the order in which they come changes nothing."""
+    notes = {name: descriptions[name] for name in sorted(descriptions)}
+    _check_columns(notes)
+    columns = _agree_columns(notes)
+    numeric = [column.name for column in columns if column.kind == "number"]
+    moments = [_reordered(note, numeric) for note in notes.values() if note.moments is not None]
+    scaler = Moments.pool(moments).scaler() if moments else FeatureScaler.identity(len(numeric))
+    return Agreement(columns, scaler, {task.name: _agree_codec(task, notes) for task in tasks})
+
+
+def _check_columns(notes: Mapping[str, Description]) -> None:
+    (first, reference), *others = notes.items()
+    expected = set(reference.columns)
+    for name, note in others:
+        if note.columns == reference.columns or expected == (found := set(note.columns)):
+            continue
+        lacking, having, column = name, first, next((c for c in reference.columns if c not in found), None)
+        if column is None:
+            lacking, having, column = first, name, next(c for c in note.columns if c not in expected)
+        raise DataError(
+            f"lacks column {column!r}, which client {having!r} has",
+            where=f"client {lacking!r}",
+            remedy="give all clients the same columns, empty where values are unknown (those of arrays are x0, x1, ...)",
+        )
+
+
+def _agree_columns(notes: Mapping[str, Description]) -> tuple[Column, ...]:
+    kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(notes.values())).columns}
+    gaps: set[str] = set()
+    categories: dict[str, set[str]] = {name: set() for name in kinds}
+    known: set[Any] = set()  # thousands of clients, a handful of different answers
+    for client, note in notes.items():
+        if (answer := (note.columns, note.kinds, note.gaps)) not in known:
+            known.add(answer)
+            for name, kind, has_gaps in zip(*answer, strict=True):
+                kinds[name].setdefault(kind, client)
+                if has_gaps:
+                    gaps.add(name)
+        for name, texts in note.categories.items():
+            categories[name].update(texts)
+    columns = []
+    for name, found in kinds.items():
+        if "number" in found and "text" in found:
+            raise DataError(
+                f"column {name!r} holds numbers here but text at client {found['text']!r}",
+                where=f"client {found['number']!r}",
+                remedy="make it text or numbers everywhere, or drop it",
+            )
+        if len(categories[name]) > MOST_CATEGORIES:
+            raise DataError(
+                f"column {name!r} is text with {len(categories[name])} different values",
+                where="features",
+                remedy=f"drop it, or group its values into at most {MOST_CATEGORIES}",
+            )
+        kind = "text" if "text" in found else "number"  # nothing but gaps: a number that is always missing
+        columns.append(Column(name, kind, name in gaps, tuple(sorted(categories[name]))))
+    if not any(column.encoded_names() for column in columns):
+        raise DataError("no training row has any value", where="features", remedy="give more rows, or more columns")
+    return tuple(columns)
+
+
+def _reordered(note: Description, names: Sequence[str]) -> Moments:
+    moments, present = note.moments, note.number_columns
+    assert moments is not None
+    if present == tuple(names):
+        return moments
+    at = np.array([present.index(name) for name in names], dtype=np.int64)
+    return Moments(moments.count[at], moments.mean[at], moments.spread[at])
+
+
+def _agree_codec(task: Task, notes: Mapping[str, Description]) -> LabelCodec:
+    if task.kind in ("binary", "multiclass"):
+        if task.classes is None:
+            task = replace(task, classes=_agree_classes(task, notes))
+        return LabelCodec(task, task.classes, 0.0, 1.0)
+    parts = [note.targets[task.name] for note in notes.values() if task.name in note.targets]
+    if not parts:
+        return LabelCodec(task, None, 0.0, 1.0)
+    pooled = Moments.pool(parts).scaler()
+    return LabelCodec.standard(task, float(pooled.mean[0]), float(pooled.scale[0]))
+
+
+def _agree_classes(task: Task, notes: Mapping[str, Description]) -> tuple[Any, ...]:
+    written: dict[Any, Any] = {}  # 1 and True are one label, but how all clients write it decides how it is told
+    different: dict[Any, None] = {}
+    for client, note in notes.items():
+        labels = note.classes.get(task.name, ())
+        written.update({(type(label), label): label for label in labels})
+        different.update(dict.fromkeys(labels))
+        if task.kind == "binary" and len(different) > 2:
+            first, second, third = list(different)[:3]
+            raise DataError(
+                f"label {third!r} is a third class after {first!r} and {second!r} of other clients",
+                where=f"client {client!r}, task {task.name!r}",
+                remedy="declare the task multiclass or correct the label",
+            )
+    return settle_classes(task, list(written.values()), where=f"task {task.name!r}")

@@ -1,0 +1,70 @@
+"""What a client holds once its table is coded: numbers alone, and private. Methods compute with this and nothing else.
+
+>>> codec = LabelCodec.learn(Task("pulse"), [60.0, 80.0])
+>>> data = ClientData(np.zeros((3, 2)), {"pulse": (np.array([0, 2]), np.array([-1.0, 1.0]))}, {"pulse": codec})
+>>> data.n_labels, data.n_features, data.only("pulse").tasks
+(2, 2, ('pulse',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from polyfed.data.labels import LabelCodec
+from polyfed.data.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """The rows of one client (or of one part of them, such as its test rows).
+
+    Attributes:
+        x: (inputs, features) float64, encoded and scaled.
+        seen: task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only.
+        codecs: how the labels of every task of the federation are coded, those without labels here included.
+    """
+
+    x: np.ndarray
+    seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    codecs: Mapping[str, LabelCodec]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks of the federation, in its order."""
+        return tuple(self.codecs)
+
+    @property
+    def n_features(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all tasks together."""
+        return sum(self.counts().values())
+
+    def counts(self) -> dict[str, int]:
+        """Number of labels of every task; zero for a task that this client does not have."""
+        return {task: len(self.seen[task][0]) if task in self.seen else 0 for task in self.codecs}
+
+    def only(self, task: str) -> ClientData:
+        """The same inputs with the labels of one task alone."""
+        seen = {task: self.seen[task]} if task in self.seen else {}
+        return replace(self, seen=seen, codecs={task: self.codecs[task]})
+
+
+@dataclass(frozen=True)
+class FederationSpec:
+    """What everyone in a federation knows once round 0 is over: tasks with their classes, features, members."""
+
+    tasks: tuple[Task, ...]
+    n_features: int
+    clients: tuple[str, ...]
+    codecs: Mapping[str, LabelCodec]
+
+    def only(self, task: str) -> FederationSpec:
+        """The same federation with one task alone."""
+        tasks = tuple(t for t in self.tasks if t.name == task)
+        return replace(self, tasks=tasks, codecs={task: self.codecs[task]})

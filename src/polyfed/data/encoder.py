@@ -1,0 +1,113 @@
+"""From features as a client has them to the numbers that models see.
+
+Numbers are standardised, a missing one becomes 0 (the mean) beside an indicator, a text becomes one 0 or 1 for each
+category, all of them 0 for a category that nobody had at round 0.
+
+>>> from polyfed.data.raw_features import read_features
+>>> columns = (Column("age", "number", gaps=True), Column("sex", "text", gaps=False, categories=("f", "m")))
+>>> encoder = Encoder(columns, FeatureScaler(np.array([40.0]), np.array([10.0])))
+>>> encoder.names
+('age', 'age is missing', 'sex=f', 'sex=m')
+>>> encoder.encode(read_features([[55, "m"], [None, "x"]], where="X"), where="X")
+array([[1.5, 0. , 0. , 1. ],
+       [0. , 1. , 0. , 0. ]])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from polyfed.data.agreement import Agreement, Column
+from polyfed.data.raw_features import RawFeatures
+from polyfed.data.scaling import FeatureScaler, Moments
+from polyfed.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """How one client (or all of them) encodes rows: the agreed columns, and the scaler of those that are numbers."""
+
+    columns: tuple[Column, ...]
+    scaler: FeatureScaler
+
+    @classmethod
+    def of(cls, agreed: Agreement) -> Encoder:
+        """The encoder that all clients share."""
+        return cls(agreed.columns, agreed.scaler)
+
+    def with_own_scale(self, training: RawFeatures, where: str) -> Encoder:
+        """The same columns in units of this client's own training rows."""
+        numbers = self._aligned(training, where).numbers
+        return replace(self, scaler=Moments.of(numbers).scaler())
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The encoded columns."""
+        return tuple(name for column in self.columns for name in column.encoded_names())
+
+    def encode(self, features: RawFeatures, where: str) -> np.ndarray:
+        """(rows, encoded columns), finite."""
+        features = self._aligned(features, where)
+        missing = np.isnan(features.numbers)
+        numbers = np.where(missing, self.scaler.mean, features.numbers) if missing.any() else features.numbers
+        values = self.scaler.apply(numbers)
+        if len(self.names) == len(self.columns) and not self._text_names:
+            return np.ascontiguousarray(values)
+        encoded: list[np.ndarray] = []
+        number = 0
+        for column in self.columns:
+            if column.kind == "text":
+                texts = features.texts[column.name]
+                encoded += [texts == category for category in column.categories]
+                gaps = texts == None  # noqa: E711, entry by entry
+            else:
+                encoded.append(values[:, number])
+                gaps = missing[:, number]
+                number += 1
+            if column.gaps:
+                encoded.append(gaps)
+        return np.stack([part.astype(np.float64) for part in encoded], axis=1)
+
+    @cached_property
+    def _column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def _text_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if column.kind == "text")
+
+    def _aligned(self, features: RawFeatures, where: str) -> RawFeatures:
+        """The agreed columns in the agreed order, each of the agreed kind."""
+        features = features.select(self._column_names, where)
+        agreed_texts = self._text_names
+        if tuple(features.texts) == agreed_texts:
+            return features
+        for name in features.texts:
+            if name not in agreed_texts:
+                value = next(text for text in features.texts[name] if text is not None)
+                raise DataError(
+                    f"column {name!r} holds text such as {value!r}, but numbers were agreed",
+                    where=where,
+                    remedy="give numbers, or leave it empty",
+                )
+        texts = {
+            name: features.texts[name] if name in features.texts else _no_texts(features, name, where)
+            for name in agreed_texts
+        }
+        kept = [i for i, name in enumerate(features.number_names) if name not in agreed_texts]
+        return RawFeatures(features.names, features.numbers[:, kept], texts, features.named)
+
+
+def _no_texts(features: RawFeatures, name: str, where: str) -> np.ndarray:
+    values = features.column(name)
+    present = values[~np.isnan(values)]
+    if len(present):
+        raise DataError(
+            f"column {name!r} holds numbers such as {present[0]:g}, but text was agreed",
+            where=where,
+            remedy="give text, or leave it empty",
+        )
+    return np.full(len(features), None, dtype=object)

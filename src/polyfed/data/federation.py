@@ -1,0 +1,195 @@
+"""A federation: clients with data of their own, the tasks they share, and how the data will be split and scaled.
+
+>>> hospitals = {
+...     "basel": {"pulse": ([[50.0], [60.0]], [70, 80]), "sick": ([[50.0], [40.0]], ["yes", "no"])},
+...     "bern": ([[30.0], [20.0]], {"sick": ["no", None]}),
+... }
+>>> Federation.from_clients(hospitals, {"pulse": "regression", "sick": "binary"})
+Federation of 2 clients and 6 rows; pulse (regression): 2 labels, sick (binary): 3 labels; scaling 'federated'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from polyfed.data.agreement import agree
+from polyfed.data.client import FederationSpec
+from polyfed.data.coding import SCALINGS, code_parts
+from polyfed.data.description import describe
+from polyfed.data.encoder import Encoder
+from polyfed.data.raw import RawClient, read_client
+from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
+from polyfed.data.study import Study
+from polyfed.data.tables import read_clients
+from polyfed.data.task import Task, as_tasks
+from polyfed.errors import ConfigError, DataError, nearest
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """Made by `from_clients` or `from_table`; `prepare` splits, runs round 0 and codes everything as numbers.
+
+    tasks     what is to be predicted; a client may lack any of them
+    raw       name → the client's data as read, sorted by name
+    scaling   "federated": units that all clients agree on; "local": each client its own; "none": as they came
+    split     which rows are for training, validation and testing
+    truth     for made-up data, client → {"x": inputs, task: the true latent function there}, in the units given
+    """
+
+    tasks: tuple[Task, ...]
+    raw: Mapping[str, RawClient]
+    scaling: str
+    split: Split
+    truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.scaling not in SCALINGS:
+            raise ConfigError(f"scaling {self.scaling!r} is not known", remedy=nearest(self.scaling, SCALINGS))
+        if not isinstance(self.split, Split):
+            raise ConfigError(f"split={self.split!r} is not a split", remedy="give for example Split(test=0.2)")
+        if not self.raw:
+            raise DataError("there is no client", where="federation", remedy="give at least one")
+        for task in self.tasks:
+            if not any(task.name in raw.labels and len(raw.labels[task.name].at) for raw in self.raw.values()):
+                raise DataError(
+                    "no client has a label", where=f"task {task.name!r}", remedy="give some, or leave the task out"
+                )
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Mapping[str, Any],
+        tasks: Any,
+        *,
+        scaling: str = "federated",
+        split: Split = DEFAULT_SPLIT,
+        test: Mapping[str, Any] | None = None,
+        truth: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Federation:
+        """From {name: {task: (X, y)}} or, where the tasks share their inputs, {name: (X, {task: y})}.
+
+        X is an array, a tensor or a table; text columns are categories, NaN and None are missing values or labels.
+        A client in `test` (of the same form) brings test rows of its own: the fraction of `split` is not for it.
+        """
+        tasks = as_tasks(tasks)
+        raw = _read_all(clients, tasks, "clients")
+        for name, extra in _read_all(test or {}, tasks, "test").items():
+            if name not in raw:
+                raise DataError(
+                    f"client {name!r} has test rows but no others", where="test", remedy="give it among the clients too"
+                )
+            raw[name] = raw[name].with_test(extra, where=f"client {name!r}, test rows")
+        return cls(tasks, dict(sorted(raw.items())), scaling, split, _checked_truth(truth, tasks, raw))
+
+    @classmethod
+    def from_table(
+        cls,
+        source: Any,
+        *,
+        client: str | None = None,
+        tasks: Any,
+        features: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
+        scaling: str = "federated",
+        split: Split = DEFAULT_SPLIT,
+    ) -> Federation:
+        """From a CSV or Parquet file, a DataFrame, or a folder with one such file for each client.
+
+        `client` names the column that says whose row it is; in a folder it is None and the names of the files say it.
+        Tasks are found by the name of their column; a proportion task "k/n" takes the columns k and n. All other
+        columns are features, unless `features` lists them or `drop` leaves some out.
+        """
+        tasks = as_tasks(tasks)
+        raw = read_clients(source, tasks, client=client, features=features, drop=drop)
+        return cls(tasks, dict(sorted(raw.items())), scaling, split)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients, sorted."""
+        return tuple(self.raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __repr__(self) -> str:
+        labels = []
+        for task in self.tasks:
+            n = sum(len(raw.labels[task.name].at) for raw in self.raw.values() if task.name in raw.labels)
+            labels.append(f"{task.name} ({task.kind}): {n} labels")
+        clients = f"{len(self)} client{'s' if len(self) > 1 else ''}"
+        rows = sum(map(len, self.raw.values()))
+        return f"Federation of {clients} and {rows} rows; {', '.join(labels)}; scaling {self.scaling!r}"
+
+    def with_options(self, *, scaling: str | None = None, split: Split | None = None) -> Federation:
+        """The same clients with another scaling or split."""
+        scaling, split = scaling or self.scaling, split or self.split
+        return replace(self, scaling=scaling, split=split)
+
+    def prepare(self, seed: int) -> Study:
+        """Split every client's rows, agree on columns, classes and units (round 0), and code all rows as numbers."""
+        if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
+            raise ConfigError(f"seed={seed!r} is not a seed", remedy="give a whole number from 0 up")
+        pooled, local = self.scaling == "federated", self.scaling == "local"
+        divisions, notes = {}, {}
+        for name, raw in self.raw.items():
+            divisions[name] = divide(self.tasks, raw, self.split, seed=int(seed), client=name)
+            notes[name] = describe(self.tasks, raw, divisions[name], pooled=pooled)
+        agreed = agree(self.tasks, notes)
+        shared = Encoder.of(agreed)
+        clients, encoders = {}, {}
+        for name, raw in self.raw.items():
+            clients[name], encoders[name] = code_parts(name, raw, divisions[name], agreed, shared, local=local)
+        spec = FederationSpec(agreed.tasks, len(shared.names), self.names, agreed.codecs)
+        sizes = {name: note.n_bytes for name, note in notes.items()}
+        return Study(spec, clients, encoders, self.scaling, agreed, sizes, self.truth)
+
+
+def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:
+    if not isinstance(clients, Mapping):
+        raise DataError(
+            f"are a {type(clients).__name__}",
+            where=where,
+            remedy="give {name: {task: (X, y)}} or {name: (X, {task: y})}",
+        )
+    raw: dict[str, RawClient] = {}
+    for key, data in clients.items():
+        name = str(key)
+        if name in raw:
+            raise DataError(f"client {name!r} is given twice", where=where, remedy="give each client a name of its own")
+        raw[name] = read_client(name, data, tasks)
+    return raw
+
+
+def _checked_truth(truth: Any, tasks: Sequence[Task], clients: Mapping[str, Any]) -> Any:
+    """The truth as arrays: for each client inputs x and, for some tasks, as many values of the function."""
+    if truth is None:
+        return None
+    known = [task.name for task in tasks]
+    if "x" in known:
+        raise ConfigError("with truth no task can be called 'x'", where="truth", remedy="rename the task")
+    checked = {}
+    for name, functions in truth.items():
+        where = f"truth of client {name!r}"
+        if str(name) not in clients:
+            raise DataError("there is no such client", where=where, remedy=nearest(name, list(clients)[:20]))
+        arrays = {key: np.array(values, dtype=np.float64) for key, values in functions.items()}
+        if "x" not in arrays or arrays["x"].ndim != 2:
+            raise DataError(
+                "has no matrix 'x' of inputs", where=where, remedy="give {'x': (points, features), task: f}"
+            )
+        for key, values in arrays.items():
+            if key != "x" and key not in known:
+                raise DataError(f"task {key!r} is unknown", where=where, remedy=nearest(key, known))
+            if len(values) != len(arrays["x"]) or not np.isfinite(values).all():
+                raise DataError(
+                    f"{key!r} is not {len(arrays['x'])} finite numbers",
+                    where=where,
+                    remedy="give one for each row of x",
+                )
+        checked[str(name)] = arrays
+    return checked

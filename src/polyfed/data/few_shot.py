@@ -1,0 +1,79 @@
+"""Few-shot learning: a few labels for each task, on rows that no other task uses.
+
+>>> labels = {"pulse": Labels(np.arange(6), np.zeros(6)), "visits": Labels(np.arange(6), np.zeros(6))}
+>>> shots = choose_shots(list(labels), labels, np.arange(6), 3, np.random.default_rng(0), client="basel")
+>>> sorted([*shots["pulse"], *shots["visits"]]) == list(range(6))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from polyfed.data.label_column import Labels
+from polyfed.errors import DataError
+
+
+def choose_shots(
+    tasks: Sequence[str],
+    labels: Mapping[str, Labels],
+    train: np.ndarray,
+    shots: int,
+    rng: np.random.Generator,
+    *,
+    client: str,
+) -> dict[str, np.ndarray]:
+    """For each task that the client has, `shots` of the training rows, in proportion to its classes."""
+    usable = {}
+    for task in tasks:
+        if task in labels and len(labels[task].at):
+            kept = np.isin(labels[task].at, train)
+            usable[task] = Labels(labels[task].at[kept], labels[task].values[kept], labels[task].vocabulary)
+    order = sorted(usable, key=lambda task: len(usable[task].at))  # who has least chooses first
+    chosen = _draw(order, usable, shots, rng, sparing=False)
+    if len(chosen) < len(order):  # balanced draws took what others needed: rows that few can use must go first
+        chosen = _draw(order, usable, shots, rng, sparing=True)
+    if len(chosen) < len(order):
+        task = order[len(chosen)]
+        have = int((~np.isin(usable[task].at, _rows(chosen))).sum())
+        raise DataError(
+            f"{have} training labels are on rows that no other task uses, but shots={shots} needs {shots}",
+            where=f"client {client!r}, task {task!r}",
+            remedy="lower shots, or give the client more rows",
+        )
+    return chosen
+
+
+def _draw(
+    order: Sequence[str], usable: Mapping[str, Labels], shots: int, rng: np.random.Generator, *, sparing: bool
+) -> dict[str, np.ndarray]:
+    """The rows of each task in turn; ends early at a task that finds too few."""
+    chosen: dict[str, np.ndarray] = {}
+    for task in order:
+        labels = usable[task]
+        free = ~np.isin(labels.at, _rows(chosen))
+        at = labels.at[free]
+        if len(at) < shots:
+            break
+        classes = np.zeros(len(at)) if labels.vocabulary is None else labels.values[free]
+        rivals = np.zeros(len(at))
+        if sparing:
+            rivals = sum((np.isin(at, usable[other].at) for other in order[len(chosen) + 1 :]), start=rivals)
+        limit = np.sort(rivals)[shots - 1]
+        sure, tied = at[rivals < limit], rivals == limit
+        drawn = _in_proportion(at[tied], classes[tied], shots - len(sure), rng)
+        chosen[task] = np.sort(np.concatenate([sure, drawn]))
+    return chosen
+
+
+def _in_proportion(at: np.ndarray, classes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """n of the rows: after a shuffle and a stable sort by class, every (m/n)-th."""
+    shuffled = rng.permutation(len(at))
+    by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
+    return at[by_class[np.floor((np.arange(n) + rng.random()) * len(at) / n).astype(np.int64)]]
+
+
+def _rows(chosen: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype=np.int64), *chosen.values()])

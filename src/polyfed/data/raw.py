@@ -1,0 +1,147 @@
+"""One client's data before round 0: its features as they are, and the labels that are there, checked.
+
+>>> raw = read_client("basel", ([[1.0], [2.0]], {"sick": ["no", None]}), [Task("sick", "binary")])
+>>> len(raw), raw.labels["sick"].at, raw.labels["sick"].vocabulary
+(2, array([0]), ('no',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyfed.data.label_column import LabelColumn, Labels
+from polyfed.data.labels import LabelCodec, refuse_third_class
+from polyfed.data.raw_features import RawFeatures, read_features, stack_features
+from polyfed.data.task import Task
+from polyfed.errors import DataError, UnknownNameError, nearest
+
+
+@dataclass(frozen=True, eq=False)
+class RawClient:
+    """What one client has: features, labels of its tasks, and how many of its last rows it keeps for testing."""
+
+    features: RawFeatures
+    labels: Mapping[str, Labels]
+    n_test: int = 0
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def take(self, rows: np.ndarray, labelled: Mapping[str, np.ndarray] | None = None) -> RawClient:
+        """Some of the rows, with all their labels or only those of each task at the rows in `labelled`."""
+        new_place = np.full(len(self), -1)
+        new_place[rows] = np.arange(len(rows))
+        labels = {}
+        for task, old in self.labels.items():
+            at = new_place[old.at]
+            kept = at >= 0
+            if labelled is not None:
+                kept &= np.isin(old.at, labelled.get(task, ()))
+            labels[task] = Labels(at[kept], old.values[kept], old.vocabulary)
+        return RawClient(self.features.take(rows), labels)
+
+    def with_test(self, test: RawClient, where: str) -> RawClient:
+        """The same client, with further rows that are for testing."""
+        features = stack_features([self.features, test.features], where=where)
+        labels = dict(self.labels)
+        for task, extra in test.labels.items():
+            extra = Labels(extra.at + len(self), extra.values, extra.vocabulary)
+            labels[task] = _joined(labels[task], extra) if task in labels else extra
+        return RawClient(features, labels, n_test=len(test))
+
+
+def read_client(name: str, data: Any, tasks: Sequence[Task]) -> RawClient:
+    """A client as users give it: {task: (X, y)}, or (X, {task: y}) if all tasks share their inputs."""
+    where = f"client {name!r}"
+    given = _by_task(data, [task.name for task in tasks], where)
+    if not given:
+        raise DataError("has no data", where=where, remedy="give at least one task, or leave the client out")
+    start: dict[int, int] = {}  # an X that several tasks share is kept once: id → its first row
+    parts: list[RawFeatures] = []
+    labels: dict[str, Labels] = {}
+    n_rows = 0
+    for task, (X, y) in given.items():
+        if id(X) not in start:
+            parts.append(read_features(X, where=f"{where}, features" + (f" of task {task!r}" if task else "")))
+            start[id(X)] = n_rows
+            n_rows += len(parts[-1])
+        if task is None or y is None:  # inputs without labels
+            continue
+        with at_client(name):
+            found = read_labels(_named(task, tasks), y, len(X))
+        labels[task] = Labels(found.at + start[id(X)], found.values, found.vocabulary)
+    if n_rows == 0:
+        raise DataError("has no rows", where=where, remedy="give at least one, or leave the client out")
+    return RawClient(stack_features(parts, where=where), labels)
+
+
+def read_labels(task: Task, y: Any, n_rows: int, *, index: Any = None) -> Labels:
+    """The labels of one task that are there, checked as far as one client can check them."""
+    column = LabelColumn(task, y, index=index)
+    if len(column.values) != n_rows:
+        raise DataError(
+            f"{len(column.values)} labels for {n_rows} rows of features",
+            where=f"task {task.name!r}",
+            remedy="give a label for each row, and NaN or None where it is missing",
+        )
+    labels = column.read()
+    if task.classes is None:
+        refuse_third_class(column, labels)
+    else:
+        LabelCodec(task, task.classes, 0.0, 1.0).refuse_unknown(column, labels)
+    return labels
+
+
+@contextmanager
+def at_client(name: str) -> Iterator[None]:
+    """Errors about data inside this block say at which client it is."""
+    try:
+        yield
+    except DataError as error:
+        where = f"client {name!r}, {error.where}" if error.where else f"client {name!r}"
+        raise DataError(error.what, where=where, remedy=error.remedy) from None
+
+
+def _by_task(data: Any, known: Sequence[str], where: str) -> dict[str | None, tuple[Any, Any]]:
+    """Task → (X, y). The key None holds inputs to which no task has labels."""
+    given: dict[str | None, tuple[Any, Any]]
+    if isinstance(data, Mapping):
+        for task, pair in data.items():
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                raise DataError("is not a pair", where=f"{where}, task {task!r}", remedy="give (X, y)")
+        given = {task: (pair[0], pair[1]) for task, pair in data.items()}
+    elif isinstance(data, (tuple, list)) and len(data) == 2 and (isinstance(data[1], Mapping) or _is_table(data[1])):
+        X, labels = data
+        # A table of labels may have other columns too; a dictionary may not.
+        names = [name for name in known if name in labels.columns] if _is_table(labels) else list(labels)
+        given = {name: (X, labels[name]) for name in names} or {None: (X, None)}
+    else:
+        raise DataError(
+            f"is given as {type(data).__name__}", where=where, remedy="give {task: (X, y)} or (X, {task: y})"
+        )
+    for task in given:
+        if task is not None and task not in known:
+            raise UnknownNameError(f"task {task!r} is unknown", where=where, remedy=nearest(task, known))
+    return given
+
+
+def _is_table(data: Any) -> bool:
+    return hasattr(data, "columns")
+
+
+def _named(name: str, tasks: Sequence[Task]) -> Task:
+    return next(task for task in tasks if task.name == name)
+
+
+def _joined(first: Labels, second: Labels) -> Labels:
+    at = np.concatenate([first.at, second.at])
+    if first.vocabulary is None or second.vocabulary is None:
+        return Labels(at, np.concatenate([first.values, second.values]))
+    vocabulary = list(dict.fromkeys([*first.vocabulary, *second.vocabulary]))
+    renumbered = np.array([vocabulary.index(label) for label in second.vocabulary], dtype=np.int64)
+    return Labels(at, np.concatenate([first.values, renumbered[second.values]]), tuple(vocabulary))

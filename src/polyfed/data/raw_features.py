@@ -1,0 +1,204 @@
+"""Features before round 0, as one client has them: columns of numbers with gaps, and columns of text.
+
+>>> raw = read_features([[1.5, "red"], [None, "blue"]], where="X")
+>>> raw.numbers, raw.texts["x1"].tolist()
+(array([[1.5],
+       [nan]]), ['red', 'blue'])
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from polyfed.data.features import as_matrix, is_missing, plain, refuse_twins, row_name, to_floats
+from polyfed.errors import DataError
+
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}([./])\d{1,2}\2\d{2,4}( .*)?")
+
+
+@dataclass(frozen=True, eq=False)
+class RawFeatures:
+    """Rows of features as read.
+
+    Attributes:
+        names: all columns, in the order given; arrays have x0, x1, ...
+        numbers: (rows, columns without text) float64, NaN where a value is missing; wholly empty columns are here.
+        texts: column → its values, None where one is missing.
+        named: whether the names are the user's own.
+    """
+
+    names: tuple[str, ...]
+    numbers: np.ndarray
+    texts: Mapping[str, np.ndarray]
+    named: bool
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def number_names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if name not in self.texts) if self.texts else self.names
+
+    def take(self, rows: np.ndarray) -> RawFeatures:
+        """Some of the rows."""
+        texts = {name: values[rows] for name, values in self.texts.items()}
+        return RawFeatures(self.names, self.numbers[rows], texts, self.named)
+
+    def column(self, name: str) -> np.ndarray:
+        """One column: of objects if it is text, else of numbers."""
+        return self.texts[name] if name in self.texts else self.numbers[:, self.number_names.index(name)]
+
+    def select(self, names: Sequence[str], where: str) -> RawFeatures:
+        """These columns in this order; columns without names of their own go by their position."""
+        if tuple(names) == self.names:
+            return self
+        if not self.named:
+            if len(names) != len(self.names):
+                raise DataError(
+                    f"has {len(self.names)} columns, not {len(names)}",
+                    where=where,
+                    remedy=f"give {_listed(names)} in this order",
+                )
+            texts = {new: self.texts[old] for new, old in zip(names, self.names, strict=True) if old in self.texts}
+            return RawFeatures(tuple(names), self.numbers, texts, True)
+        absent = [name for name in names if name not in self.names]
+        if absent:
+            raise DataError(
+                f"lacks {', '.join(f'column {name!r}' for name in absent)}",
+                where=where,
+                remedy="add it, empty where it is unknown",
+            )
+        present = self.number_names
+        kept = [present.index(name) for name in names if name not in self.texts]
+        texts = {name: self.texts[name] for name in names if name in self.texts}
+        return RawFeatures(tuple(names), self.numbers[:, kept], texts, True)
+
+
+def read_features(X: Any, *, where: str, index: Any = None) -> RawFeatures:
+    """Check X (a table, array, tensor or list) and copy it; `index` is what errors call the rows by."""
+    if hasattr(X, "columns") and hasattr(X, "iloc"):
+        index = X.index if index is None else index
+        names, columns = tuple(str(name) for name in X.columns), [X.iloc[:, i] for i in range(X.shape[1])]
+        refuse_twins(names, where)
+        return read_columns(dict(zip(names, columns, strict=True)), where=where, index=index, n_rows=len(X))
+    array = as_matrix(X, where)
+    names = _names_of_array(array.shape[1])
+    if array.dtype.kind not in "biuf":
+        columns = dict(zip(names, array.astype(object).T, strict=True))
+        return read_columns(columns, where=where, index=index, n_rows=len(array), named=False)
+    if not names:
+        raise DataError("has no columns", where=where, remedy="give at least one feature")
+    numbers = np.array(array, dtype=np.float64, order="C")
+    _refuse_infinite(numbers, names, where, index)
+    return RawFeatures(names, numbers, {}, named=False)
+
+
+def read_columns(columns: Mapping[str, Any], *, where: str, index: Any, n_rows: int, named: bool = True) -> RawFeatures:
+    """Columns of a table, each of which is of numbers (booleans among them) or of text."""
+    if not columns:
+        raise DataError("has no columns", where=where, remedy="give at least one feature")
+    numbers, texts = {}, {}
+    for name, column in columns.items():
+        values = _read_column(column, name, where, index)
+        (texts if values.dtype.kind == "O" else numbers)[name] = values
+    matrix = np.column_stack(list(numbers.values())) if numbers else np.empty((n_rows, 0))
+    _refuse_infinite(matrix, tuple(numbers), where, index)
+    return RawFeatures(tuple(columns), matrix, texts, named)
+
+
+def stack_features(parts: Sequence[RawFeatures], *, where: str) -> RawFeatures:
+    """The rows of all parts, one below the other; the first says the order of the columns."""
+    first, *others = parts
+    if not others:
+        return first
+    parts = [first, *(part.select(first.names, where) for part in others)]
+    texts = [name for name in first.names if any(name in part.texts for part in parts)]
+    if not texts:
+        return RawFeatures(first.names, np.concatenate([part.numbers for part in parts]), {}, first.named)
+    joined = {name: np.concatenate([_as_text_column(part, name, where) for part in parts]) for name in texts}
+    numeric = [name for name in first.names if name not in joined]
+    numbers = [np.column_stack([part.column(name) for name in numeric]) for part in parts] if numeric else None
+    n_rows = sum(map(len, parts))
+    return RawFeatures(
+        first.names, np.empty((n_rows, 0)) if numbers is None else np.concatenate(numbers), joined, first.named
+    )
+
+
+@lru_cache
+def _names_of_array(width: int) -> tuple[str, ...]:
+    return tuple(f"x{i}" for i in range(width))
+
+
+def _as_text_column(part: RawFeatures, name: str, where: str) -> np.ndarray:
+    values = part.column(name)
+    if name not in part.texts and not np.isnan(values).all():
+        raise DataError(
+            f"column {name!r} is text in one part and numbers in another",
+            where=where,
+            remedy="make it text or numbers throughout",
+        )
+    return values if name in part.texts else np.full(len(part), None, dtype=object)
+
+
+def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
+    """The values as floats (NaN: missing), or as objects (text, None: missing)."""
+    dtype = column.dtype
+    kind = getattr(dtype, "kind", "O")
+    if kind in "biuf":
+        if isinstance(dtype, np.dtype):
+            return np.asarray(column, dtype=np.float64)
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if kind in "mM":
+        raise _date_error(f"column {name!r} holds {'dates' if kind == 'M' else 'durations'}", where)
+    values = np.asarray(column.astype(object))
+    gaps = (
+        np.asarray(column.isna()) if hasattr(column, "isna") else np.array([is_missing(v) for v in values], dtype=bool)
+    )
+    present = values[~gaps].tolist()
+    if present and (hasattr(dtype, "categories") or all(issubclass(t, str) for t in set(map(type, present)))):
+        present = list(map(str, present))
+        if all(map(_DATE.fullmatch, set(present))):
+            raise _date_error(f"column {name!r} holds dates such as {present[0]!r}", where)
+        texts = np.full(len(values), None, dtype=object)
+        texts[~gaps] = present
+        return texts
+    numbers, offender = np.full(len(values), np.nan), None
+    numbers[~gaps], offender = to_floats(values[~gaps])
+    if offender is not None:
+        row = int(np.flatnonzero(~gaps)[offender[0]])
+        value = plain(values[row])
+        if isinstance(value, (date, time, timedelta, np.datetime64, np.timedelta64)):
+            raise _date_error(f"column {name!r} holds dates such as {str(value)!r}", where)
+        raise DataError(
+            f"value {value!r} is not a number as others of the column are",
+            where=f"{where}, {row_name(row, index)}, column {name!r}",
+            remedy="correct it, mark it missing, or make the whole column text",
+        )
+    return numbers
+
+
+def _date_error(what: str, where: str) -> DataError:
+    return DataError(what, where=where, remedy="turn it into numbers such as days since a start, or drop it")
+
+
+def _refuse_infinite(numbers: np.ndarray, names: Sequence[str], where: str, index: Any) -> None:
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        row, column = (int(i) for i in np.unravel_index(infinite.argmax(), infinite.shape))
+        raise DataError(
+            f"value {numbers[row, column]} is not finite",
+            where=f"{where}, {row_name(row, index)}, column {names[column]!r}",
+            remedy="correct it or mark it missing with NaN",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:20]))
+    return f"the columns {shown}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")

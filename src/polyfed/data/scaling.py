@@ -1,0 +1,116 @@
+"""How large the numbers of a column are: its moments, those of several clients pooled, and the scaler made of them.
+
+>>> a, b = Moments.of([[1.0], [3.0]]), Moments.of([[8.0]])
+>>> pooled = Moments.pool([a, b])
+>>> pooled.count, pooled.mean, pooled.spread**2  # 1, 3 and 8: mean 4, squared deviations 9 + 1 + 16 over 3
+(array([3]), array([4.]), array([8.667]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureScaler:
+    """Standardises columns: `(values - mean) / scale`, with what was learned from the training rows.
+
+    >>> FeatureScaler.learn([[1.0, 5.0], [3.0, 5.0]]).apply([[2.0, 6.0]])
+    array([[0., 1.]])
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def learn(cls, values: Any) -> FeatureScaler:
+        """Mean and population standard deviation of each column; a constant column keeps scale 1."""
+        return Moments.of(values).scaler()
+
+    @classmethod
+    def identity(cls, d: int) -> FeatureScaler:
+        """The scaler of `d` columns that changes nothing."""
+        return cls(np.zeros(d), np.ones(d))
+
+    def apply(self, values: Any) -> np.ndarray:
+        """The columns in units of the training rows' spread."""
+        values = np.asarray(values, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (values - self.mean) / self.scale
+            if not np.isfinite(scaled).all():  # the difference alone can overflow where the quotient does not
+                scaled = np.where(np.isfinite(scaled), scaled, values / self.scale - self.mean / self.scale)
+        # Beyond every length-scale already, and kernels can still square it without meeting infinity.
+        return np.clip(scaled, -1e100, 1e100)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Count, mean and population standard deviation of the numbers in each column, gaps (NaN) left out.
+
+    This is what counts, sums and sums of squares say, no more and no less, in the form that survives arithmetic: sums
+    of squares cancel when the mean is large (1e8 ± 1) and overflow when the numbers are (1e200).
+    """
+
+    count: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+
+    @classmethod
+    def of(cls, values: Any) -> Moments:
+        """The moments of each column; a column without numbers has count, mean and spread 0."""
+        values = np.asarray(values, dtype=np.float64)
+        n, d = values.shape
+        if n == 0:
+            return cls(np.zeros(d, dtype=np.int64), np.zeros(d), np.zeros(d))
+        gaps = np.isnan(values)
+        count = np.full(d, n)
+        if has_gaps := gaps.any():
+            count = n - gaps.sum(axis=0)
+            values = np.where(gaps, 0.0, values)
+        # Squares of 1e200 overflow and of 1e-200 vanish: work relative to the largest entry of each column.
+        unit = _unit(np.abs(values).max(axis=0))
+        relative = values / unit
+        n_there = np.maximum(count, 1)
+        mean = relative.sum(axis=0) / n_there
+        relative -= mean
+        if has_gaps:
+            relative[gaps] = 0.0
+        return cls(count, mean * unit, np.sqrt((relative**2).sum(axis=0) / n_there) * unit)
+
+    @classmethod
+    def pool(cls, parts: Sequence[Moments]) -> Moments:
+        """The moments of all clients' rows together (Chan, Golub and LeVeque), from the moments of each client."""
+        count = np.stack([part.count for part in parts])
+        mean = np.stack([part.mean for part in parts])
+        spread = np.stack([part.spread for part in parts])
+        unit = _unit(np.maximum(np.abs(mean), spread).max(axis=0))
+        mean, spread = mean / unit, spread / unit
+        total = count.sum(axis=0)
+        weight = count / np.maximum(total, 1)
+        centre = (weight * mean).sum(axis=0)
+        variance = (weight * (spread**2 + (mean - centre) ** 2)).sum(axis=0)
+        return cls(total, centre * unit, np.sqrt(variance) * unit)
+
+    def scaler(self) -> FeatureScaler:
+        """What standardises rows with these moments; a constant column keeps scale 1."""
+        # Rounding makes even a constant column vary by about 1e-16 of its size; do not blow that up to 1.
+        constant = self.spread <= 1e-12 * np.maximum(np.abs(self.mean), np.finfo(np.float64).tiny)
+        return FeatureScaler(self.mean, np.where(constant, 1.0, self.spread))
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """Plain lists, ready for JSON."""
+        return {"count": self.count.tolist(), "mean": self.mean.tolist(), "spread": self.spread.tolist()}
+
+    @classmethod
+    def from_dict(cls, described: dict[str, list[float]]) -> Moments:
+        """The moments that `to_dict` described."""
+        mean, spread = (np.array(described[key], dtype=np.float64) for key in ("mean", "spread"))
+        return cls(np.array(described["count"], dtype=np.int64), mean, spread)
+
+
+def _unit(largest: np.ndarray) -> np.ndarray:
+    return np.where(largest > 0, largest, 1.0)

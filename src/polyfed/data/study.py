@@ -1,0 +1,137 @@
+"""A federation made ready: what was agreed in round 0, and every client's parts as numbers.
+
+>>> from polyfed.data import Federation, Split
+>>> clients = {"basel": ([[10.0], [30.0]], {"pulse": [60, 80]})}
+>>> study = Federation.from_clients(clients, {"pulse": "regression"}, split=Split(test=0.0)).prepare(seed=0)
+>>> study.clients["basel"].train.x, study.encode("basel", [[40.0]])
+(array([[-1.],
+       [ 1.]]), array([[2.]]))
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from polyfed.data import study_storage
+from polyfed.data.agreement import Agreement
+from polyfed.data.client import ClientData, FederationSpec
+from polyfed.data.coding import ClientParts, code_of, code_rows
+from polyfed.data.encoder import Encoder
+from polyfed.data.raw import read_client
+from polyfed.data.raw_features import read_features
+from polyfed.data.tables import is_table_source, read_client_table
+from polyfed.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What methods and engines work with.
+
+    Attributes:
+        spec: what everyone knows.
+        clients: name → its parts, sorted by name.
+        encoders: name → how it encodes rows; one shared object unless scaling is local.
+        scaling: "federated", "local" or "none".
+        agreed: the result of round 0.
+        round0_bytes: name → size of what the client told in round 0.
+        truth: for made-up data, client → {"x": inputs as given, task: the true latent function there}.
+    """
+
+    spec: FederationSpec
+    clients: Mapping[str, ClientParts]
+    encoders: Mapping[str, Encoder]
+    scaling: str
+    agreed: Agreement
+    round0_bytes: Mapping[str, int]
+    truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
+
+    def encode(self, client: str, X: Any) -> np.ndarray:
+        """Features of new rows as this client encodes them: a table with the columns, or as many columns in order."""
+        self._refuse_strangers([client])
+        where = f"client {client!r}, new rows"
+        X = X[self._present_columns(X)] if hasattr(X, "iloc") and hasattr(X, "columns") else X
+        return self.encoders[client].encode(read_features(X, where=where), where=where)
+
+    def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:
+        """A client that was not there at round 0: its rows, all for training, and how it encodes further ones.
+
+        `data` is as in `Federation.from_clients`, or a table (or file) with the agreed columns and those of the tasks
+        that it has. It uses what was agreed: an unseen category is all zeros, an unseen class an error.
+        """
+        if name in self.clients:
+            raise UsageError(
+                f"client {name!r} is a member already", where="admit", remedy="choose a name that is not taken"
+            )
+        tasks = self.agreed.tasks
+        if is_table_source(data):
+            raw = read_client_table(name, data, tasks, [column.name for column in self.agreed.columns])
+        else:
+            raw = read_client(name, data, tasks)
+        shared = Encoder.of(self.agreed)
+        encoder, codecs = code_of(name, raw, self.agreed, shared, local=self.scaling == "local")
+        return code_rows(name, raw, encoder, codecs), encoder
+
+    def with_guest(self, name: str, data: Any, guests: Study | None = None) -> Study:
+        """A study of the clients that were admitted later: this one (its rows all for training), and those before it."""
+        own, encoder = self.admit(name, data)
+        nothing = replace(own, x=own.x[:0], seen={})
+        before = ({}, {}) if guests is None else (guests.clients, guests.encoders)
+        clients = {**before[0], name: ClientParts(own, nothing, nothing)}
+        return replace(
+            self,
+            spec=replace(self.spec, clients=tuple(clients)),
+            clients=clients,
+            encoders={**before[1], name: encoder},
+            round0_bytes=dict.fromkeys(clients, 0),
+            truth=None,
+        )
+
+    def without(self, names: Iterable[str]) -> Study:
+        """The same study with some members left out; what was agreed stays as it is."""
+        names = [names] if isinstance(names, str) else list(names)
+        self._refuse_strangers(names)
+        kept = tuple(name for name in self.clients if name not in set(names))
+        if not kept:
+            raise UsageError("no client would be left", where="without", remedy="keep at least one")
+        truth = None if self.truth is None else {name: self.truth[name] for name in kept if name in self.truth}
+        return replace(
+            self,
+            spec=replace(self.spec, clients=kept),
+            clients={name: self.clients[name] for name in kept},
+            encoders={name: self.encoders[name] for name in kept},
+            round0_bytes={name: self.round0_bytes[name] for name in kept},
+            truth=truth,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is not an array, ready for JSON."""
+        return study_storage.described(self)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays, by names such as "client/0/train/x": members and tasks go by their position."""
+        return study_storage.arrays(self)
+
+    @classmethod
+    def from_saved(cls, described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Study:
+        """The study that `to_dict` and `arrays` described, bit for bit."""
+        return cls(**study_storage.restored(described, arrays))
+
+    def _present_columns(self, X: Any) -> list[Any]:
+        """Columns of a table that matter here: others, such as labels, may be anything."""
+        agreed = {column.name for column in self.agreed.columns}
+        return [name for name in X.columns if str(name) in agreed]
+
+    def _refuse_strangers(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.clients:
+                close = difflib.get_close_matches(str(name), list(self.clients), n=1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
+                raise UsageError(
+                    f"client {name!r} is no member of this federation",
+                    remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones",
+                )

@@ -1,0 +1,119 @@
+"""A study as a JSON document and named arrays, and back, bit for bit.
+
+Names of clients and tasks may contain any character, so arrays go by position: "client/3/train/1/y" holds the labels
+of task 1 in the training part of client 3. Empty arrays are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyfed.data.agreement import Agreement
+from polyfed.data.client import ClientData, FederationSpec
+from polyfed.data.coding import ClientParts
+from polyfed.data.encoder import Encoder
+from polyfed.data.labels import LabelCodec
+from polyfed.data.scaling import FeatureScaler
+from polyfed.errors import DataError
+
+if TYPE_CHECKING:
+    from polyfed.data.study import Study
+
+PARTS = ("train", "validation", "test")
+
+
+def described(study: Study) -> dict[str, Any]:
+    """All that is not an array."""
+    units = None
+    if study.scaling == "local":  # else all clients have the agreed codecs
+        units = [[[c.shift, c.scale] for c in parts.train.codecs.values()] for parts in study.clients.values()]
+    return {
+        "scaling": study.scaling,
+        "agreed": study.agreed.to_dict(),
+        "clients": list(study.clients),
+        "units": units,
+        "round0_bytes": [study.round0_bytes[name] for name in study.clients],
+        "truth": None if study.truth is None else list(study.truth),
+    }
+
+
+def arrays(study: Study) -> dict[str, np.ndarray]:
+    """All arrays by name."""
+    tasks = [task.name for task in study.spec.tasks]
+    named: dict[str, np.ndarray] = {}
+    for i, (name, parts) in enumerate(study.clients.items()):
+        for part in PARTS:
+            data: ClientData = getattr(parts, part)
+            named[f"client/{i}/{part}/x"] = data.x
+            for t, task in enumerate(tasks):
+                if task in data.seen:
+                    named[f"client/{i}/{part}/{t}/at"], named[f"client/{i}/{part}/{t}/y"] = data.seen[task]
+        if study.scaling == "local":
+            scaler = study.encoders[name].scaler
+            named[f"client/{i}/mean"], named[f"client/{i}/scale"] = scaler.mean, scaler.scale
+    for i, truth in enumerate((study.truth or {}).values()):
+        named[f"truth/{i}/x"] = truth["x"]
+        for t, task in enumerate(tasks):
+            if task in truth:
+                named[f"truth/{i}/{t}"] = truth[task]
+    return {name: array for name, array in named.items() if array.size}
+
+
+def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The fields of the study."""
+    agreed = Agreement.from_dict(described["agreed"])
+    names = tuple(described["clients"])
+    shared, local = Encoder.of(agreed), described["scaling"] == "local"
+    n_features = len(shared.names)
+    spec = FederationSpec(agreed.tasks, n_features, names, agreed.codecs)
+    clients, encoders = {}, {}
+    for i, name in enumerate(names):
+        codecs, encoders[name] = agreed.codecs, shared
+        if local:
+            codecs = {
+                task: replace(codec, shift=shift, scale=scale)
+                for (task, codec), (shift, scale) in zip(agreed.codecs.items(), described["units"][i], strict=True)
+            }
+            no_numbers = np.empty(0)  # all features may be texts
+            mean, scale = (arrays.get(f"client/{i}/{key}", no_numbers) for key in ("mean", "scale"))
+            encoders[name] = Encoder(agreed.columns, FeatureScaler(mean, scale))
+        clients[name] = ClientParts(*(_part(arrays, f"client/{i}/{part}", codecs, n_features) for part in PARTS))
+        if not clients[name].train.x.size:
+            raise DataError(
+                f"arrays of client {name!r} are missing", where="saved study", remedy="give both parts of one save"
+            )
+    return {
+        "spec": spec,
+        "clients": clients,
+        "encoders": encoders,
+        "scaling": described["scaling"],
+        "agreed": agreed,
+        "round0_bytes": dict(zip(names, described["round0_bytes"], strict=True)),
+        "truth": _truth(described["truth"], arrays, spec),
+    }
+
+
+def _part(
+    arrays: Mapping[str, np.ndarray], prefix: str, codecs: Mapping[str, LabelCodec], n_features: int
+) -> ClientData:
+    seen = {
+        task: (arrays[f"{prefix}/{t}/at"], arrays[f"{prefix}/{t}/y"])
+        for t, task in enumerate(codecs)
+        if f"{prefix}/{t}/at" in arrays
+    }
+    return ClientData(arrays.get(f"{prefix}/x", np.empty((0, n_features))), seen, codecs)
+
+
+def _truth(names: list[str] | None, arrays: Mapping[str, np.ndarray], spec: FederationSpec) -> Any:
+    if names is None:
+        return None
+    truth = {}
+    for i, name in enumerate(names):
+        tasks = {task.name: f"truth/{i}/{t}" for t, task in enumerate(spec.tasks)}
+        functions = {task: arrays[key] for task, key in tasks.items() if key in arrays}
+        truth[name] = {"x": arrays[f"truth/{i}/x"], **functions}
+    return truth

@@ -1,0 +1,72 @@
+"""Which columns of a table are whose labels, and which are features.
+
+>>> task_columns(Task("cured/treated", "proportion"), ["age", "cured", "treated"], "table")
+['cured', 'treated']
+>>> feature_columns(["age", "cured", "treated"], {"cured/treated": ["cured", "treated"]}, None, [], "table")
+['age']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from polyfed.data.task import Task
+from polyfed.errors import ConfigError, DataError, nearest
+
+
+def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[str]:
+    """The columns of a task's labels; if there are none, an error, or an empty list if `where` is None."""
+    if task.kind != "proportion":
+        if task.name in columns or where is None:
+            return [task.name] if task.name in columns else []
+        raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
+    if "/" not in task.name:
+        raise ConfigError(
+            f"proportion task {task.name!r} does not say its two columns",
+            remedy="call it 'k/n' after the columns of successes and trials",
+        )
+    cuts = [i for i, character in enumerate(task.name) if character == "/"]
+    pairs = [[task.name[:i], task.name[i + 1 :]] for i in cuts]  # a column's own name may contain a slash
+    for pair in pairs:
+        if all(name in columns for name in pair):
+            return pair
+    if where is None:
+        return []
+    absent = next(name for name in pairs[0] if name not in columns)
+    raise DataError(f"task {task.name!r} has no column {absent!r}", where=where, remedy=nearest(absent, columns))
+
+
+def feature_columns(
+    columns: Sequence[str],
+    found: dict[str, list[str]],
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+    where: str,
+) -> list[str]:
+    """The features: those listed, or all columns that are no task's; never those to drop."""
+    taken = {column: task for task, names in found.items() for column in names}
+    for name in drop:
+        find_column(name, columns, where)
+    if features is None:
+        return [name for name in columns if name not in taken and name not in drop]
+    for name in features:
+        find_column(name, columns, where)
+        if name in taken:
+            raise ConfigError(
+                f"column {name!r} cannot be a feature: task {taken[name]!r} is to predict it",
+                where=where,
+                remedy="leave it out of features",
+            )
+    return [name for name in features if name not in drop]
+
+
+def find_column(name: str, columns: Sequence[str], where: str) -> None:
+    """An error with the nearest name if there is no such column."""
+    if name not in columns:
+        raise DataError(f"has no column {name!r}", where=where, remedy=nearest(name, columns))
+
+
+def as_names(names: Any) -> list[str] | None:
+    """A list of names from one name or several."""
+    return None if names is None else [names] if isinstance(names, str) else [str(name) for name in names]

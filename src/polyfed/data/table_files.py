@@ -1,0 +1,132 @@
+"""Files of tables, read so that every error can say which file and which line it speaks of.
+
+>>> load_table("hospitals.xlsx")
+Traceback (most recent call last):
+polyfed.errors.DataError: hospitals.xlsx: is not a kind of table that can be read; give a .csv or .parquet file.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyfed.data.features import refuse_twins, row_name
+from polyfed.errors import DataError, MissingExtraError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".csv", ".parquet")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table with text column names.
+
+    `where` is what errors call it, `row_name` says what they call the row at a position, `typed` is whether the
+    table itself says which columns are numbers (a CSV file does not).
+    """
+
+    frame: pd.DataFrame
+    where: str
+    row_name: Callable[[int], str]
+    typed: bool = True
+
+
+def is_table_source(data: Any) -> bool:
+    """Whether `load_table` is the one to read it: a DataFrame or a path."""
+    return isinstance(data, (str, os.PathLike)) or (hasattr(data, "iloc") and hasattr(data, "columns"))
+
+
+def load_table(source: Any) -> Table:
+    """A DataFrame as it is, or the table in a CSV or Parquet file."""
+    if not isinstance(source, (str, os.PathLike)):
+        if not is_table_source(source):
+            raise DataError(f"is a {type(source).__name__}", where="table", remedy="give a DataFrame or a path")
+        return _checked(Table(source, "table", lambda row: row_name(row, source.index)))
+    path = Path(source)
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(
+            "is not a kind of table that can be read", where=str(path), remedy=f"give a {' or '.join(SUFFIXES)} file"
+        )
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "there is no such file"
+        raise DataError(what, where=str(path), remedy="correct the path")
+    return _checked(_load_csv(path) if path.suffix.lower() == ".csv" else _load_parquet(path))
+
+
+def _load_csv(path: Path) -> Table:
+    import pandas as pd
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # fields without a heading would be dropped
+            # Blank lines are kept for now, so that the position of a row tells its line.
+            frame = pd.read_csv(path, skip_blank_lines=False, index_col=False, low_memory=False)
+            header = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, skip_blank_lines=False)
+    except pd.errors.EmptyDataError:
+        raise DataError("is empty", where=str(path), remedy="give a file with a header and rows") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"is not UTF-8 text (byte {error.start})", where=str(path), remedy="save it in UTF-8") from None
+    except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:
+        raise DataError(
+            f"cannot be read as CSV: {' '.join(str(error).split()).rstrip('.')}",
+            where=str(path),
+            remedy="correct the line, and quote fields that contain commas",
+        ) from None
+    except OSError as error:
+        raise DataError(
+            f"cannot be opened: {error.strerror}", where=str(path), remedy="check its permissions"
+        ) from None
+    headings = [str(name) for name in header.iloc[0]]
+    if len(headings) == 1 and (";" in headings[0] or "\t" in headings[0]):
+        raise DataError(f"has one column, {headings[0]!r}", where=str(path), remedy="separate the fields by commas")
+    if not all(name.strip() for name in headings):
+        raise DataError(
+            f"column {[name.strip() for name in headings].index('')} has no name in the first line",
+            where=str(path),
+            remedy="begin the file with a header that names every column",
+        )
+    refuse_twins(headings, str(path))  # pandas would rename them in silence
+    lines = _line_of_each_row(frame)
+    filled = ~frame.isna().all(axis=1).to_numpy()
+    frame, lines = frame.loc[filled], lines[filled]
+    return Table(frame, str(path), lambda row: f"line {lines[row]} of {path.name}", typed=False)
+
+
+def _line_of_each_row(frame: pd.DataFrame) -> np.ndarray:
+    """Line numbers in the file: the header is line 1, and a quoted field may go over several lines."""
+    breaks = np.zeros(len(frame), dtype=np.int64)
+    for name in frame.columns[[frame[name].dtype.kind == "O" for name in frame.columns]]:
+        breaks += frame[name].astype(str).str.count("\n").to_numpy(dtype=np.int64)
+    return 2 + np.arange(len(frame)) + np.cumsum(breaks) - breaks
+
+
+def _load_parquet(path: Path) -> Table:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError:
+        raise MissingExtraError("Parquet files need pyarrow", where=str(path), remedy="pip install pyarrow") from None
+    except Exception as error:  # pyarrow's errors have no common base that pandas shows
+        raise DataError(
+            f"cannot be read as Parquet: {' '.join(str(error).split()).rstrip('.')}",
+            where=str(path),
+            remedy="write the file anew",
+        ) from None
+    return Table(frame, str(path), lambda row: f"row {row} of {path.name}")
+
+
+def _checked(table: Table) -> Table:
+    if len(table.frame) == 0:
+        raise DataError("has no rows", where=table.where, remedy="give at least one")
+    names = [str(name) for name in table.frame.columns]
+    refuse_twins(names, table.where)
+    return Table(table.frame.set_axis(names, axis=1), table.where, table.row_name, table.typed)

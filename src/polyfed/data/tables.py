@@ -1,0 +1,193 @@
+"""Tables of users become clients: which column says whose row it is, which are tasks, which are features.
+
+>>> import pandas as pd
+>>> table = pd.DataFrame({"ward": ["b", "a", "b"], "age": [50, 60, 70], "pulse": [80, None, 60]})
+>>> clients = read_clients(table, [Task("pulse")], client="ward")
+>>> list(clients), clients["b"].features.numbers.tolist(), clients["b"].labels["pulse"].values
+(['a', 'b'], [[50.0], [70.0]], array([80., 60.]))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyfed.data.features import plain
+from polyfed.data.label_column import Labels
+from polyfed.data.raw import RawClient, at_client, read_labels
+from polyfed.data.raw_features import RawFeatures, read_columns
+from polyfed.data.table_columns import as_names, feature_columns, find_column, task_columns
+from polyfed.data.table_files import SUFFIXES, Table, is_table_source, load_table
+from polyfed.data.task import Task
+from polyfed.errors import ConfigError, DataError
+
+__all__ = ["is_table_source", "read_client_table", "read_clients"]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """An index for errors: what they call the row at a position."""
+
+    row_name: Any
+
+
+def read_clients(
+    source: Any,
+    tasks: Sequence[Task],
+    *,
+    client: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+) -> dict[str, RawClient]:
+    """All clients of a table, or of a folder with one file for each client."""
+    features, drop = as_names(features), as_names(drop) or []
+    if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
+        if client is not None:
+            raise ConfigError(
+                f"client={client!r}, but in a folder the names of the files are the clients",
+                where=str(source),
+                remedy="leave client out",
+            )
+        return _read_folder(Path(source), tasks, features, drop)
+    table = load_table(source)
+    columns = list(table.frame.columns)
+    if client is None:
+        raise ConfigError(
+            "which column says whose row it is?", where=table.where, remedy=f"give client=..., one of {columns}"
+        )
+    find_column(client, columns, table.where)
+    names = _client_names(table, client)
+    found = {task.name: task_columns(task, columns, table.where) for task in tasks}
+    chosen = feature_columns(columns, found, features, [*drop, client], table.where)
+    members, member = np.unique(names, return_inverse=True)
+    rows = _Rows(lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
+    return _shared_out(_read_rows(table, tasks, found, chosen, rows), members.tolist(), member)
+
+
+def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
+    """One client that joins: a table with these features and the columns of the tasks that it has."""
+    with at_client(name):
+        table = load_table(source)
+        columns = list(table.frame.columns)
+        found = {task.name: task_columns(task, columns, None) for task in tasks}
+        for feature in features:
+            find_column(feature, columns, table.where)
+        return _read_rows(table, tasks, found, features, _Rows(table.row_name))
+
+
+def _read_folder(
+    folder: Path, tasks: Sequence[Task], features: Sequence[str] | None, drop: Sequence[str]
+) -> dict[str, RawClient]:
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    if not files:
+        raise DataError(
+            "has no table in it",
+            where=str(folder),
+            remedy=f"put one {' or '.join(SUFFIXES)} file for each client there",
+        )
+    clients: dict[str, RawClient] = {}
+    all_columns: dict[str, None] = {}
+    for path in files:
+        if path.stem in clients:
+            raise DataError(f"two files are of client {path.stem!r}", where=str(folder), remedy="keep one of them")
+        with at_client(path.stem):
+            table = load_table(path)
+            columns = list(table.frame.columns)
+            all_columns.update(dict.fromkeys(columns))
+            found = {task.name: task_columns(task, columns, None) for task in tasks}
+            chosen = feature_columns(columns, found, features, drop, table.where)
+            clients[path.stem] = _read_rows(table, tasks, found, chosen, _Rows(table.row_name))
+    for task in tasks:
+        task_columns(task, list(all_columns), str(folder))  # a client may lack a task, but not all of them
+    return clients
+
+
+def _read_rows(
+    table: Table, tasks: Sequence[Task], found: dict[str, list[str]], features: Sequence[str], index: _Rows
+) -> RawClient:
+    """All rows of the table as if they were one client's."""
+    frame = table.frame
+    if not table.typed:
+        for name in features:
+            _refuse_text_among_numbers(table, name, index)
+    columns = {name: frame[name] for name in features}
+    raw = read_columns(columns, where=table.where, index=index, n_rows=len(frame))
+    labels = {}
+    for task in tasks:
+        if found[task.name]:
+            y = frame[found[task.name]].to_numpy() if task.kind == "proportion" else frame[found[task.name][0]]
+            labels[task.name] = read_labels(task, y, len(frame), index=index)
+    return RawClient(raw, labels)
+
+
+def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -> dict[str, RawClient]:
+    """The rows of each client, in their order, by one sort for all clients."""
+    order = np.argsort(member, kind="stable")
+    starts = np.searchsorted(member[order], np.arange(len(names) + 1))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    features = everyone.features.take(order)
+    sorted_labels = {}
+    for task, labels in everyone.labels.items():
+        by_place = np.argsort(place[labels.at])
+        at = place[labels.at][by_place]
+        sorted_labels[task] = (at, labels.values[by_place], labels.vocabulary, np.searchsorted(at, starts))
+    clients = {}
+    for i, name in enumerate(names):
+        part = slice(starts[i], starts[i + 1])
+        texts = {column: values[part] for column, values in features.texts.items()}
+        own = RawFeatures(features.names, features.numbers[part], texts, features.named)
+        labels = {}
+        for task, (at, values, vocabulary, bounds) in sorted_labels.items():
+            mine = slice(bounds[i], bounds[i + 1])
+            labels[task] = _own_words(Labels(at[mine] - starts[i], values[mine], vocabulary))
+        clients[name] = RawClient(own, labels)
+    return clients
+
+
+def _own_words(labels: Labels) -> Labels:
+    """With a vocabulary of the classes that this client has, not those of its neighbours in the table."""
+    if labels.vocabulary is None:
+        return labels
+    used, values = np.unique(labels.values, return_inverse=True)
+    return Labels(labels.at, values.reshape(-1), tuple(labels.vocabulary[i] for i in used))
+
+
+def _client_names(table: Table, column: str) -> np.ndarray:
+    """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
+    values = table.frame[column]
+    gaps = values.isna().to_numpy()
+    if gaps.any():
+        raise DataError(
+            f"column {column!r} is empty",
+            where=f"{table.where}, {table.row_name(int(gaps.argmax()))}",
+            remedy="say whose row it is, or drop the row",
+        )
+    codes, distinct = values.factorize()
+    return np.array([str(_whole(plain(value))) for value in distinct])[codes]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _refuse_text_among_numbers(table: Table, name: str, index: _Rows) -> None:
+    """One slip of the pen turns a column of numbers in a CSV file into text, and each number into a category."""
+    import pandas as pd
+
+    values = table.frame[name].dropna()
+    if len(values) == 0 or values.dtype.kind != "O" or not isinstance(values.iloc[0], str):
+        return
+    is_text = np.isnan(np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64))
+    if 0 < is_text.sum() <= 0.1 * len(values):
+        row = int(np.flatnonzero(table.frame[name].notna())[is_text.argmax()])
+        raise DataError(
+            f"{table.frame[name].iloc[row]!r} stands among numbers",
+            where=f"{index.row_name(row)}, column {name!r}",
+            remedy="correct it, leave it empty, or drop the column",
+        )

@@ -1,0 +1,11 @@
+"""Runs a method on a federation in this process: rounds, the server's door, evaluation, checkpoints, resume.
+
+Reading order: `rounds` (one round is a function), `guard` (what the server refuses), `run`, `simulate`; then `events`,
+`checkpoints`, `storage` (what is on disk).
+"""
+
+from polyfed.engine.run import ClientModel, Run
+from polyfed.engine.settings import Settings
+from polyfed.engine.simulate import load, simulate
+
+__all__ = ["ClientModel", "Run", "Settings", "load", "simulate"]

@@ -1,0 +1,91 @@
+"""One round as a function: states in, states and an event out. Nothing is changed in place, so a round that is cut off
+half-way has never happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from polyfed.data import ClientData
+from polyfed.engine.guard import check
+from polyfed.engine.settings import Settings
+from polyfed.methods import Job, Method, Outcome, State
+from polyfed.methods.messages import n_bytes
+from polyfed.seeds import Stream
+
+
+@dataclass(frozen=True)
+class Progress:
+    """All that a federation knows after a round: the server's state, and the state of each client that has one."""
+
+    round: int
+    server: State
+    clients: Mapping[str, State]
+
+
+def common(seed: int) -> Stream:
+    """The stream from which server and clients start alike."""
+    return Stream(seed, "start")
+
+
+def play_round(
+    method: Method,
+    progress: Progress,
+    data: Mapping[str, ClientData],
+    settings: Settings,
+    participants: Sequence[str] | None = None,
+) -> tuple[Progress, dict[str, Any]]:
+    """The next round with these training data, and what happened in it.
+
+    `participants` are drawn unless they are given. A client whose update is refused keeps the state it had, for what it
+    did was not used; without a quorum the whole round is dropped.
+    """
+    round = progress.round + 1
+    able = [client for client, mine in data.items() if mine.n_labels]
+    names = settings.participants(able, round) if participants is None else sorted(participants)
+    jobs = [
+        Job(
+            client,
+            progress.clients[client]
+            if client in progress.clients
+            else method.start(data[client], common(settings.seed)),
+            method.download(progress.server, client),
+            data[client],
+            Stream(settings.seed, "local", round, client),
+        )
+        for client in names
+    ]
+    outcomes = dict(zip(names, _shared_out(method, jobs, settings.workers), strict=True))
+    used, refused = check(method.template(progress.server), outcomes, settings.max_norm)
+    enough = settings.is_enough(len(used), len(names))
+    event = {
+        "event": "round",
+        "round": round,
+        "sampled": names,
+        "refused": refused,
+        "used": enough,
+        "bytes_down": sum(n_bytes(job.message) for job in jobs),
+        "bytes_up": sum(update.n_bytes() for _, update in used.values()),  # what was refused may have no size
+        "metrics": {client: update.metrics for client, (_, update) in used.items()},
+    }
+    if not enough:
+        return Progress(round, progress.server, progress.clients), event
+    server = method.aggregate(progress.server, {client: update for client, (_, update) in used.items()})
+    return Progress(
+        round, server, {**progress.clients, **{client: state for client, (state, _) in used.items()}}
+    ), event
+
+
+def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[Outcome]:
+    """All jobs, in as many parts as there are workers; the outcomes in the order of the jobs."""
+    if workers == 1 or len(jobs) < 2:
+        return method.local_many(jobs)
+    parts = [jobs[i::workers] for i in range(min(workers, len(jobs)))]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        done = list(pool.map(method.local_many, parts))
+    outcomes: dict[str, Outcome] = {}
+    for part, results in zip(parts, done, strict=True):
+        outcomes |= {job.client: outcome for job, outcome in zip(part, results, strict=True)}
+    return [outcomes[job.client] for job in jobs]

@@ -1,0 +1,189 @@
+"""A run of a method on a federation: play it, look at it, predict with it, store it, go on with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from polyfed.data import Study
+from polyfed.engine import tables
+from polyfed.engine.checkpoints import Checkpoints
+from polyfed.engine.evaluation import evaluate
+from polyfed.engine.events import EventLog
+from polyfed.engine.members import Members
+from polyfed.engine.rounds import Progress, common, play_round
+from polyfed.engine.settings import Settings
+from polyfed.errors import DataError, Interrupted, UnknownNameError, nearest
+from polyfed.estimators.threads import threads_for
+from polyfed.methods import Method, State
+from polyfed.methods.base import Predictor
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
+
+
+class ClientModel:
+    """One client's model: the shared prior, its own part, its own data."""
+
+    def __init__(self, name: str, predictor: Predictor, encode: Callable[[Any], np.ndarray]) -> None:
+        self.name, self._predictor, self._encode = name, predictor, encode
+
+    def predict(self, X: Any) -> Predictions:
+        """Predictive distributions of every task, those without labels at this client included."""
+        return self._predictor(self._encode(X))
+
+    def __repr__(self) -> str:
+        return f"ClientModel({self.name!r})"
+
+
+class Run:
+    """A federation that has learned for some rounds. `simulate` and `load` make one."""
+
+    def __init__(
+        self,
+        method: Method,
+        study: Study,
+        settings: Settings,
+        *,
+        progress: Progress | None = None,
+        log: EventLog | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.method, self.study, self.settings, self.folder = method, study, settings, folder
+        self.members = Members.of(method, study)
+        self.progress = progress or Progress(0, method.init(study.spec, common(settings.seed)), {})
+        self.log = log or EventLog(folder)
+        self.guests: Study | None = None  # clients that joined later, as a study of their own
+        self.guest_states: dict[str, State] = {}
+        self._models: dict[str, ClientModel] = {}
+
+    # ---- rounds -------------------------------------------------------------------------------------------
+
+    def resume(self, rounds: int | None = None, *, on_event: Callable[[dict[str, Any]], None] | None = None) -> Run:
+        """Play on until so many rounds have been played in all (as many as were asked for, by default)."""
+        if rounds is not None and rounds != self.settings.rounds:
+            self.settings = replace(self.settings, rounds=rounds)
+            if self.folder is not None:
+                from polyfed.engine.storage import write_description
+
+                write_description(self, self.folder)
+        if not any(mine.n_labels for mine in self.members.training.values()):
+            raise DataError("no client has a training label", where="the federation", remedy="give some labels")
+        self._models = {}
+        largest = max(len(mine.x) for mine in self.members.training.values())
+        with threads_for(largest if self.settings.workers == 1 else 0):
+            while self.progress.round < self.settings.rounds:
+                try:
+                    self._play_one(on_event)
+                except KeyboardInterrupt:
+                    # The round that was cut off has changed nothing, and the one before is stored already.
+                    how = (
+                        f"polyfed.load({str(self.folder)!r}).resume()" if self.folder else "give a folder to keep runs"
+                    )
+                    raise Interrupted(
+                        f"stopped after round {self.progress.round} of {self.settings.rounds}", remedy=how
+                    ) from None
+        return self
+
+    def _play_one(self, on_event: Callable[[dict[str, Any]], None] | None) -> None:
+        began = time.perf_counter()
+        progress, event = play_round(self.method, self.progress, self.members.training, self.settings)
+        played = time.perf_counter()
+        events = [event]
+        if self.settings.evaluates(progress.round):
+            events += evaluate(self.method, progress, self.members)
+        for event in events:
+            self.log.add(event)
+        if self.folder is not None:
+            Checkpoints(self.folder, self.settings.keep).write(progress, self.log.size)
+        self.progress = progress
+        self.log.add_timing(
+            round=progress.round,
+            seconds=round(played - began, 4),
+            evaluation_seconds=round(time.perf_counter() - played, 4),
+        )
+        for event in events if on_event else ():
+            on_event(event)  # pyright: ignore[reportOptionalCall]
+
+    # ---- what it found --------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return self.log.events
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """Every score of every client in every evaluation, one in a row."""
+        return tables.history(self.events)
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """What each round cost and how it went."""
+        return tables.rounds(self.events)
+
+    def summary(
+        self,
+        metrics: str | Sequence[str] = "headline",
+        *,
+        part: str = "test",
+        model: str = "personal",
+        at: str | int = "last",
+    ) -> pd.DataFrame:
+        """Scores of each client and task, and below them the mean over the clients and its spread.
+
+        Args:
+            metrics: "headline", "all", or names such as ["rmse", "nlpd"].
+            part: "test" or "validation".
+            model: "personal" (what a client uses) or "global" (what the server alone would give it).
+            at: "last", "best" by the validation rows, or a round.
+        """
+        kinds = {task.name: task.kind for task in self.study.spec.tasks}
+        return tables.summary(self.events, kinds, metrics=metrics, part=part, model=model, at=at)
+
+    # ---- clients --------------------------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> list[str]:
+        return [*self.members.names, *self.guest_states]
+
+    def client(self, name: str) -> ClientModel:
+        """The model of a client."""
+        if name not in self._models:
+            self._models[name] = self._model(name)
+        return self._models[name]
+
+    def _model(self, name: str) -> ClientModel:
+        if name in self.members.trainer:
+            predictor, study = self.members.predictor(self.method, self.progress, name), self.study
+        elif self.guests is not None and name in self.guest_states:
+            data, study = self.members.with_everyone(self.method, self.guests.clients[name].train), self.guests
+            predictor = self.method.predictor(self.progress.server, self.guest_states[name], data)
+        else:
+            raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
+        return ClientModel(name, predictor, lambda X: study.encode(name, X))
+
+    def join(self, name: str, data: Any) -> ClientModel:
+        """A new client, with no round: the shared prior, its own data (in any form that `from_clients` takes)."""
+        if name in self.clients:
+            raise DataError(f"client {name!r} is there already", where="join", remedy="choose another name")
+        guests = self.study.with_guest(name, data, self.guests)
+        own = self.members.with_everyone(self.method, guests.clients[name].train)
+        stream = Stream(self.settings.seed, "join", client=name)
+        self.guest_states[name] = self.method.join(self.progress.server, own, stream)
+        self.guests = guests
+        return self.client(name)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run to a folder. It holds the clients' training data: keep it as private as these."""
+        from polyfed.engine.storage import save
+
+        return save(self, Path(folder))
+
+    def __repr__(self) -> str:
+        n = len(self.members.names)
+        return f"Run({self.method.name!r}, {n} clients, round {self.progress.round} of {self.settings.rounds})"

@@ -1,0 +1,80 @@
+"""How a run goes: rounds, who takes part, what is checked, looked at and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+from polyfed.engine.guard import MAX_NORM
+from polyfed.errors import ConfigError
+from polyfed.methods.options import check_number
+from polyfed.seeds import Stream
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of the engine; none of them belongs to a method.
+
+    Args:
+        rounds: number of rounds.
+        seed: of everything that is random.
+        sample: clients in a round: a number, a share such as 0.5, or None for all.
+        evaluate_every: rounds between two evaluations; the last round has one in any case, 0 for that one alone.
+        quorum: the share of the sampled clients whose updates must be fit for use.
+        max_norm: updates whose norm is over so many times the median are refused.
+        keep: checkpoints that are kept.
+        workers: threads that share out the clients of a round.
+    """
+
+    rounds: int = 20
+    seed: int = 0
+    sample: int | float | None = None
+    evaluate_every: int = 5
+    quorum: float = 0.5
+    max_norm: float = MAX_NORM
+    keep: int = 3
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        for option, least in (("rounds", 0), ("seed", 0), ("evaluate_every", 0), ("keep", 1), ("workers", 1)):
+            check_number(option, getattr(self, option), whole=True, least=least)
+        check_number("max_norm", self.max_norm, above=0)
+        if not 0 <= self.quorum <= 1:
+            raise ConfigError(f"quorum is {self.quorum!r}", remedy="give a share from 0 to 1")
+        if self.sample is not None:
+            whole = isinstance(self.sample, int)
+            check_number("sample", self.sample, whole=whole, above=0)
+            if not whole and self.sample > 1:
+                raise ConfigError(
+                    f"sample is {self.sample!r}", remedy="give a whole number, or a share from 0 to 1 such as 0.5"
+                )
+
+    def participants(self, clients: Sequence[str], round: int) -> list[str]:
+        """Who takes part in a round: drawn without replacement, whatever the order of the names."""
+        names = sorted(clients)
+        if self.sample is None:
+            return names
+        wanted = self.sample if isinstance(self.sample, int) else ceil(self.sample * len(names))
+        if wanted > len(names):
+            raise ConfigError(
+                f"sample is {wanted}, but {len(names)} clients have training labels",
+                remedy=f"give at most {len(names)}, or None for all",
+            )
+        chosen = Stream(self.seed, "sampling", round).numpy().choice(len(names), wanted, replace=False)
+        return [names[i] for i in sorted(chosen)]
+
+    def is_enough(self, n_used: int, n_sampled: int) -> bool:
+        """Whether so many updates make a round."""
+        return n_used >= max(1, ceil(self.quorum * n_sampled))
+
+    def evaluates(self, round: int) -> bool:
+        return round == self.rounds or (self.evaluate_every > 0 and round > 0 and round % self.evaluate_every == 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Settings:
+        return cls(**described)

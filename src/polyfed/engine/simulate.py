@@ -1,0 +1,96 @@
+"""`simulate` and `load`: the two ways to a run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from polyfed.data import Federation, Study
+from polyfed.engine import storage
+from polyfed.engine.events import EventLog
+from polyfed.engine.run import Run
+from polyfed.engine.settings import Settings
+from polyfed.errors import ConfigError
+from polyfed.methods import Method
+from polyfed.methods import method as method_named
+
+
+def simulate(
+    method: str | Method,
+    federation: Federation | Study,
+    rounds: int = 20,
+    seed: int = 0,
+    *,
+    sample: int | float | None = None,
+    evaluate_every: int = 5,
+    quorum: float = 0.5,
+    max_norm: float = Settings.max_norm,
+    keep: int = 3,
+    workers: int = 1,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Run a method on a federation in this process.
+
+    Args:
+        method: its name ("pfed-mul", "pfed-st", "local", "pooled"), with its options as further arguments; or a `Method`.
+        federation: the clients' data; splits are drawn by `seed`.
+        rounds, seed, sample, evaluate_every, quorum, max_norm, keep, workers: see `Settings`.
+        folder: where to keep the run, so that it survives whatever happens: a checkpoint after each round.
+        resume: go on with the run that is in `folder`, if there is one.
+        on_event: is called with each event as it happens.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> def client(n):
+    ...     x = rng.uniform(-3, 3, (n, 1))
+    ...     return {"height": (x, np.sin(x[:, 0])), "high": (x, np.sin(x[:, 0]) > 0)}
+    >>> federation = Federation.from_clients(
+    ...     {name: client(20) for name in ("basel", "bern", "thun")}, {"height": "regression", "high": "binary"}
+    ... )
+    >>> run = simulate("pfed-mul", federation, rounds=5, seed=0)
+    >>> run.client("bern").predict([[1.5]])["high"].label
+    array([ True])
+    """
+    if isinstance(method, str):
+        method = method_named(method, **options)
+    elif options:
+        raise ConfigError(f"option {next(iter(options))!r} beside a Method", remedy="give it to the method itself")
+    settings = Settings(rounds, seed, sample, evaluate_every, quorum, max_norm, keep, workers)
+    study = federation.prepare(seed) if isinstance(federation, Federation) else federation
+    where = None if folder is None else Path(folder)
+    if where is not None and resume and (where / "run.json").is_file():
+        storage.check_same(where, method, settings, study)
+        return load(where, method=method).resume(rounds, on_event=on_event)
+    run = Run(method, study, settings, log=EventLog())
+    run.log.add(
+        {
+            "event": "start",
+            "method": method.name,
+            "options": storage.options_of(method),
+            "seed": seed,
+            "clients": list(study.clients),
+            "tasks": {task.name: task.kind for task in study.spec.tasks},
+            "bytes_up": sum(study.round0_bytes.values()),
+        }
+    )
+    if where is not None:
+        storage.create(run, where)
+        run = load(where, method=method)  # what is on disk is what goes on: a resume cannot differ
+    return run.resume(rounds, on_event=on_event)
+
+
+def load(folder: str | Path, *, method: Method | None = None) -> Run:
+    """The run in a folder, finished or not; `.resume()` goes on with it.
+
+    A checkpoint that cannot be read is passed over for the one before it, with a warning.
+    """
+    run, troubles = storage.load(folder, chosen=method)
+    for trouble in troubles:
+        warnings.warn(trouble, stacklevel=2)
+        run.log.add_timing(warning=trouble)
+    return run

@@ -1,0 +1,104 @@
+"""Tables of what happened in a run, made from its events alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from polyfed.errors import UsageError
+from polyfed.metrics import HEADLINE, LOSS
+
+Event = dict[str, Any]
+COLUMNS = ["round", "part", "model", "client", "task", "metric", "value"]
+
+
+def history(events: Sequence[Event]) -> pd.DataFrame:
+    """Every score of every client in every evaluation: round, part, model, client, task, metric, value."""
+    rows = [
+        (event["round"], event["part"], event["model"], client, task, metric, value)
+        for event in events
+        if event["event"] == "evaluation"
+        for client, tasks in event["clients"].items()
+        for task, metrics in tasks.items()
+        for metric, value in metrics.items()
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def rounds(events: Sequence[Event]) -> pd.DataFrame:
+    """A row for each round: clients sampled and refused, whether it was used, bytes down and up, the mean bound."""
+    rows = []
+    for event in (event for event in events if event["event"] == "round"):
+        bounds = [metrics["bound"] for metrics in event["metrics"].values() if "bound" in metrics]
+        rows.append(
+            {
+                "round": event["round"],
+                "sampled": len(event["sampled"]),
+                "refused": len(event["refused"]),
+                "used": event["used"],
+                "bytes_down": event["bytes_down"],
+                "bytes_up": event["bytes_up"],
+                "bound": sum(bounds) / len(bounds) if bounds else None,
+            }
+        )
+    names = ["round", "sampled", "refused", "used", "bytes_down", "bytes_up", "bound"]
+    return pd.DataFrame(rows, columns=names).set_index("round")
+
+
+def summary(
+    events: Sequence[Event],
+    kinds: dict[str, str],
+    *,
+    metrics: str | Sequence[str] = "headline",
+    part: str = "test",
+    model: str = "personal",
+    at: str | int = "last",
+) -> pd.DataFrame:
+    """Clients × (task, metric) at one evaluation, with the mean over the clients and its spread below.
+
+    `at` is a round, "last", or "best": the round with the least loss on the validation rows.
+    """
+    table: Any = history(events)  # pandas' own types are too wide to be of help
+    if model == "global" and not (table["model"] == "global").any():
+        model = "personal"  # a method without personal parts has but one model
+    table = table[table["model"] == model]
+    chosen = table[table["part"] == part]
+    if chosen.empty:
+        known = sorted(set(table["part"]))
+        raise UsageError(
+            f"nothing was measured on the {part} rows",
+            where="summary",
+            remedy=f"use part={known[0]!r}" if known else "give the federation a split with test rows",
+        )
+    round = _round(table, chosen, kinds, at)
+    chosen = chosen[chosen["round"] == round]
+    wanted = [
+        (task, metric)
+        for task, kind in kinds.items()
+        for metric in dict.fromkeys(chosen.loc[chosen["task"] == task, "metric"])
+        if metrics == "all" or (metric == HEADLINE[kind] if metrics == "headline" else metric in metrics)
+    ]
+    wide = chosen.pivot(index="client", columns=["task", "metric"], values="value")
+    wide = wide.reindex(columns=pd.MultiIndex.from_tuples(wanted, names=["task", "metric"])).astype(float)
+    closing = pd.DataFrame({"mean": wide.mean(), "spread": wide.std()}).T
+    return pd.concat([wide.sort_index(), closing]).rename_axis(index="client")
+
+
+def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int:
+    if at == "last":
+        return int(chosen["round"].max())
+    if at != "best":
+        if at not in set(chosen["round"]):
+            known = ", ".join(str(r) for r in sorted(set(chosen["round"])))
+            raise UsageError(f"nothing was measured after round {at!r}", where="summary", remedy=f"known are {known}")
+        return int(at)
+    losses = table[(table["part"] == "validation") & (table["metric"] == table["task"].map(lambda t: LOSS[kinds[t]]))]
+    if losses.empty:
+        raise UsageError(
+            "there are no validation rows", where="summary", remedy="use Split(validation=0.1), or at='last'"
+        )
+    # Tasks differ in units: the sum over the tasks of each one's mean over the clients, all in nats.
+    by_round = losses.groupby(["round", "task"])["value"].mean().groupby("round").sum()
+    return int(by_round.idxmin())

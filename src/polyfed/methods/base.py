@@ -1,0 +1,100 @@
+"""The contract of a method. A method is options and pure functions: all that it remembers is in states it returns.
+
+    server = method.init(spec, stream)                          what the server starts from
+    own    = method.start(data, stream)                         what a client starts from
+    ──── every round ────
+    sent        = method.download(server, client)               server → client
+    own, update = method.local(own, sent, data, stream)         on the client, with its private data
+    server      = method.aggregate(server, {client: update})    on the server
+    ──── at any time ────
+    predict = method.predictor(server, own, data);  predict(x)  own=None: the server's model alone
+    own     = method.join(server, data, stream)                 a client that no round has seen
+
+Nobody tells a method who runs it, and it keeps nothing to itself: states are flat dictionaries of arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.methods.messages import ClientUpdate, State
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
+
+# Encoded features (rows, features) → predictions of every task
+Predictor = Callable[[np.ndarray], Predictions]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One client's turn in a round."""
+
+    client: str
+    state: State
+    message: State
+    data: ClientData
+    stream: Stream
+
+
+Outcome = tuple[State, ClientUpdate] | Exception
+
+
+class Method(ABC):
+    """One federated method. Subclasses are frozen dataclasses whose fields are the options."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]  # a line for users who choose
+    pools_data: ClassVar[bool] = False  # True for the yardstick that is no federation at all
+
+    @property
+    def personalises(self) -> bool:
+        """Whether a client's own model differs from what the server alone would give it."""
+        return True
+
+    @abstractmethod
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        """The server's state before the first round; `stream` is the same for everyone."""
+
+    def start(self, data: ClientData, stream: Stream) -> State:
+        """A client's state before its first round; `stream` is the same for everyone."""
+        return {}
+
+    @abstractmethod
+    def download(self, server: State, client: str) -> State:
+        """What the server sends to a client."""
+
+    @abstractmethod
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        """A client's work in a round: its next state, which stays with it, and the update that leaves it."""
+
+    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """The work of several clients, which a method may do faster together. One that fails hands over its error."""
+        return [self._attempt(job) for job in jobs]
+
+    @abstractmethod
+    def template(self, server: State) -> ClientUpdate:
+        """An update with the names, shapes and types that the server expects; its values do not matter."""
+
+    @abstractmethod
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        """The server's next state from the updates of at least one client, in any order."""
+
+    @abstractmethod
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        """The model of a client with this state and these training data; `None`: with what the server has alone."""
+
+    def join(self, server: State, data: ClientData, stream: Stream) -> State:
+        """The state of a client that took part in no round, from its own data and what the server has."""
+        return self.start(data, stream)
+
+    def _attempt(self, job: Job) -> Outcome:
+        try:
+            return self.local(job.state, job.message, job.data, job.stream)
+        except Exception as error:  # whatever breaks at one client must not end the round of the others
+            return error

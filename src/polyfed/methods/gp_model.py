@@ -1,0 +1,129 @@
+"""The Gaussian process of a client as a federation sees it: its likelihoods, its rows, its Θ by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyfed.data import ClientData, LabelCodec
+from polyfed.errors import ConfigError
+from polyfed.estimators.learning import initial_values, limits_of
+from polyfed.estimators.observations import likelihoods_of, rows_of
+from polyfed.estimators.readout import read_out
+from polyfed.estimators.sparsity import Sparsity
+from polyfed.gp import Likelihood, Prior, Rows, infer, predict_latents
+from polyfed.methods.messages import State
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
+
+PREDICTION_TOLERANCE = 1e-8  # nats; predictions are made from the fixed point, wherever training has stopped
+PREDICTION_STEPS = 500
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The options that say what the model is."""
+
+    kernels: tuple[str, ...]
+    per_dimension: bool
+    bound: str
+    sparsity: Sparsity
+    initial: tuple[tuple[str, object], ...] = ()
+
+    def model(self, codecs: Mapping[str, LabelCodec], n_features: int) -> GPModel:
+        """The model of these tasks. Clients whose targets differ in their units alone have the same one."""
+        return _model(self, tuple((name, codec.without_units()) for name, codec in codecs.items()), n_features)
+
+
+@lru_cache(maxsize=256)
+def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_features: int) -> GPModel:
+    likelihoods = likelihoods_of(dict(codecs), structure.bound)
+    prior = Prior(
+        kernels=structure.kernels,
+        dims=n_features,
+        outputs={name: likelihood.n_outputs for name, likelihood in likelihoods.items()},
+        noise={n: lik.initial_noise for n, lik in likelihoods.items() if lik.initial_noise is not None},
+        per_dimension=structure.per_dimension,
+    )
+    return GPModel(structure, prior, likelihoods)
+
+
+@dataclass(frozen=True, eq=False)
+class GPModel:
+    """Likelihoods of all tasks, and a prior whose shapes count and whose values do not."""
+
+    structure: Structure
+    prior: Prior
+    likelihoods: Mapping[str, Likelihood]
+
+    def initial_values(self, stream: Stream) -> State:
+        """Θ before any data: features have spread one, so two inputs are typically √(2D) apart."""
+        d = self.prior.dims
+        typical = np.full(d if self.prior.per_dimension else 1, np.sqrt(2.0 * d))
+        values = {**self.prior.state(), **initial_values(self.prior, typical, stream.numpy())}
+        for name, given in self.structure.initial:
+            if name not in values:
+                raise ConfigError(f"initial has no parameter {name!r}", remedy=f"known are {', '.join(values)}")
+            try:
+                values[name] = torch.tensor(given, dtype=torch.float64).broadcast_to(values[name].shape).clone()
+            except (TypeError, ValueError, RuntimeError):
+                raise ConfigError(
+                    f"initial value {given!r} does not fit {name!r}",
+                    remedy=f"give numbers of shape {tuple(values[name].shape)}",
+                ) from None
+        return values
+
+    @property
+    def closed_form_noise(self) -> list[str]:
+        """The noise parameters that have a closed form (optimial sigma), by name."""
+        return [f"noise.{task}" for task, likelihood in self.likelihoods.items() if likelihood.closed_form_noise]
+
+    def predict(self, values: Mapping[str, Tensor], data: ClientData) -> Conditioned:
+        return Conditioned(self, self.prior.with_values(values), data)
+
+
+class Conditioned:
+    """A prior and a client's data: the posterior, found when it is first asked for."""
+
+    def __init__(self, model: GPModel, prior: Prior, data: ClientData) -> None:
+        self.model, self.prior, self.data = model, prior, data
+        self._posterior: tuple[object, object] | None = None
+
+    def __call__(self, x: np.ndarray) -> Predictions:
+        if self._posterior is None:
+            rows, sparsity = prepared_rows(self.data, self.model.likelihoods), self.model.structure.sparsity
+            with torch.no_grad():
+                gp = sparsity.build(self.prior, rows, sparsity.choose(self.prior, rows))
+                q = infer(gp, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
+            self._posterior = gp, q
+        gp, q = self._posterior
+        latents = predict_latents(gp, q, torch.from_numpy(x))  # pyright: ignore[reportArgumentType]
+        return read_out(latents, self.prior, self.model.likelihoods, self.data.codecs)
+
+
+_rows: WeakKeyDictionary[ClientData, Rows] = WeakKeyDictionary()
+
+
+def prepared_rows(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Rows:
+    """The rows of a client; made once, since its data never change."""
+    rows = _rows.get(data)
+    # Another method may model the same data with other likelihoods.
+    if rows is None or any(block.likelihood is not likelihoods[block.task] for block in rows.blocks):
+        rows = _rows[data] = rows_of(data, likelihoods)
+    return rows
+
+
+def clamped(values: Mapping[str, Tensor]) -> State:
+    """Θ within the limits of sane data (LIMITS): constant targets would send σ² to zero."""
+    return {name: value.clamp(*limits_of(name)) for name, value in values.items()}
+
+
+def stacked(states: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> State:
+    """The values of many clients, with a leading dimension."""
+    return {name: torch.stack([state[name] for state in states]) for name in names}

@@ -1,0 +1,112 @@
+"""What travels: flat dictionaries of arrays, and the one type that may leave a client.
+
+>>> update = ClientUpdate({"mixing.pulse": torch.zeros(1, 2)}, weight=30.0, counts={"pulse": 30})
+>>> update.n_bytes() == len(to_bytes(update.wire()))
+True
+>>> ClientUpdate.from_wire(from_bytes(to_bytes(update.wire()))).counts
+{'pulse': 30}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+# Server states, client states and downloads alike: name → array. Nothing else is ever stored or sent.
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class ClientUpdate:
+    """The only type that leaves a client: never inputs, labels, inducing inputs, posteriors or personal parameters.
+
+    Attributes:
+        arrays: changes or gradients of the shared parameters, by name.
+        pooled: name → (sum, count) of statistics that the server adds up over the clients.
+        weight: number of training labels behind it.
+        counts: task → number of training labels; zero for a task that the client does not have.
+        metrics: numbers to watch, such as the client's bound.
+    """
+
+    arrays: State
+    pooled: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    weight: float = 1.0
+    counts: dict[str, int] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def n_bytes(self) -> int:
+        """The length of `to_bytes(self.wire())`, which follows from names, shapes and types alone."""
+        pooled = [(name, _kind(total), _kind(count)) for name, (total, count) in self.pooled.items()]
+        scalar = _kind(_ZERO)
+        return _length(
+            (
+                *((f"arrays/{name}", *_kind(value)) for name, value in self.arrays.items()),
+                *((f"sum/{name}", *total) for name, total, _ in pooled),
+                *((f"count/{name}", *count) for name, _, count in pooled),
+                ("weight", *scalar),
+                *((f"labels/{task}", *scalar) for task in self.counts),
+                *((f"metrics/{name}", *scalar) for name in self.metrics),
+            )
+        )
+
+    def wire(self) -> State:
+        """All of it as one flat dictionary, as it is sent."""
+        return {
+            **{f"arrays/{name}": value for name, value in self.arrays.items()},
+            **{f"sum/{name}": total for name, (total, _) in self.pooled.items()},
+            **{f"count/{name}": count for name, (_, count) in self.pooled.items()},
+            "weight": _scalar(self.weight),
+            **{f"labels/{task}": _scalar(count) for task, count in self.counts.items()},
+            **{f"metrics/{name}": _scalar(value) for name, value in self.metrics.items()},
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Tensor]) -> ClientUpdate:
+        """The update that `wire` wrote."""
+        parts: dict[str, State] = {kind: {} for kind in ("arrays", "sum", "count", "labels", "metrics", "weight")}
+        for name, value in wire.items():
+            kind, _, rest = name.partition("/")
+            parts[kind][rest] = value
+        return cls(
+            parts["arrays"],
+            {name: (total, parts["count"][name]) for name, total in parts["sum"].items()},
+            float(parts["weight"][""]),
+            {task: int(count) for task, count in parts["labels"].items()},
+            {name: float(value) for name, value in parts["metrics"].items()},
+        )
+
+
+def to_bytes(state: Mapping[str, Tensor]) -> bytes:
+    """As it travels and as it is stored: safetensors, never pickle."""
+    # Copies: safetensors refuses arrays that share memory.
+    return save({name: value.detach().clone().contiguous() for name, value in state.items()})
+
+
+def from_bytes(content: bytes) -> State:
+    return load(content)
+
+
+def n_bytes(state: Mapping[str, Tensor]) -> int:
+    """The length of `to_bytes(state)`, without making it."""
+    return _length(tuple((name, *_kind(value)) for name, value in state.items()))
+
+
+@lru_cache(maxsize=1024)
+def _length(signature: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> int:
+    return len(save({name: torch.zeros(shape, dtype=dtype) for name, dtype, shape in signature}))
+
+
+def _kind(value: Tensor) -> tuple[torch.dtype, torch.Size]:
+    return value.dtype, value.shape
+
+
+def _scalar(value: float) -> Tensor:
+    return torch.tensor(float(value), dtype=torch.float64)
+
+
+_ZERO = _scalar(0.0)

@@ -1,0 +1,49 @@
+"""Adam as a function, for the parameters of one model or of many clients at once.
+
+torch.optim keeps its state inside and one step count for all; a federation needs states that can be stored and sent, and
+clients that have taken different numbers of steps. With one client it is torch's Adam to the last digits (a test).
+Nothing decays: W, φ and σ² have no reason to be small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Ascent along the gradient: the bound is to rise.
+
+    `rates` gives the learning rate of a parameter by the first word of its name (its group).
+    """
+
+    rates: Mapping[str, float]
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def start(self, values: Mapping[str, Tensor], n_clients: int | None = None) -> State:
+        """The state before the first step."""
+        moments = {f"{kind}.{name}": torch.zeros_like(v) for kind in ("first", "second") for name, v in values.items()}
+        return {"steps": torch.zeros(() if n_clients is None else n_clients, dtype=torch.float64), **moments}
+
+    def step(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor], state: State) -> tuple[State, State]:
+        """New values and the next state."""
+        steps = state["steps"] + 1
+        moved: State = {}
+        after: State = {"steps": steps}
+        for name, value in values.items():
+            g = gradient[name]
+            first = self.beta1 * state[f"first.{name}"] + (1 - self.beta1) * g
+            second = self.beta2 * state[f"second.{name}"] + (1 - self.beta2) * g.square()
+            after[f"first.{name}"], after[f"second.{name}"] = first, second
+            t = steps.reshape(steps.shape + (1,) * (value.dim() - steps.dim()))
+            size = self.rates[name.partition(".")[0]] / (1 - self.beta1**t)
+            moved[name] = value + size * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
+        return moved, after

@@ -1,0 +1,45 @@
+"""Checks of the options of methods, each with a sentence that names the option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from polyfed.errors import ConfigError, nearest
+
+
+def check_choice(option: str, value: object, known: Sequence[str]) -> None:
+    """One of the names that are known."""
+    if value not in known:
+        raise ConfigError(f"{option} {value!r} is unknown", remedy=nearest(value, known))
+
+
+def check_number(
+    option: str, value: object, *, whole: bool = False, least: float | None = None, above: float | None = None
+) -> None:
+    """A finite number, whole if need be, of at least `least` or above `above`.
+
+    >>> check_number("local_steps", 0, whole=True, least=1)
+    Traceback (most recent call last):
+    polyfed.errors.ConfigError: local_steps is 0; give a whole number from 1 up.
+    """
+    kind, wanted = ("whole number", Integral) if whole else ("number", Real)
+    limit = f" from {least:g} up" if least is not None else f" above {above:g}" if above is not None else ""
+    is_number = isinstance(value, wanted) and not isinstance(value, bool)
+    if is_number:
+        number = float(value)  # pyright: ignore[reportArgumentType]
+        high_enough = (least is None or number >= least) and (above is None or number > above)
+        if high_enough and number < float("inf"):
+            return
+    raise ConfigError(f"{option} is {value!r}", remedy=f"give a {kind}{limit}")
+
+
+def frozen_tree(tree: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Nested lists as tuples, so that options can serve as a key."""
+
+    def freeze(value: Any) -> Any:
+        value = value.tolist() if hasattr(value, "tolist") else value
+        return tuple(freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+    return tuple((name, freeze(value)) for name, value in tree.items())

@@ -1,0 +1,311 @@
+"""pFed-Mul: clients with several tasks of different kinds learn the prior of one multi-output Gaussian process.
+
+A round (equ:agg): the server sends the shared part of Θ; each client runs its E-step and either takes `local_steps`
+steps of its own, whose result the server averages (mode `average`, as the paper's experiments do), or sends the gradient
+of its bound, and the server takes one step on the average bound (mode `gradient`). Personal groups of Θ are learned on
+the client and stay there. The noise of regression has a closed form that the server pools exactly over the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError, nearest
+from polyfed.estimators.sparsity import Sparsity
+from polyfed.gp import GROUPS, group_of
+from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.gp_clients import LocalWork
+from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows, stacked
+from polyfed.methods.messages import ClientUpdate, State
+from polyfed.methods.optimiser import Adam
+from polyfed.methods.options import check_choice, check_number, frozen_tree
+from polyfed.methods.sharing import shared_groups
+from polyfed.seeds import Stream
+
+MODES = ("gradient", "average")
+WEIGHTINGS = ("uniform", "samples")
+
+
+@dataclass(frozen=True)
+class PFedMul(Method):
+    """Options of pFed-Mul.
+
+    Args:
+        n_latents: latent functions that the tasks share.
+        kernel: of all latents, or one for each.
+        per_dimension: a length-scale for each feature.
+        bound: `polya-gamma` or `gaussian`.
+        scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
+        mode: `gradient` or `average`.
+        weighting: `uniform` (each client counts once) or `samples`.
+        mf_steps: mean-field steps of an E-step, from where the last round ended.
+        local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
+        learning_rate: of Adam; or a dictionary with one for each group.
+        proximal: pull of personal parameters to the values that all clients started from.
+        inducing: inducing inputs of each client; None for the exact posterior.
+        inducing_method: how they are chosen.
+        join_steps: steps in which a client that joins later learns its personal groups.
+        initial: parameter name → initial value, instead of the one guessed.
+    """
+
+    name: ClassVar[str] = "pfed-mul"
+    summary: ClassVar[str] = "one Gaussian process over all tasks of a client, its prior learned by the federation"
+
+    n_latents: int = 2
+    kernel: str | Sequence[str] = "rbf"
+    per_dimension: bool = False
+    bound: str = "polya-gamma"
+    scheme: str | Sequence[str] = "A"
+    mode: str = "gradient"
+    weighting: str = "uniform"
+    mf_steps: int = 2
+    local_steps: int = 1
+    learning_rate: float | Mapping[str, float] = 0.1
+    proximal: float = 0.0
+    inducing: int | None = None
+    inducing_method: str = "greedy"
+    join_steps: int = 50
+    tolerance: float = 1e-6
+    initial: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, MODES)
+        check_choice("weighting", self.weighting, WEIGHTINGS)
+        for option in ("n_latents", "mf_steps", "local_steps"):
+            check_number(option, getattr(self, option), whole=True, least=1)
+        check_number("join_steps", self.join_steps, whole=True, least=0)
+        check_number("proximal", self.proximal, least=0)
+        self._rates()
+        if not isinstance(self.kernel, str) and len(self.kernel) != self.n_latents:
+            raise ConfigError(
+                f"{len(self.kernel)} kernels for {self.n_latents} latents", remedy="give one kernel, or one for each"
+            )
+        if self._shared == ("features",):
+            raise ConfigError(
+                f"scheme {self.scheme!r} shares the network alone, and there is none",
+                remedy="choose 'K', 'W' or 'A', or the method 'local' to share nothing",
+            )
+        self._structure()
+
+    @property
+    def personalises(self) -> bool:
+        return not set(GROUPS[1:]) <= set(self._shared)  # without a network, there is no more to share
+
+    # ---- the server ---------------------------------------------------------------------------------------
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        model = self._structure().model(spec.codecs, spec.n_features)
+        values = model.initial_values(stream)
+        shared = self._names(model, shared=True)
+        server = {}
+        for name, value in values.items():
+            part = "initial" if name not in shared else "pooled" if name in model.closed_form_noise else "theta"
+            server[f"{part}/{name}"] = value
+        if self.mode == "gradient":
+            server |= _labelled("adam", Adam({}).start(_part(server, "theta")))
+        return server
+
+    def download(self, server: State, client: str) -> State:
+        return {**_part(server, "theta"), **_part(server, "pooled")}
+
+    def template(self, server: State) -> ClientUpdate:
+        nothing = torch.zeros((), dtype=torch.float64)
+        tasks = [name.removeprefix("mixing.") for name in self._values(server) if group_of(name) == "mixing"]
+        return ClientUpdate(
+            _part(server, "theta"),
+            dict.fromkeys(_part(server, "pooled"), (nothing, nothing)),
+            counts=dict.fromkeys(tasks, 0),
+            metrics={"bound": 0.0},
+        )
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        theta, sent = _part(server, "theta"), [updates[client] for client in sorted(updates)]
+        weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
+        arrays = stacked([update.arrays for update in sent], list(theta))
+        after = dict(server)
+        if (
+            self.mode == "gradient"
+        ):  # one step on the average bound (equ:agg); who lacks a task adds nothing to its rows
+            gradient = {name: _mean(value, weights) for name, value in arrays.items()}
+            moved, memory = Adam(self._rates()).step(theta, gradient, _part(server, "adam"))
+            after |= _labelled("adam", memory)
+        else:  # a row of W or a noise is averaged over the clients that have that task
+            moved = {name: theta[name] + _mean(value, weights * _owners(name, sent)) for name, value in arrays.items()}
+        after |= _labelled("theta", clamped(moved))
+        for name, value in _part(server, "pooled").items():  # optimial sigma, over the labels of all clients
+            total, count = (torch.stack([update.pooled[name][i] for update in sent]).sum() for i in (0, 1))
+            after |= _labelled("pooled", clamped({name: (total / count).log() if count > 0 else value}))
+        return after
+
+    # ---- a client -----------------------------------------------------------------------------------------
+
+    def start(self, data: ClientData, stream: Stream) -> State:
+        model = self._model(data)
+        values = model.initial_values(stream)
+        return self._fresh(model, {name: values[name] for name in self._names(model, shared=False)})
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        return self._together([Job("", state, message, data, stream)])[0]
+
+    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        alike: dict[int, list[int]] = {}
+        for i, job in enumerate(jobs):  # one model for all, unless clients count in units of their own
+            alike.setdefault(id(self._model(job.data)), []).append(i)
+        for places in alike.values():
+            group = [jobs[i] for i in places]
+            try:
+                done: list[Outcome] = list(self._together(group))
+            except Exception:  # one of them broke down; alone, each answers for itself
+                done = [self._attempt(job) for job in group]
+            outcomes |= zip(places, done, strict=True)
+        return [outcomes[i] for i in range(len(jobs))]
+
+    def _together(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+        model = self._model(jobs[0].data)
+        shared, personal = self._names(model, shared=True), self._names(model, shared=False)
+        rows = [prepared_rows(job.data, model.likelihoods) for job in jobs]
+        states = [job.state for job in jobs]
+        before = stacked([job.message for job in jobs], shared) | _unlabelled(states, "personal", personal)
+        work = LocalWork(
+            tuple(personal if self.mode == "gradient" else [*shared, *personal]),
+            GROUPS,
+            Adam(self._rates()),
+            self.local_steps,
+            self.mf_steps,
+            self.tolerance,
+            self.proximal,
+        )
+        memory = _unlabelled(states, "adam", list(_part(states[0], "adam")))
+        anchors = _unlabelled(states, "anchor", list(_part(states[0], "anchor")))
+        starts = [(s["warm/m"], s["warm/v"]) if "warm/m" in s else None for s in states]
+        after, memory, step = work.run(model, rows, before, memory, anchors, starts)
+
+        closed = model.closed_form_noise
+        learned = [name for name in shared if name not in closed]
+        sent = step.gradient if self.mode == "gradient" else {name: after[name] - before[name] for name in learned}
+        done = []
+        for i, job in enumerate(jobs):
+            mine = step.client(i)
+            m, v = mine.marginals
+            state = {
+                **{f"personal/{name}": after[name][i] for name in personal},
+                **{f"adam/{name}": value[i] for name, value in memory.items()},
+                **{name: value for name, value in job.state.items() if name.startswith("anchor/")},
+                "warm/m": m,
+                "warm/v": v,
+            }
+            counts = job.data.counts()
+            update = ClientUpdate(
+                {name: sent[name][i] for name in learned},
+                {name: _pair(mine.noise.get(name.removeprefix("noise."))) for name in shared if name in closed},
+                float(sum(counts.values())),
+                counts,
+                {"bound": mine.bound},
+            )
+            done.append((state, update))
+        return done
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        return self._model(data).predict({**self._values(server), **_part(state or {}, "personal")}, data)
+
+    def join(self, server: State, data: ClientData, stream: Stream) -> State:
+        """Personal groups are learned in `join_steps` steps on the client's own data; shared ones stay as they are."""
+        model = self._model(data)
+        personal = self._names(model, shared=False)
+        state = self._fresh(model, {name: self._values(server)[name] for name in personal})
+        if not personal or not self.join_steps or not data.n_labels:
+            return state
+        work = LocalWork(
+            tuple(personal),
+            GROUPS,
+            Adam(self._rates()),
+            self.join_steps,
+            self.mf_steps,
+            self.tolerance,
+            self.proximal,
+        )
+        values = {name: value[None] for name, value in self._values(server).items()}
+        memory = {name: value[None] for name, value in Adam({}).start(_part(state, "personal")).items()}
+        anchors = {name: value[None] for name, value in _part(state, "anchor").items()}
+        after, _, _ = work.run(model, [prepared_rows(data, model.likelihoods)], values, memory, anchors, [None])
+        return state | _labelled("personal", {name: after[name][0] for name in personal})
+
+    # ---- the parts of Θ -------------------------------------------------------------------------------------
+
+    @property
+    def _shared(self) -> tuple[str, ...]:
+        return shared_groups(self.scheme)
+
+    def _structure(self) -> Structure:
+        kernels = (self.kernel,) * self.n_latents if isinstance(self.kernel, str) else tuple(self.kernel)
+        sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
+        return Structure(kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial))
+
+    def _model(self, data: ClientData) -> GPModel:
+        return self._structure().model(data.codecs, data.n_features)
+
+    def _names(self, model: GPModel, *, shared: bool) -> list[str]:
+        return [name for name in model.prior.parameters if (group_of(name) in self._shared) == shared]
+
+    def _rates(self) -> dict[str, float]:
+        given = self.learning_rate
+        rates = dict(given) if isinstance(given, Mapping) else dict.fromkeys(GROUPS, given)
+        for group, rate in rates.items():
+            if group not in GROUPS:
+                raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, GROUPS))
+            check_number(f"learning_rate of {group}", rate, above=0)
+        return {group: rates.get(group, 0.1) for group in GROUPS}
+
+    def _fresh(self, model: GPModel, personal: State) -> State:
+        """A client's state before its first round, with these personal values."""
+        moving = personal
+        if self.mode == "average":  # it moves the shared ones too, if only for a round at a time
+            moving = model.prior.state()
+        learned = {name: value for name, value in moving.items() if name not in model.closed_form_noise}
+        anchors = personal if self.proximal > 0 else {}
+        return (
+            _labelled("personal", personal) | _labelled("adam", Adam({}).start(learned)) | _labelled("anchor", anchors)
+        )
+
+    @staticmethod
+    def _values(server: State) -> State:
+        return {**_part(server, "initial"), **_part(server, "theta"), **_part(server, "pooled")}
+
+
+def _part(state: State, label: str) -> State:
+    return {name.removeprefix(f"{label}/"): value for name, value in state.items() if name.startswith(f"{label}/")}
+
+
+def _labelled(label: str, values: Mapping[str, Tensor]) -> State:
+    return {f"{label}/{name}": value for name, value in values.items()}
+
+
+def _unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> State:
+    """The values of many clients under their plain names, with a leading dimension."""
+    return {name: torch.stack([state[f"{label}/{name}"] for state in states]) for name in names}
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    """The weighted mean over the first dimension; zero if nobody has a weight."""
+    shaped = weights.reshape(-1, *(1,) * (values.dim() - 1))
+    return (shaped * values).sum(0) / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+
+
+def _owners(name: str, sent: Sequence[ClientUpdate]) -> Tensor:
+    """One for the clients that have the task of this parameter, zero for the others."""
+    if group_of(name) not in ("mixing", "noise"):
+        return torch.ones(len(sent), dtype=torch.float64)
+    task = name.partition(".")[2]
+    return torch.tensor([float(update.counts[task] > 0) for update in sent], dtype=torch.float64)
+
+
+def _pair(statistics: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+    total, count = statistics or (0.0, 0.0)
+    return torch.tensor(total, dtype=torch.float64), torch.tensor(count, dtype=torch.float64)

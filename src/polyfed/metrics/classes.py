@@ -1,0 +1,100 @@
+"""Metrics of predicted classes.
+
+Labels are compared as they are; where probabilities count, `y` is the position of each row's class and `proba`
+is (N, K), or (N,) with the probability of the second of two classes.
+
+>>> accuracy(["yes", "no"], ["yes", "yes"])
+0.5
+>>> brier([0.8, 0.4], [1, 1]), brier([[0.2, 0.8], [0.6, 0.4]], [1, 1])  # (0.2² + 0.6²) / 2
+(0.2, 0.2)
+>>> ece([0.8, 0.6], [1, 0])  # sure of 0.8 and right, of 0.6 and wrong: (0.2 + 0.6) / 2
+0.4
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyfed.errors import ConfigError
+from polyfed.metrics.checks import columns, probabilities
+from polyfed.metrics.regression import nlpd
+
+
+def accuracy(label: Any, y: Any) -> float:
+    """The share of rows whose label is right."""
+    return float(np.mean(_hits(label, y)[0]))
+
+
+def balanced_accuracy(label: Any, y: Any) -> float:
+    """The accuracy within each class that was observed, averaged over these classes: a rare one counts as much."""
+    hits, y = _hits(label, y)
+    _, of_row, size = np.unique(y, return_inverse=True, return_counts=True)
+    return float(np.mean(np.bincount(of_row, weights=hits) / size))
+
+
+def nll(log_density: Any) -> float:
+    """The negative log probability of the observed class of a row, on average."""
+    return nlpd(log_density)
+
+
+def brier(proba: Any, y: Any) -> float:
+    """The squared distance of the probabilities from the class that was observed, on average.
+
+    With two classes it is (p - y)², from 0 to 1; with more, the sum over the classes, from 0 to 2. scikit-learn
+    does the same. Two columns give what one gives, so that a task is not worse for being called multiclass.
+    """
+    proba, y = probabilities(proba, y)
+    if proba.ndim == 1:
+        return float(np.mean((proba - y) ** 2))
+    distance = ((proba - np.eye(proba.shape[1])[y]) ** 2).sum(axis=1).mean()
+    return float(distance / 2 if proba.shape[1] == 2 else distance)
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationBins:
+    """Rows by confidence, one entry for each bin; `confidence` and `accuracy` are NaN where `count` is 0."""
+
+    edges: np.ndarray  # one more than there are bins
+    count: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+
+
+def calibration_bins(proba: Any, y: Any, *, n_bins: int = 15) -> CalibrationBins:
+    """How often the most probable class is right, against how sure of it the model is.
+
+    The bins are equally wide from 0 to 1. A confidence on an edge belongs to the bin above, and 1 to the last.
+    For two classes the confidence is max(p, 1 - p); this is not the variant that bins p itself.
+    """
+    if not isinstance(n_bins, int) or n_bins < 1:
+        raise ConfigError(f"n_bins={n_bins!r} is not a whole number from 1 up", remedy="choose for example 15")
+    proba, y = probabilities(proba, y)
+    if proba.ndim == 1:
+        top, sure = proba >= 0.5, np.maximum(proba, 1 - proba)
+    else:
+        top, sure = proba.argmax(axis=1), proba.max(axis=1)
+    edges = np.linspace(0, 1, n_bins + 1)
+    bin_of = np.clip(np.searchsorted(edges, sure, side="right") - 1, 0, n_bins - 1)
+    count = np.bincount(bin_of, minlength=n_bins)
+    confidence, right = (np.bincount(bin_of, weights=each, minlength=n_bins) for each in (sure, top == y))
+    size = np.where(count > 0, count, np.nan)
+    return CalibrationBins(edges, count, confidence / size, right / size)
+
+
+def ece(proba: Any, y: Any, *, n_bins: int = 15) -> float:
+    """The expected calibration error: |accuracy - confidence| of the bins, each weighted by its rows."""
+    bins = calibration_bins(proba, y, n_bins=n_bins)
+    filled = bins.count > 0
+    gap = np.abs(bins.accuracy - bins.confidence)[filled]
+    return float(gap @ bins.count[filled] / bins.count.sum())
+
+
+def _hits(label: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    label, y = columns(label=label, y=y)
+    if "O" in (label.dtype.kind, y.dtype.kind):  # numbers among words, which numpy cannot sort
+        position = {value: i for i, value in enumerate({*label.tolist(), *y.tolist()})}
+        label, y = (np.array([position[value] for value in column.tolist()]) for column in (label, y))
+    return np.asarray(label == y), y

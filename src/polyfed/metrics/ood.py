@@ -1,0 +1,39 @@
+"""Does a score, such as the predictive variance, tell foreign rows from familiar ones?
+
+A higher score means more foreign. `scores_in` are of rows like the training data, `scores_out` of others.
+
+>>> auroc(scores_in=[0.1, 0.2, 0.3], scores_out=[0.25, 0.9])
+0.8333
+>>> fpr95(scores_in=[0.1, 0.2, 0.3], scores_out=[0.25, 0.9])
+0.3333
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from polyfed.metrics.checks import numbers
+
+
+def auroc(scores_in: Any, scores_out: Any) -> float:
+    """The probability that a foreign row scores higher than a familiar one; ties count half."""
+    inside, outside = _both(scores_in, scores_out)
+    ranks = stats.rankdata(np.concatenate([outside, inside]))[: len(outside)]
+    above = ranks.sum() - len(outside) * (len(outside) + 1) / 2  # Mann and Whitney's U
+    return float(above / (len(inside) * len(outside)))
+
+
+def fpr95(scores_in: Any, scores_out: Any) -> float:
+    """The share of familiar rows that raise an alarm when the threshold catches 95% of the foreign ones."""
+    inside, outside = _both(scores_in, scores_out)
+    caught = -(-95 * len(outside) // 100)  # rounded up, in whole numbers
+    threshold = np.sort(outside)[len(outside) - caught]
+    return float(np.mean(inside >= threshold))
+
+
+def _both(scores_in: Any, scores_out: Any) -> tuple[np.ndarray, np.ndarray]:
+    (inside,), (outside,) = numbers(scores_in=scores_in), numbers(scores_out=scores_out)
+    return inside, outside

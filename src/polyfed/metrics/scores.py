@@ -1,0 +1,107 @@
+"""Which metrics belong to which kind of task, computed from a prediction and what was observed.
+
+A prediction is any object with the attributes that these functions read, as those of `polyfed.predictions` have.
+Labels are in the users' own units and words.
+
+    score("regression", prediction, y)    {"mse": 0.21, "rmse": 0.46, "nlpd": 0.63, "coverage": 0.95, "width": 1.8}
+    HEADLINE["binary"]                    the metric that is shown first
+    LOSS["binary"]                        the one by which models are chosen on validation data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from polyfed.errors import ConfigError, DataError, nearest
+from polyfed.metrics.classes import accuracy, balanced_accuracy, brier, ece, nll
+from polyfed.metrics.counts import binomial_deviance, poisson_deviance
+from polyfed.metrics.regression import coverage, mse, nlpd, rmse, width
+
+Metric = Callable[[Any, Any], float]  # (prediction, y) -> value
+
+LEVEL = 0.95  # of the intervals behind coverage and width
+
+_INTERVALS: dict[str, Metric] = {
+    "coverage": lambda prediction, y: coverage(*prediction.interval(LEVEL), y=y),
+    "width": lambda prediction, y: width(*prediction.interval(LEVEL)),
+}
+_NUMBERS: dict[str, Metric] = {
+    "mse": lambda prediction, y: mse(prediction.mean, y),
+    "rmse": lambda prediction, y: rmse(prediction.mean, y),
+    "nlpd": lambda prediction, y: nlpd(prediction.log_density(y)),
+    **_INTERVALS,
+}
+_CLASSES: dict[str, Metric] = {
+    "accuracy": lambda prediction, y: accuracy(*_positions(prediction, y)),
+    "balanced_accuracy": lambda prediction, y: balanced_accuracy(*_positions(prediction, y)),
+    "nll": lambda prediction, y: nll(prediction.log_density(y)),
+    "brier": lambda prediction, y: brier(prediction.proba, prediction.positions(y)),
+    "ece": lambda prediction, y: ece(prediction.proba, prediction.positions(y)),
+}
+_COUNTS: dict[str, Metric] = {
+    "rmse": _NUMBERS["rmse"],
+    "nlpd": _NUMBERS["nlpd"],
+    "deviance": lambda prediction, y: poisson_deviance(prediction.mean, y),
+    **_INTERVALS,
+}
+_PROPORTIONS: dict[str, Metric] = {
+    "rmse": lambda prediction, y: rmse(prediction.mean, np.divide(*_pairs(y))),
+    "nlpd": _NUMBERS["nlpd"],
+    "deviance": lambda prediction, y: binomial_deviance(prediction.mean, *_pairs(y)),
+}
+
+SCORES: dict[str, dict[str, Metric]] = {
+    "regression": _NUMBERS,
+    "robust": _NUMBERS,
+    "binary": _CLASSES,
+    "multiclass": _CLASSES,
+    "count": _COUNTS,
+    "proportion": _PROPORTIONS,
+}
+HEADLINE = {kind: "accuracy" if metrics is _CLASSES else "rmse" for kind, metrics in SCORES.items()}
+LOSS = {kind: "nll" if metrics is _CLASSES else "nlpd" for kind, metrics in SCORES.items()}
+
+# Coverage is best at LEVEL, neither low nor high; it is here so that every metric can be looked up.
+_HIGHER_IS_BETTER = ("accuracy", "balanced_accuracy", "coverage")
+LOWER_IS_BETTER = {name: name not in _HIGHER_IS_BETTER for metrics in SCORES.values() for name in metrics}
+
+
+def score(kind: str, prediction: Any, y: Any) -> dict[str, float]:
+    """Every metric of this kind of task; none if there is no label to compare with."""
+    if kind not in SCORES:
+        raise ConfigError(f"kind {kind!r} is not known", remedy=nearest(kind, SCORES))
+    if len(y) == 0:
+        return {}
+    once = _Once(prediction)
+    return {name: metric(once, y) for name, metric in SCORES[kind].items()}
+
+
+class _Once:
+    """A prediction that works out its interval only once: that of counts takes longer than all the rest."""
+
+    def __init__(self, prediction: Any) -> None:
+        self._prediction = prediction
+        self._intervals: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._prediction, name)
+
+    def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        if level not in self._intervals:
+            self._intervals[level] = self._prediction.interval(level)
+        return self._intervals[level]
+
+
+def _positions(prediction: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    return prediction.positions(prediction.label), prediction.positions(y)
+
+
+def _pairs(y: Any) -> np.ndarray:
+    pairs = np.asarray(y, dtype=np.float64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        remedy = "give two columns, successes and trials, as in [[3, 10], [0, 4]]"
+        raise DataError(f"labels have shape {pairs.shape}", remedy=remedy)
+    return pairs.T

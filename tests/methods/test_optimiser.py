@@ -1,0 +1,44 @@
+"""Adam as a function against torch's own."""
+
+from __future__ import annotations
+
+import torch
+
+from polyfed.methods.optimiser import Adam
+
+
+def test_one_client_is_torchs_adam():
+    generator = torch.Generator().manual_seed(0)
+    values = {"kernels.a": torch.randn(3, generator=generator), "mixing.b": torch.randn(2, 2, generator=generator)}
+    values = {name: value.double() for name, value in values.items()}
+    leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
+    theirs = torch.optim.Adam(
+        [{"params": [leaves["kernels.a"]], "lr": 0.1}, {"params": [leaves["mixing.b"]], "lr": 0.02}], maximize=True
+    )
+    ours = Adam({"kernels": 0.1, "mixing": 0.02})
+    state = ours.start(values)
+    for _ in range(7):
+        gradient = {name: torch.randn(v.shape, generator=generator).double() for name, v in values.items()}
+        values, state = ours.step(values, gradient, state)
+        for name, leaf in leaves.items():
+            leaf.grad = gradient[name]
+        theirs.step()
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(values[name], leaf.detach(), rtol=0, atol=1e-13)
+
+
+def test_many_clients_are_each_by_itself():
+    """Two clients, the second of which has taken three steps more."""
+    adam = Adam({"kernels": 0.1})
+    generator = torch.Generator().manual_seed(1)
+    draw = lambda: {"kernels.a": torch.randn(2, generator=generator).double()}  # noqa: E731
+    values = [draw(), draw()]
+    states = [adam.start(v) for v in values]
+    for _ in range(3):
+        values[1], states[1] = adam.step(values[1], draw(), states[1])
+    gradients = [draw(), draw()]
+    expected = [adam.step(*triple)[0]["kernels.a"] for triple in zip(values, gradients, states, strict=True)]
+    stack = lambda parts: {name: torch.stack([part[name] for part in parts]) for name in parts[0]}  # noqa: E731
+    moved, after = adam.step(stack(values), stack(gradients), stack(states))
+    torch.testing.assert_close(moved["kernels.a"], torch.stack(expected), rtol=0, atol=1e-15)
+    assert after["steps"].tolist() == [1, 4]
