@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .clients import batch_of_clients, client_step, ten_thousand
+from .engine import engine_round, idle_round
 from .harness import Line
 from .learning import fit
 from .rival import against_gpytorch
@@ -39,6 +40,18 @@ BENCHMARKS = {
     ),
     "federation": Benchmark(
         ten_thousand,
+        full={"repeats": 9},
+        quick={"measured": 200, "repeats": 3},
+        tiny={"measured": 4, "n_rows": 6, "dims": 3, "repeats": 1},
+    ),
+    "idle": Benchmark(
+        idle_round,
+        full={"repeats": 31},
+        quick={"repeats": 5},
+        tiny={"n_clients": 3, "repeats": 1},
+    ),
+    "engine": Benchmark(
+        engine_round,
         full={"repeats": 9},
         quick={"measured": 200, "repeats": 3},
         tiny={"measured": 4, "n_rows": 6, "dims": 3, "repeats": 1},

@@ -283,6 +283,7 @@ def test_a_latent_that_is_not_known_spoils_its_own_row_only():
     for p, y in (
         (RobustPrediction([np.nan, 1.0], 1.0, 1.0, 3.0), [1, 1]),
         (CountPrediction([np.nan, 1], 1, 2), [1, 1]),
+        (ProportionPrediction([0, 0], [np.inf, 1], 0.5), [(1, 2), (1, 2)]),
     ):
         assert np.isnan(p.log_density(y)).tolist() == [True, False]
 

@@ -32,7 +32,7 @@ def prior_of(spec, values):
     likelihoods = likelihoods_of(spec.codecs, "polya-gamma")
     noise = {task: lik.initial_noise for task, lik in likelihoods.items() if lik.initial_noise is not None}
     outputs = {task: lik.n_outputs for task, lik in likelihoods.items()}
-    prior = Prior(kernels=["rbf", "rbf"], dims=spec.n_features, outputs=outputs, noise=noise)
+    prior = Prior(kernels=["rbf"] * len(outputs), dims=spec.n_features, outputs=outputs, noise=noise)
     return prior.load(values), likelihoods
 
 
@@ -276,7 +276,7 @@ def test_inducing_inputs_at_every_input_give_the_exact_run(mode):
 
 def test_initial_values_can_be_given():
     spec, _ = federation(1)
-    server = PFedMul(initial={"kernels.0.log_phi1": -3.0, "mixing.binary": [[0.6, 0.4]]}).init(spec, START)
+    server = PFedMul(n_latents=2, initial={"kernels.0.log_phi1": -3.0, "mixing.binary": [[0.6, 0.4]]}).init(spec, START)
     assert server["theta/kernels.0.log_phi1"].tolist() == [-3.0]
     assert server["theta/mixing.binary"].tolist() == [[0.6, 0.4]]
 
@@ -288,10 +288,12 @@ def test_initial_values_can_be_given():
         ({"scheme": "Q"}, "scheme 'Q' is unknown"),
         ({"scheme": "N"}, "scheme 'N' shares the network alone, and there is none"),
         ({"weighting": "size"}, "weighting 'size' is unknown"),
+        ({"kernel": "rfb"}, "kernel 'rfb' is unknown; did you mean 'rbf'?"),
+        ({"bound": "gauss"}, "bound 'gauss' is unknown; did you mean 'gaussian'?"),
         ({"local_steps": 0}, "local_steps is 0; give a whole number from 1 up."),
         ({"learning_rate": -1.0}, "learning_rate of features is -1.0; give a number above 0."),
         ({"learning_rate": {"kernel": 0.1}}, "learning_rate names 'kernel'; did you mean 'kernels'?"),
-        ({"kernel": ["rbf"]}, "1 kernels for 2 latents; give one kernel, or one for each."),
+        ({"kernel": ["rbf"], "n_latents": 2}, "1 kernels for 2 latents; give one kernel, or one for each."),
         ({"proximal": float("nan")}, "proximal is nan"),
     ],
 )
@@ -306,4 +308,4 @@ def test_bad_initial_values():
     with pytest.raises(ConfigError, match="initial has no parameter 'phi'"):
         PFedMul(initial={"phi": 1.0}).init(spec, START)
     with pytest.raises(ConfigError, match=r"initial value \(1.0, 2.0, 3.0\) does not fit 'mixing.binary'"):
-        PFedMul(initial={"mixing.binary": [1.0, 2.0, 3.0]}).init(spec, START)
+        PFedMul(n_latents=2, initial={"mixing.binary": [1.0, 2.0, 3.0]}).init(spec, START)

@@ -6,6 +6,7 @@ Nothing in this room imports torch; tensors and pandas objects are recognised by
 from polyfed.data.agreement import Agreement, agree
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.coding import SCALINGS, ClientParts
+from polyfed.data.datasets import DATASETS, load_dataset
 from polyfed.data.description import Description, describe
 from polyfed.data.encoder import Encoder
 from polyfed.data.features import Features, as_features
@@ -17,6 +18,7 @@ from polyfed.data.study import Study
 from polyfed.data.task import KINDS, Task, as_tasks
 
 __all__ = [
+    "DATASETS",
     "KINDS",
     "SCALINGS",
     "Agreement",
@@ -36,4 +38,5 @@ __all__ = [
     "as_features",
     "as_tasks",
     "describe",
+    "load_dataset",
 ]

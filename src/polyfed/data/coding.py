@@ -36,8 +36,12 @@ def code_parts(
     """One client's parts and how it encodes rows; `shared` is the encoder of all, used as it is unless `local`."""
     training = division.training(raw)
     encoder, codecs = code_of(name, training, agreed, shared, local=local)
-    parts = (training, raw.take(division.validation), raw.take(division.test))
-    return ClientParts(*(code_rows(name, part, encoder, codecs) for part in parts)), encoder
+    nothing = ClientData(np.empty((0, len(encoder.names))), {}, codecs)
+    held_out = [
+        code_rows(name, raw.take(rows), encoder, codecs) if len(rows) else nothing
+        for rows in (division.validation, division.test)
+    ]
+    return ClientParts(code_rows(name, training, encoder, codecs), *held_out), encoder
 
 
 def code_of(
@@ -52,8 +56,6 @@ def code_of(
 
 def code_rows(name: str, raw: RawClient, encoder: Encoder, codecs: Mapping[str, LabelCodec]) -> ClientData:
     """Rows of a client with all their labels; a task without a label here is left out."""
-    if len(raw) == 0:
-        return ClientData(np.empty((0, len(encoder.names))), {}, codecs)
     seen = {}
     for task, codec in codecs.items():
         labels = raw.labels.get(task)

@@ -114,7 +114,7 @@ def describe(tasks: Sequence[Task], raw: RawClient, division: Division, *, poole
     )
 
 
-def _marked(features: RawFeatures, marks: np.ndarray) -> set[str]:
+def _marked(features: RawFeatures, marks: Any) -> set[str]:
     """The columns of numbers at which `marks` is true."""
     return {features.number_names[i] for i in np.flatnonzero(marks)} if marks.any() else set()
 

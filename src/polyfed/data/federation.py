@@ -54,6 +54,9 @@ class Federation:
             raise ConfigError(f"split={self.split!r} is not a split", remedy="give for example Split(test=0.2)")
         if not self.raw:
             raise DataError("there is no client", where="federation", remedy="give at least one")
+        for name in self.raw:
+            if not name.isascii() and name.encode(errors="replace").decode() != name:  # of a file name that is no text
+                raise DataError(f"client {name!r} has no name that can be written", remedy="rename it")
         for task in self.tasks:
             if not any(task.name in raw.labels and len(raw.labels[task.name].at) for raw in self.raw.values()):
                 raise DataError(

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,8 +55,11 @@ class RawClient:
         return RawClient(features, labels, n_test=len(test))
 
 
-def read_client(name: str, data: Any, tasks: Sequence[Task]) -> RawClient:
-    """A client as users give it: {task: (X, y)}, or (X, {task: y}) if all tasks share their inputs."""
+def read_client(name: str, data: Any, tasks: Sequence[Task], only: Collection[str] | None = None) -> RawClient:
+    """A client as users give it: {task: (X, y)}, or (X, {task: y}) if all tasks share their inputs.
+
+    `only` are the columns of tables that matter, if that is known already.
+    """
     where = f"client {name!r}"
     given = _by_task(data, [task.name for task in tasks], where)
     if not given:
@@ -67,7 +70,8 @@ def read_client(name: str, data: Any, tasks: Sequence[Task]) -> RawClient:
     n_rows = 0
     for task, (X, y) in given.items():
         if id(X) not in start:
-            parts.append(read_features(X, where=f"{where}, features" + (f" of task {task!r}" if task else "")))
+            place = f"{where}, features" + (f" of task {task!r}" if task else "")
+            parts.append(read_features(X, where=place, only=only))
             start[id(X)] = n_rows
             n_rows += len(parts[-1])
         if task is None or y is None:  # inputs without labels

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from functools import lru_cache
@@ -81,13 +81,18 @@ class RawFeatures:
         return RawFeatures(tuple(names), self.numbers[:, kept], texts, True)
 
 
-def read_features(X: Any, *, where: str, index: Any = None) -> RawFeatures:
-    """Check X (a table, array, tensor or list) and copy it; `index` is what errors call the rows by."""
+def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str] | None = None) -> RawFeatures:
+    """Check X (a table, array, tensor or list) and copy it.
+
+    `index` is what errors call the rows by. `only` are the columns of a table that matter: others may hold anything.
+    """
     if hasattr(X, "columns") and hasattr(X, "iloc"):
         index = X.index if index is None else index
-        names, columns = tuple(str(name) for name in X.columns), [X.iloc[:, i] for i in range(X.shape[1])]
+        names = [str(name) for name in X.columns]
         refuse_twins(names, where)
-        return read_columns(dict(zip(names, columns, strict=True)), where=where, index=index, n_rows=len(X))
+        kept = [i for i, name in enumerate(names) if only is None or name in only] or range(len(names))
+        columns = {names[i]: X.iloc[:, i] for i in kept}
+        return read_columns(columns, where=where, index=index, n_rows=len(X))
     array = as_matrix(X, where)
     names = _names_of_array(array.shape[1])
     if array.dtype.kind not in "biuf":
@@ -178,10 +183,16 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
             raise _date_error(f"column {name!r} holds dates such as {str(value)!r}", where)
         raise DataError(
             f"value {value!r} is not a number as others of the column are",
-            where=f"{where}, {row_name(row, index)}, column {name!r}",
+            where=_place(where, row, index, name),
             remedy="correct it, mark it missing, or make the whole column text",
         )
     return numbers
+
+
+def _place(where: str, row: int, index: Any, column: str) -> str:
+    # Rows of a file are called "line 7 of ..." and need no other place.
+    prefix = "" if hasattr(index, "row_name") else f"{where}, "
+    return f"{prefix}{row_name(row, index)}, column {column!r}"
 
 
 def _date_error(what: str, where: str) -> DataError:
@@ -194,7 +205,7 @@ def _refuse_infinite(numbers: np.ndarray, names: Sequence[str], where: str, inde
         row, column = (int(i) for i in np.unravel_index(infinite.argmax(), infinite.shape))
         raise DataError(
             f"value {numbers[row, column]} is not finite",
-            where=f"{where}, {row_name(row, index)}, column {names[column]!r}",
+            where=_place(where, row, index, names[column]),
             remedy="correct it or mark it missing with NaN",
         )
 

@@ -25,7 +25,7 @@ from polyfed.data.encoder import Encoder
 from polyfed.data.raw import read_client
 from polyfed.data.raw_features import read_features
 from polyfed.data.tables import is_table_source, read_client_table
-from polyfed.errors import UsageError
+from polyfed.errors import UnknownNameError, UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,7 @@ class Study:
         """Features of new rows as this client encodes them: a table with the columns, or as many columns in order."""
         self._refuse_strangers([client])
         where = f"client {client!r}, new rows"
-        X = X[self._present_columns(X)] if hasattr(X, "iloc") and hasattr(X, "columns") else X
-        return self.encoders[client].encode(read_features(X, where=where), where=where)
+        return self.encoders[client].encode(read_features(X, where=where, only=self._columns()), where=where)
 
     def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:
         """A client that was not there at round 0: its rows, all for training, and how it encodes further ones.
@@ -69,9 +68,9 @@ class Study:
             )
         tasks = self.agreed.tasks
         if is_table_source(data):
-            raw = read_client_table(name, data, tasks, [column.name for column in self.agreed.columns])
+            raw = read_client_table(name, data, tasks, self._columns())
         else:
-            raw = read_client(name, data, tasks)
+            raw = read_client(name, data, tasks, only=self._columns())
         shared = Encoder.of(self.agreed)
         encoder, codecs = code_of(name, raw, self.agreed, shared, local=self.scaling == "local")
         return code_rows(name, raw, encoder, codecs), encoder
@@ -121,17 +120,15 @@ class Study:
         """The study that `to_dict` and `arrays` described, bit for bit."""
         return cls(**study_storage.restored(described, arrays))
 
-    def _present_columns(self, X: Any) -> list[Any]:
-        """Columns of a table that matter here: others, such as labels, may be anything."""
-        agreed = {column.name for column in self.agreed.columns}
-        return [name for name in X.columns if str(name) in agreed]
+    def _columns(self) -> list[str]:
+        return [column.name for column in self.agreed.columns]
 
     def _refuse_strangers(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.clients:
                 close = difflib.get_close_matches(str(name), list(self.clients), n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
-                raise UsageError(
+                raise UnknownNameError(
                     f"client {name!r} is no member of this federation",
                     remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones",
                 )

@@ -21,7 +21,7 @@ def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[
         if task.name in columns or where is None:
             return [task.name] if task.name in columns else []
         raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
-    if "/" not in task.name:
+    if "/" not in task.name and where is not None:
         raise ConfigError(
             f"proportion task {task.name!r} does not say its two columns",
             remedy="call it 'k/n' after the columns of successes and trials",
@@ -48,9 +48,7 @@ def feature_columns(
     taken = {column: task for task, names in found.items() for column in names}
     for name in drop:
         find_column(name, columns, where)
-    if features is None:
-        return [name for name in columns if name not in taken and name not in drop]
-    for name in features:
+    for name in features or ():
         find_column(name, columns, where)
         if name in taken:
             raise ConfigError(
@@ -58,7 +56,11 @@ def feature_columns(
                 where=where,
                 remedy="leave it out of features",
             )
-    return [name for name in features if name not in drop]
+    candidates = columns if features is None else features
+    chosen = [name for name in candidates if name not in drop and name not in taken]
+    if not chosen:
+        raise DataError("no column is left for features", where=where, remedy="give at least one")
+    return chosen
 
 
 def find_column(name: str, columns: Sequence[str], where: str) -> None:

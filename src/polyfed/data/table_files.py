@@ -1,8 +1,8 @@
 """Files of tables, read so that every error can say which file and which line it speaks of.
 
->>> load_table("hospitals.xlsx")
+>>> load_table("hospitals.csv")
 Traceback (most recent call last):
-polyfed.errors.DataError: hospitals.xlsx: is not a kind of table that can be read; give a .csv or .parquet file.
+polyfed.errors.DataError: hospitals.csv: there is no such file; correct the path.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def load_table(source: Any) -> Table:
             raise DataError(f"is a {type(source).__name__}", where="table", remedy="give a DataFrame or a path")
         return _checked(Table(source, "table", lambda row: row_name(row, source.index)))
     path = Path(source)
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "there is no such file"
+        raise DataError(what, where=str(path), remedy="correct the path")
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(
             "is not a kind of table that can be read", where=str(path), remedy=f"give a {' or '.join(SUFFIXES)} file"
         )
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(what, where=str(path), remedy="correct the path")
     return _checked(_load_csv(path) if path.suffix.lower() == ".csv" else _load_parquet(path))
 
 
@@ -71,12 +71,14 @@ def _load_csv(path: Path) -> Table:
             frame = pd.read_csv(path, skip_blank_lines=False, index_col=False, low_memory=False)
             header = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, skip_blank_lines=False)
     except pd.errors.EmptyDataError:
-        raise DataError("is empty", where=str(path), remedy="give a file with a header and rows") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"is not UTF-8 text (byte {error.start})", where=str(path), remedy="save it in UTF-8") from None
-    except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:
+        raise DataError("has no header", where=str(path), remedy="begin the file with the names of columns") from None
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+    except pd.errors.ParserWarning:
+        raise DataError("has rows longer than its header", where=str(path), remedy="name every column") from None
+    except ValueError as error:  # the parser's own among them
         raise DataError(
-            f"cannot be read as CSV: {' '.join(str(error).split()).rstrip('.')}",
+            f"cannot be read as CSV: {' '.join(str(error).split()).split('C error: ')[-1].rstrip('.')}",
             where=str(path),
             remedy="correct the line, and quote fields that contain commas",
         ) from None
@@ -100,11 +102,21 @@ def _load_csv(path: Path) -> Table:
     return Table(frame, str(path), lambda row: f"line {lines[row]} of {path.name}", typed=False)
 
 
+def _not_utf8(path: Path) -> DataError:
+    content = path.read_bytes()
+    try:
+        content.decode()
+        line = 1
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+    return DataError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save the file in UTF-8")
+
+
 def _line_of_each_row(frame: pd.DataFrame) -> np.ndarray:
     """Line numbers in the file: the header is line 1, and a quoted field may go over several lines."""
     breaks = np.zeros(len(frame), dtype=np.int64)
     for name in frame.columns[[frame[name].dtype.kind == "O" for name in frame.columns]]:
-        breaks += frame[name].astype(str).str.count("\n").to_numpy(dtype=np.int64)
+        breaks += frame[name].astype(str).str.count("\n").fillna(0).to_numpy(dtype=np.int64)
     return 2 + np.arange(len(frame)) + np.cumsum(breaks) - breaks
 
 

@@ -100,10 +100,13 @@ def _read_folder(
             columns = list(table.frame.columns)
             all_columns.update(dict.fromkeys(columns))
             found = {task.name: task_columns(task, columns, None) for task in tasks}
-            chosen = feature_columns(columns, found, features, drop, table.where)
+            dropped = [name for name in drop if name in columns]
+            chosen = feature_columns(columns, found, features, dropped, table.where)
             clients[path.stem] = _read_rows(table, tasks, found, chosen, _Rows(table.row_name))
-    for task in tasks:
-        task_columns(task, list(all_columns), str(folder))  # a client may lack a task, but not all of them
+    for task in tasks:  # a client may lack a task, but not all of them
+        task_columns(task, list(all_columns), str(folder))
+    for name in drop:
+        find_column(name, list(all_columns), str(folder))
     return clients
 
 
@@ -165,7 +168,7 @@ def _client_names(table: Table, column: str) -> np.ndarray:
     if gaps.any():
         raise DataError(
             f"column {column!r} is empty",
-            where=f"{table.where}, {table.row_name(int(gaps.argmax()))}",
+            where=table.row_name(int(gaps.argmax())),
             remedy="say whose row it is, or drop the row",
         )
     codes, distinct = values.factorize()

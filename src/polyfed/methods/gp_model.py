@@ -28,9 +28,9 @@ PREDICTION_STEPS = 500
 
 @dataclass(frozen=True)
 class Structure:
-    """The options that say what the model is."""
+    """The options that say what the model is; `kernels` is one for each latent, or the name of one for as many as needed."""
 
-    kernels: tuple[str, ...]
+    kernels: tuple[str, ...] | str
     per_dimension: bool
     bound: str
     sparsity: Sparsity
@@ -44,8 +44,10 @@ class Structure:
 @lru_cache(maxsize=256)
 def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_features: int) -> GPModel:
     likelihoods = likelihoods_of(dict(codecs), structure.bound)
+    kernels = structure.kernels
     prior = Prior(
-        kernels=structure.kernels,
+        # With fewer latents than tasks one task is modelled at the cost of another.
+        kernels=(kernels,) * max(2, len(codecs)) if isinstance(kernels, str) else kernels,
         dims=n_features,
         outputs={name: likelihood.n_outputs for name, likelihood in likelihoods.items()},
         noise={n: lik.initial_noise for n, lik in likelihoods.items() if lik.initial_noise is not None},

@@ -19,6 +19,8 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError, nearest
 from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import GROUPS, group_of
+from polyfed.gp.kernels import KERNELS
+from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.methods.base import Job, Method, Outcome, Predictor
 from polyfed.methods.gp_clients import LocalWork
 from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows, stacked
@@ -37,7 +39,7 @@ class PFedMul(Method):
     """Options of pFed-Mul.
 
     Args:
-        n_latents: latent functions that the tasks share.
+        n_latents: latent functions that the tasks share; None for one for each task, and at least two.
         kernel: of all latents, or one for each.
         per_dimension: a length-scale for each feature.
         bound: `polya-gamma` or `gaussian`.
@@ -57,7 +59,7 @@ class PFedMul(Method):
     name: ClassVar[str] = "pfed-mul"
     summary: ClassVar[str] = "one Gaussian process over all tasks of a client, its prior learned by the federation"
 
-    n_latents: int = 2
+    n_latents: int | None = None
     kernel: str | Sequence[str] = "rbf"
     per_dimension: bool = False
     bound: str = "polya-gamma"
@@ -77,12 +79,16 @@ class PFedMul(Method):
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
         check_choice("weighting", self.weighting, WEIGHTINGS)
+        check_choice("bound", self.bound, list(BOUNDS))
+        for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
+            check_choice("kernel", kernel, list(KERNELS))
         for option in ("n_latents", "mf_steps", "local_steps"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+            if getattr(self, option) is not None:
+                check_number(option, getattr(self, option), whole=True, least=1)
         check_number("join_steps", self.join_steps, whole=True, least=0)
         check_number("proximal", self.proximal, least=0)
         self._rates()
-        if not isinstance(self.kernel, str) and len(self.kernel) != self.n_latents:
+        if not isinstance(self.kernel, str) and len(self.kernel) != (self.n_latents or len(self.kernel)):
             raise ConfigError(
                 f"{len(self.kernel)} kernels for {self.n_latents} latents", remedy="give one kernel, or one for each"
             )
@@ -146,7 +152,7 @@ class PFedMul(Method):
     # ---- a client -----------------------------------------------------------------------------------------
 
     def start(self, data: ClientData, stream: Stream) -> State:
-        model = self._model(data)
+        model = self.model(data)
         values = model.initial_values(stream)
         return self._fresh(model, {name: values[name] for name in self._names(model, shared=False)})
 
@@ -157,7 +163,7 @@ class PFedMul(Method):
         outcomes: dict[int, Outcome] = {}
         alike: dict[int, list[int]] = {}
         for i, job in enumerate(jobs):  # one model for all, unless clients count in units of their own
-            alike.setdefault(id(self._model(job.data)), []).append(i)
+            alike.setdefault(id(self.model(job.data)), []).append(i)
         for places in alike.values():
             group = [jobs[i] for i in places]
             try:
@@ -168,7 +174,7 @@ class PFedMul(Method):
         return [outcomes[i] for i in range(len(jobs))]
 
     def _together(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
-        model = self._model(jobs[0].data)
+        model = self.model(jobs[0].data)
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
         rows = [prepared_rows(job.data, model.likelihoods) for job in jobs]
         states = [job.state for job in jobs]
@@ -213,11 +219,11 @@ class PFedMul(Method):
         return done
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        return self._model(data).predict({**self._values(server), **_part(state or {}, "personal")}, data)
+        return self.model(data).predict({**self._values(server), **_part(state or {}, "personal")}, data)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """Personal groups are learned in `join_steps` steps on the client's own data; shared ones stay as they are."""
-        model = self._model(data)
+        model = self.model(data)
         personal = self._names(model, shared=False)
         state = self._fresh(model, {name: self._values(server)[name] for name in personal})
         if not personal or not self.join_steps or not data.n_labels:
@@ -244,11 +250,14 @@ class PFedMul(Method):
         return shared_groups(self.scheme)
 
     def _structure(self) -> Structure:
-        kernels = (self.kernel,) * self.n_latents if isinstance(self.kernel, str) else tuple(self.kernel)
+        kernels = self.kernel if isinstance(self.kernel, str) else tuple(self.kernel)
+        if isinstance(kernels, str) and self.n_latents is not None:
+            kernels = (kernels,) * self.n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
         return Structure(kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial))
 
-    def _model(self, data: ClientData) -> GPModel:
+    def model(self, data: ClientData) -> GPModel:
+        """The Gaussian process of a client."""
         return self._structure().model(data.codecs, data.n_features)
 
     def _names(self, model: GPModel, *, shared: bool) -> list[str]:

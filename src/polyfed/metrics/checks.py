@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from polyfed.errors import DataError
+
+_OBSERVED = ("y", "successes", "trials")  # by these names the metrics call what is compared with
 
 
 def columns(**named: Any) -> tuple[np.ndarray, ...]:
@@ -25,13 +28,12 @@ def columns(**named: Any) -> tuple[np.ndarray, ...]:
 
 
 def numbers(**named: Any) -> tuple[np.ndarray, ...]:
-    """As `columns`, in float64; `y`, what was observed, must be finite, while a prediction that is not gives NaN."""
+    """As `columns`, in float64; what was observed must be finite, what was predicted need not be (a diverged model)."""
     arrays = tuple(_floats(name, array) for name, array in zip(named, columns(**named), strict=True))
-    if "y" in named:
-        y = arrays[list(named).index("y")]
-        if not np.isfinite(y).all():
-            row = int(np.isfinite(y).argmin())
-            raise DataError(f"y is {y[row]}", where=f"row {row}", remedy="leave out the rows without a label")
+    for name, array in zip(named, arrays, strict=True):
+        if name in _OBSERVED and not np.isfinite(array).all():
+            row = int(np.isfinite(array).argmin())
+            raise DataError(f"{name} is {array[row]}", where=f"row {row}", remedy="leave out the rows without a label")
     return arrays
 
 
@@ -43,7 +45,7 @@ def probabilities(proba: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
             f"proba has shape {proba.shape} and y {y.shape}",
             remedy="give a column for each class, or one column for the second of two, and one label for each row",
         )
-    same_length({"proba": 0, "y": 0}, (proba, y))
+    same_length(("proba", "y"), (proba, y))
     n_classes = 2 if proba.ndim == 1 else proba.shape[1]
     wrong = (y != np.floor(y)) | (y < 0) | (y >= n_classes) if y.dtype.kind in "biuf" else np.ones(len(y), dtype=bool)
     if wrong.any():
@@ -53,7 +55,7 @@ def probabilities(proba: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     return proba, y.astype(np.intp)
 
 
-def same_length(names: Any, arrays: tuple[np.ndarray, ...]) -> None:
+def same_length(names: Iterable[str], arrays: Iterable[np.ndarray]) -> None:
     """Refuse arrays that are empty or not equally long."""
     first, *others = zip(names, arrays, strict=True)
     for name, array in others:

@@ -32,10 +32,10 @@ def poisson_deviance(mean: Any, y: Any) -> float:
 
 def binomial_deviance(rate: Any, successes: Any, trials: Any) -> float:
     """The mean binomial deviance of the successes in so many trials, given the predicted success rates."""
-    rate, y, n = numbers(rate=rate, y=successes, trials=trials)
+    rate, successes, trials = numbers(rate=rate, successes=successes, trials=trials)
     _refuse((rate < 0) | (rate > 1), rate, "rate", "give a probability")
-    _refuse((y < 0) | (y > n), y, "successes", "give from 0 up to the number of trials")
-    sides = ((y, n * rate), (n - y, n * (1 - rate)))
+    _refuse((successes < 0) | (successes > trials), successes, "successes", "give from 0 up to the number of trials")
+    sides = ((successes, trials * rate), (trials - successes, trials * (1 - rate)))
     gains = (special.xlogy(k, k) - special.xlogy(k, np.maximum(expected, _LEAST)) for k, expected in sides)
     return float(2 * np.mean(sum(gains)))
 

@@ -1,0 +1,27 @@
+"""Checks of the options of data sets."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+
+from polyfed.errors import ConfigError
+
+
+def refuse_unless_whole(where: str, least: int, **options: int) -> None:
+    """All options are whole numbers from `least` up."""
+    for option, value in options.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise ConfigError(
+                f"{option}={value!r} is not a whole number that will do", where=where, remedy=f"give {least} or more"
+            )
+
+
+def refuse_unless_between(where: str, low: float, high: float, **options: float) -> None:
+    """All options are numbers from `low` up to, but not including, `high`."""
+    for option, value in options.items():
+        if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:
+            raise ConfigError(
+                f"{option}={value!r} is out of range",
+                where=where,
+                remedy=f"give at least {low:g} and less than {high:g}",
+            )
