@@ -23,18 +23,42 @@ def test_the_demo_prints_what_the_readme_shows():
     assert words(shown) == words(done.stdout)
 
 
-def test_the_example_of_the_readme_runs():
-    readme = (ROOT / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+def examples(document: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
+
+
+def test_the_first_example_of_the_readme_runs():
     scope: dict = {}
-    exec(code, scope)  # the reader would paste it too
+    exec(examples("README.md")[0], scope)  # the reader would paste it too
     p = scope["p"]
     assert p["sick"].label.tolist() == ["yes", "no"]
     assert abs(p["pulse"].mean[0] - 80) < 3
 
 
+def test_the_federation_of_the_readme_prints_what_it_shows(capsys):
+    exec(examples("README.md")[1], {})
+    shown = next(
+        block for block in re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.S) if "phone" in block
+    )
+    printed = capsys.readouterr().out.split()
+    assert [word for word in printed if not re.search(r"\d", word)] == [
+        w for w in shown.split() if not re.search(r"\d", w)
+    ]
+    for a, b in zip(printed, shown.split(), strict=True):
+        if re.fullmatch(r"[\d.]+", a):
+            assert float(a) == pytest.approx(float(b), rel=0.05)
+
+
+def test_the_example_of_the_federation_page_runs(capsys):
+    scope: dict = {}
+    exec(examples("docs/federation.md")[0], scope)
+    assert "mean" in capsys.readouterr().out
+    assert scope["run"].progress.round == 10
+
+
 @pytest.mark.parametrize(
-    "label", ["equ:mf_local_q1", "equ:mf_local_q2", "equ:predict", "elbo-r", "optimial sigma", "proof:mf_inducing"]
+    "label",
+    ["equ:mf_local_q1", "equ:mf_local_q2", "equ:predict", "elbo-r", "optimial sigma", "proof:mf_inducing", "equ:agg"],
 )
 def test_the_labels_of_the_paper_stand_in_the_code(label):
     found = [path for path in (ROOT / "src").rglob("*.py") if label in path.read_text()]
@@ -50,5 +74,7 @@ def test_the_links_of_the_documents_lead_somewhere():
 
 def test_every_path_that_the_documents_name_exists():
     for document in (ROOT / "docs").glob("*.md"):
-        for path in re.findall(r"`((?:gp|data|estimators|predictions)/[\w/]+\.py)`", document.read_text()):
+        for path in re.findall(
+            r"`((?:gp|data|estimators|predictions|methods|engine|metrics)/[\w/]+\.py)`", document.read_text()
+        ):
             assert (ROOT / "src/polyfed" / path).is_file(), f"{document.name} names {path}"
