@@ -100,6 +100,16 @@ def test_latent_functions_have_the_papers_covariance():
     assert abs((draws[:, 0, 0] * draws[:, 0, 1]).mean()) < 5 * np.sqrt(2.0 / 4000)
 
 
+def test_tasks_are_mixed_as_in_the_paper():
+    sizes = {"n_regression": 1, "n_binary": 1, "test_regression": 0, "test_binary": 0}
+    truth = load_dataset("synthetic", n_clients=300, **sizes).truth.values()
+    far_apart = [0, 100, 200]  # x = 0, 50, 100: nearly independent draws
+    f = np.concatenate([np.column_stack([t["regression"], t["classification"]])[far_apart] for t in truth])
+    # W diag(1, 2) Wᵀ with W = [[.6, .4], [.4, .6]]; 900 products with a standard deviation of at most √2 · 0.88.
+    expected = [[0.68, 0.72], [0.72, 0.88]]
+    np.testing.assert_allclose(f.T @ f / len(f), expected, atol=5 * 1.25 / 30)
+
+
 def test_clients_do_not_depend_on_how_many_there_are():
     few, many = load_dataset("synthetic", n_clients=2), load_dataset("synthetic", n_clients=5)
     assert few.truth["client 2"]["regression"].tobytes() == many.truth["client 2"]["regression"].tobytes()

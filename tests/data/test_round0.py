@@ -122,6 +122,12 @@ def test_columns_in_any_order_and_categories_of_all():
     assert (agreed.scaler.mean.tolist(), agreed.scaler.scale.tolist()) == ([30.0], [10.0])
 
 
+def test_moments_follow_their_columns():
+    notes = {"a": note({"age": [20.0], "weight": [70.0]}), "b": note({"weight": [90.0], "age": [40.0]})}
+    agreed = agree(TASKS[:1], notes)
+    assert (agreed.scaler.mean.tolist(), agreed.scaler.scale.tolist()) == ([30.0, 80.0], [10.0, 10.0])
+
+
 @pytest.mark.parametrize(
     ("one", "two", "classes"),
     [
@@ -225,6 +231,8 @@ def test_names_and_values(agreed):
 
 def test_a_column_without_any_value_is_missing(agreed):
     assert encode(agreed, {"age": [None], "sex": [None], "ill": [None]}).tolist() == [[0, 1, 0, 0, 1, 0]]
+    first = agree(TASKS[:1], {"a": note({"sex": ["m", "f"], "age": [20.0, 40.0]})})
+    assert encode(first, {"sex": [None], "age": [50.0]}).tolist() == [[0, 0, 2]]
     assert encode(agreed, {"age": [], "sex": [], "ill": []}).shape == (0, 6)
 
 

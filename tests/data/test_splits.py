@@ -187,6 +187,16 @@ def test_tasks_with_few_rows_come_first():
         assert shots["sick"].tolist() == [5, 6, 7, 8, 9]
 
 
+def test_who_has_least_chooses_first():
+    # One shot each from rows {0, 1}, {0} and {1, 2}: only 1, 0, 2 will do, and sparing alone cannot tell 0 from 1.
+    nan = np.nan
+    labels = {"pulse": [5.0, 5.0, nan], "sick": [1, nan, nan], "stage": [None, "a", "b"]}
+    raw = read_client("a", (np.zeros((3, 1)), labels), TASKS)
+    for seed in range(20):
+        shots = cut(raw, Split(test=0.0, shots=1), seed).shots
+        assert {task: rows.tolist() for task, rows in shots.items()} == {"sick": [0], "pulse": [1], "stage": [2]}
+
+
 def test_rows_that_others_need_are_spared():
     # pulse has rows 0-5, sick 2-7 (six each): with shots=4 both must use the rows that only they have.
     row = np.arange(8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -226,3 +228,39 @@ def test_options_beside_a_method(federation):
         pf.simulate("pfed-mull", federation)
     with pytest.raises(pf.ConfigError, match="method 'pfed-mul' has no option 'latents'; did you mean 'n_latents'"):
         pf.simulate("pfed-mul", federation, latents=3)
+
+
+# ---- results for a report ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_results_agree_with_the_scores(method, federation, tmp_path):
+    run = pf.simulate(method, federation, rounds=3, seed=0, folder=tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert found["part"] == "test"
+    assert found["latents"] is None  # two features
+    height = found["predictions"]["client 0"]["height"]
+    rmse = np.sqrt(np.mean((np.array(height["mean"]) - height["y"]) ** 2))
+    assert rmse == pytest.approx(run.summary().loc["client 0", ("height", "rmse")])
+    high = found["predictions"]["client 0"]["high"]
+    right = np.mean(np.argmax(high["proba"], axis=1) == high["y"])
+    assert right == pytest.approx(run.summary().loc["client 0", ("high", "accuracy")])
+    assert found["tasks"]["high"] == {"kind": "binary", "classes": ["no", "yes"]}
+    if method in ("pfed-mul", "pooled"):
+        matrix = np.array(found["model"]["task_correlation"]["matrix"])
+        np.testing.assert_allclose(np.diag(matrix), 1.0)
+        assert set(found["model"]["noise"]) == {"height", "visits"}
+    elif method == "local":  # nothing is shared, so the server has nothing to tell
+        assert found["model"] == {"task_correlation": None, "length_scales": [], "noise": {}}
+
+
+def test_latent_functions_are_in_the_users_units(tmp_path):
+    from polyfed.data.datasets import load_dataset
+
+    made = load_dataset("synthetic", n_clients=2, n_regression=20, n_binary=20).with_options(scaling="federated")
+    pf.simulate("pfed-mul", made, rounds=5, seed=0, folder=tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "results.json").read_text())["latents"]["client 1"]
+    assert found["regression"]["x"][-1] == 100.0
+    assert found["regression"]["truth"] == made.truth["client 1"]["regression"].tolist()
+    assert set(found["classification"]["seen"]["y"]) <= {0.0, 1.0}
+    assert 0 <= min(found["regression"]["seen"]["x"]) < max(found["regression"]["seen"]["x"]) <= 100

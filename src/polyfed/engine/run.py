@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,12 +16,14 @@ from polyfed.data import Study
 from polyfed.engine import tables
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.evaluation import evaluate
-from polyfed.engine.events import EventLog
+from polyfed.engine.events import EventLog, tidy
 from polyfed.engine.members import Members
+from polyfed.engine.results import results
 from polyfed.engine.rounds import Progress, common, play_round
 from polyfed.engine.settings import Settings
 from polyfed.errors import DataError, Interrupted, UnknownNameError, nearest
 from polyfed.estimators.threads import threads_for
+from polyfed.files import write_whole
 from polyfed.methods import Method, State
 from polyfed.methods.base import Predictor
 from polyfed.predictions import Predictions
@@ -88,7 +91,14 @@ class Run:
                     raise Interrupted(
                         f"stopped after round {self.progress.round} of {self.settings.rounds}", remedy=how
                     ) from None
+            if self.folder is not None:
+                self.write_results(self.folder)
         return self
+
+    def write_results(self, folder: Path) -> None:
+        """`results.json`, all that a report shows beside the events."""
+        content = json.dumps(tidy(results(self)), allow_nan=False).encode()
+        write_whole(folder / "results.json", content)
 
     def _play_one(self, on_event: Callable[[dict[str, Any]], None] | None) -> None:
         began = time.perf_counter()

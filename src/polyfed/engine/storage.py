@@ -7,6 +7,7 @@
 | `events.jsonl`     | what happened, the same for the same seed                                         |
 | `timing.jsonl`     | when, and how long it took                                                        |
 | `checkpoints/`     | states after the last rounds                                                      |
+| `results.json`     | predictions on the test rows, latent functions, what was learned: for the report  |
 | `guests.json`, `guests.safetensors` | clients that joined later, if there are any                            |
 """
 
@@ -71,6 +72,7 @@ def save(run: Run, folder: Path) -> Path:
     """A run that is in memory, or in another folder, as a folder of its own; what changed, if it is there already."""
     if run.folder is None or folder.resolve() != run.folder.resolve():
         create(run, folder)
+        run.write_results(folder)
     if run.guests is not None:
         arrays = {f"study/{name}": torch.from_numpy(value) for name, value in run.guests.arrays().items()}
         for i, state in enumerate(run.guest_states.values()):

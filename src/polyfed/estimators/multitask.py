@@ -188,14 +188,8 @@ class MultiTaskGP:
 
     @property
     def task_correlation(self) -> np.ndarray:
-        """Prior correlation of the outputs at one input: W diag(k_b) Wᵀ, normalised."""
-        with torch.no_grad():
-            amplitude = torch.stack(
-                [self.prior.parameters[f"kernels.{b}.log_amplitude"].exp() for b in range(self.n_latents)]
-            )
-            cov = (self.prior.W * amplitude) @ self.prior.W.mT
-            sd = cov.diagonal().clamp_min(1e-300).sqrt()
-            return (cov / sd[:, None] / sd[None, :]).numpy()
+        """Prior correlation of the outputs at one input."""
+        return self.prior.output_correlation().numpy()
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model to a folder (safetensors + JSON). It holds the training data: keep it as private."""

@@ -187,6 +187,14 @@ class Prior:
         pairs = zip(self.kernels, logs, strict=True)
         return [None if log is None else KERNELS[name].length_scale(log.detach()) for name, log in pairs]
 
+    def output_correlation(self) -> Tensor:
+        """Prior correlation of the outputs at one input: W diag(φ₀) Wᵀ, normalised."""
+        with torch.no_grad():
+            amplitude = torch.stack([self.amplitude(b) for b in range(self.n_latents)])
+            cov = (self.W * amplitude) @ self.W.mT
+            sd = cov.diagonal().clamp_min(1e-300).sqrt()
+            return cov / sd[:, None] / sd[None, :]
+
     # ---- the latent kernels -----------------------------------------------------------------------------
 
     def eta(self, x: Tensor) -> Tensor:

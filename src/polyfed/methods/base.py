@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -92,6 +92,10 @@ class Method(ABC):
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """The state of a client that took part in no round, from its own data and what the server has."""
         return self.start(data, stream)
+
+    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+        """What the server has learned, for people: plain lists and numbers; `data` of any client says which tasks there are."""
+        return {}
 
     def _attempt(self, job: Job) -> Outcome:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -88,6 +89,25 @@ class GPModel:
 
     def predict(self, values: Mapping[str, Tensor], data: ClientData) -> Conditioned:
         return Conditioned(self, self.prior.with_values(values), data)
+
+    def explain(self, values: Mapping[str, Tensor], groups: Sequence[str]) -> dict[str, Any]:
+        """What these groups of Θ say, in plain numbers; lengths are in units of the scaled features."""
+        prior = self.prior.with_values(values)
+        names = [
+            name if n == 1 else f"{name} {k + 1}" for name, n in prior.outputs.items() for k in range(n)
+        ]  # one for each output
+        lengths = [None if length is None else length.tolist() for length in prior.length_scales()]
+        noise = {task: prior.noise_of(task) for task in prior.outputs}
+        known = {"kernels", "mixing"} <= set(groups)
+        return {
+            "task_correlation": {"names": names, "matrix": prior.output_correlation().tolist()} if known else None,
+            "length_scales": [
+                {"latent": b + 1, "kernel": kernel, "values": values}
+                for b, (kernel, values) in enumerate(zip(prior.kernels, lengths, strict=True))
+                if values is not None and "kernels" in groups
+            ],
+            "noise": {task: float(v.detach()) for task, v in noise.items() if v is not None and "noise" in groups},
+        }
 
 
 class Conditioned:

@@ -243,6 +243,11 @@ class PFedMul(Method):
         after, _, _ = work.run(model, [prepared_rows(data, model.likelihoods)], values, memory, anchors, [None])
         return state | _labelled("personal", {name: after[name][0] for name in personal})
 
+    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+        """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
+        model = self.model(data)
+        return model.explain(self._values(server), self._shared)
+
     # ---- the parts of Θ -------------------------------------------------------------------------------------
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -99,6 +100,18 @@ class SeparateTasks(Method):
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         pairs = zip(data.tasks, _apart(server), strict=True)
         return _joined([self.single.join(part, part_of(data, task), _own(stream, task)) for task, part in pairs])
+
+    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+        """The tasks one after the other; there is nothing between them."""
+        parts = [
+            self.single.explain(part, part_of(data, task))
+            for task, part in zip(data.tasks, _apart(server), strict=True)
+        ]
+        scales = [
+            {**one, "task": t} for t, p in zip(data.tasks, parts, strict=True) for one in p.get("length_scales", [])
+        ]
+        noise = {task: value for part in parts for task, value in part.get("noise", {}).items()}
+        return {"task_correlation": None, "length_scales": scales, "noise": noise}
 
 
 def _own(stream: Stream, task: str) -> Stream:

@@ -1,0 +1,85 @@
+"""`results.json`: what a finished run predicts, in plain numbers, so that a report needs neither torch nor the models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyfed.data import ClientData
+from polyfed.engine.evaluation import PARTS
+from polyfed.metrics import LEVEL
+from polyfed.predictions import Prediction
+
+if TYPE_CHECKING:
+    from polyfed.engine.run import Run
+
+FORMAT = 1
+MOST_CLIENTS = 200  # a report of more is read by nobody, and loaded by no browser
+GRID = 200
+
+
+def results(run: Run) -> dict[str, Any]:
+    """Predictions beside the labels of the test rows, the latent functions where inputs are numbers, and Θ."""
+    clients = run.members.names[:MOST_CLIENTS]
+    part = next((p for p in reversed(PARTS) if any(run.members.part(c, p).n_labels for c in clients)), None)
+    spec = run.study.spec
+    first = next(iter(run.members.training.values()))
+    return {
+        "format": FORMAT,
+        "round": run.progress.round,
+        "part": part,
+        "tasks": {name: {"kind": c.task.kind, "classes": c.classes} for name, c in spec.codecs.items()},
+        "predictions": {} if part is None else {c: _against_labels(run, c, run.members.part(c, part)) for c in clients},
+        "latents": {c: _latents(run, c) for c in clients} if spec.n_features == 1 else None,
+        "model": run.method.explain(run.progress.server, first),
+    }
+
+
+def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, Any]:
+    if not data.n_labels:
+        return {}
+    predictions = run.members.predictor(run.method, run.progress, client)(data.x)
+    return {
+        task: _beside(predictions[task].take(at), data.codecs[task].decode(y))
+        for task, (at, y) in data.seen.items()
+        if len(at)
+    }
+
+
+def _beside(prediction: Any, y: np.ndarray) -> dict[str, Any]:
+    if hasattr(prediction, "class_proba"):
+        return {"y": prediction.positions(y).tolist(), "proba": prediction.class_proba.tolist()}
+    lower, upper = prediction.interval(LEVEL)
+    observed = y[:, 0] / y[:, 1] if y.ndim == 2 else y  # of a proportion, the share
+    numbers = {"y": observed, "mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
+    return {name: np.asarray(values, dtype=float).tolist() for name, values in numbers.items()}
+
+
+def _latents(run: Run, client: str) -> dict[str, Any]:
+    """Each task's latent function with its 95 % band, over the range of the client's inputs."""
+    train, scaler = run.study.clients[client].train, run.study.encoders[client].scaler
+    truth = (run.study.truth or {}).get(client)
+    own = train.x[:, 0] * scaler.scale[0] + scaler.mean[0]
+    grid = np.linspace(own.min(), own.max(), GRID) if truth is None else truth["x"][:, 0]
+    predictions = run.client(client).predict(grid[:, None])
+    shown = {}
+    for task in predictions:
+        prediction: Prediction = predictions[task]
+        if prediction.latent_mean.ndim > 1:  # one function for each class: more than a picture holds
+            continue
+        mean, reach = prediction.latent_mean, 1.96 * prediction.latent_std
+        at, y = train.seen.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
+        labels, classes = train.codecs[task].decode(y), train.codecs[task].classes
+        if classes is not None:
+            labels = np.array([classes.index(label) for label in labels.tolist()])
+        labels = labels[:, 0] / labels[:, 1] if labels.ndim == 2 else labels
+        shown[task] = {
+            "x": grid.tolist(),
+            "mean": mean.tolist(),
+            "lower": (mean - reach).tolist(),
+            "upper": (mean + reach).tolist(),
+            "truth": truth[task].tolist() if truth is not None and task in truth else None,
+            "seen": {"x": own[at].tolist(), "y": np.asarray(labels, dtype=float).tolist()},
+        }
+    return shown
