@@ -42,9 +42,9 @@ FAULTS = {
     "infinity": (lambda u: filled(u, float("inf")), "array 'mixing.binary' is not finite"),
     "shape": (
         lambda u: with_array(u, torch.zeros(3, 3).double()),
-        "array 'mixing.binary' has shape (3, 3), not (1, 2)",
+        "array 'mixing.binary' has shape (3, 3), not (1, 3)",
     ),
-    "broadcast": (lambda u: with_array(u, torch.zeros(1).double()), "array 'mixing.binary' has shape (1,), not (1, 2)"),
+    "broadcast": (lambda u: with_array(u, torch.zeros(1).double()), "array 'mixing.binary' has shape (1,), not (1, 3)"),
     "dtype": (lambda u: with_array(u, u.arrays[FIRST].float()), "is torch.float32, not torch.float64"),
     "list": (lambda u: with_array(u, [[0.0, 0.0]]), "array 'mixing.binary' is a list, not a tensor"),
     "missing": (lambda u: without(u, FIRST), "arrays lack 'mixing.binary'"),
