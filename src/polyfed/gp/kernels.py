@@ -68,6 +68,7 @@ def cosine(x: Tensor, x2: Tensor) -> Tensor:
 # They take d and φ₁ apart: for the exponential, t itself is never needed, and each pass over a matrix counts.
 
 Scale = Tensor | float
+Slope = tuple[Tensor, Scale]  # a matrix, and a number by which all of it is to be multiplied
 
 
 def _exponential(d: Tensor, phi1: Scale) -> Tensor:
@@ -75,17 +76,17 @@ def _exponential(d: Tensor, phi1: Scale) -> Tensor:
     return torch.exp(exponent) if exponent.requires_grad else exponent.exp_()
 
 
-def _exponential_slope(d: Tensor, phi1: Scale) -> Tensor:
-    return -0.5 * phi1 * d
+def _exponential_slope(d: Tensor, phi1: Scale) -> Slope:
+    return d, -0.5 * phi1
 
 
 def _rational(d: Tensor, phi1: Scale) -> Tensor:
     return 1.0 / (1.0 + phi1 * d)
 
 
-def _rational_slope(d: Tensor, phi1: Scale) -> Tensor:
+def _rational_slope(d: Tensor, phi1: Scale) -> Slope:
     t = phi1 * d
-    return -t / (1.0 + t)
+    return t / (1.0 + t), -1.0
 
 
 def _root(t: Tensor) -> Tensor:
@@ -98,9 +99,9 @@ def _matern32(d: Tensor, phi1: Scale) -> Tensor:
     return (1.0 + z) * torch.exp(-z)
 
 
-def _matern32_slope(d: Tensor, phi1: Scale) -> Tensor:
+def _matern32_slope(d: Tensor, phi1: Scale) -> Slope:
     z = _root(3.0 * phi1 * d)
-    return -0.5 * z.square() / (1.0 + z)
+    return z.square() / (1.0 + z), -0.5
 
 
 def _matern52(d: Tensor, phi1: Scale) -> Tensor:
@@ -108,17 +109,17 @@ def _matern52(d: Tensor, phi1: Scale) -> Tensor:
     return (1.0 + z + z.square() / 3.0) * torch.exp(-z)
 
 
-def _matern52_slope(d: Tensor, phi1: Scale) -> Tensor:
+def _matern52_slope(d: Tensor, phi1: Scale) -> Slope:
     z = _root(5.0 * phi1 * d)
-    return -0.5 * z.square() * (1.0 + z) / (3.0 + 3.0 * z + z.square())
+    return z.square() * (1.0 + z) / (3.0 + 3.0 * z + z.square()), -0.5
 
 
 def _itself(d: Tensor, phi1: Scale) -> Tensor:
     return d
 
 
-def _flat(d: Tensor, phi1: Scale) -> Tensor:
-    return torch.zeros_like(d)
+def _flat(d: Tensor, phi1: Scale) -> Slope:
+    return d, 0.0
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Kernel:
 
     metric: Callable[[Tensor, Tensor], Tensor]
     profile: Callable[[Tensor, Scale], Tensor]
-    log_slope: Callable[[Tensor, Scale], Tensor] = _flat
+    log_slope: Callable[[Tensor, Scale], Slope] = _flat
     factor: float = 1.0
     exponent: float = 2.0  # of a length in t; 0 for a kernel without length-scale
 

@@ -86,8 +86,9 @@ class _Lmc(torch.autograd.Function):
             if not kernel.has_length_scale:
                 grad_phi1.append(torch.zeros_like(phi1[..., b]))
                 continue
-            slope = kernel.log_slope(distances(kernel), phi1[..., None, None, b])  # φ₁ ∂s/∂φ₁ = t s'(t) = s · slope
-            total = (a_b * (E.mul_(gather(slope)) @ a_b)).sum((-2, -1))
+            # φ₁ ∂s/∂φ₁ = t s'(t) = s · factor · slope; the factor is one number, and a pass over the matrix less
+            slope, factor = kernel.log_slope(distances(kernel), phi1[..., None, None, b])
+            total = (factor * (a_b * (E.mul_(gather(slope)) @ a_b)).sum((-2, -1), keepdim=True))[..., 0, 0]
             grad_phi1.append(amplitude[..., b] * total / phi1[..., b])
         grads = zip((grad_a, grad_amplitude, grad_phi1), (a, amplitude, phi1), strict=True)
         return *(_like(torch.stack(grad, -1), to) for grad, to in grads), None, None, None
