@@ -5,7 +5,7 @@ same result in any order, in any number of processes, and after a resume.
 
 >>> a = Stream(7, "sampling", round=3).numpy().integers(1000)
 >>> b = Stream(7, "sampling", round=3).numpy().integers(1000)
->>> a == b, Stream(7, "sampling", round=4).numpy().integers(1000) == a
+>>> bool(a == b), bool(Stream(7, "sampling", round=4).numpy().integers(1000) == a)
 (True, False)
 """
 

@@ -12,11 +12,17 @@ from typing import Any
 from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import Job, Method, Outcome, Predictor
 from polyfed.methods.ends import Local, Pooled
+from polyfed.methods.fedavg import FedAvg
+from polyfed.methods.fedper import FedPer
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.pfed_mul import PFedMul
 from polyfed.methods.pfed_st import PFedSt
+from polyfed.methods.pfedme import PFedMe
+from polyfed.methods.scaffold import Scaffold
 
-METHODS: dict[str, type[Method]] = {made.name: made for made in (PFedMul, PFedSt, Local, Pooled)}
+METHODS: dict[str, type[Method]] = {
+    made.name: made for made in (PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe)
+}
 
 
 def method(name: str, **options: Any) -> Method:
@@ -34,14 +40,18 @@ def method(name: str, **options: Any) -> Method:
 __all__ = [
     "METHODS",
     "ClientUpdate",
+    "FedAvg",
+    "FedPer",
     "Job",
     "Local",
     "Method",
     "Outcome",
+    "PFedMe",
     "PFedMul",
     "PFedSt",
     "Pooled",
     "Predictor",
+    "Scaffold",
     "State",
     "method",
 ]

@@ -81,6 +81,17 @@ class ClientUpdate:
         )
 
 
+def part(state: Mapping[str, Tensor], label: str) -> State:
+    """The entries under one label, `label/name`, by their plain names."""
+    start = f"{label}/"
+    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
+
+
+def labelled(label: str, values: Mapping[str, Tensor]) -> State:
+    """The same values under a label."""
+    return {f"{label}/{name}": value for name, value in values.items()}
+
+
 def to_bytes(state: Mapping[str, Tensor]) -> bytes:
     """As it travels and as it is stored: safetensors, never pickle."""
     # Copies: safetensors refuses arrays that share memory.

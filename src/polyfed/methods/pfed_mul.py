@@ -24,7 +24,7 @@ from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.methods.base import Job, Method, Outcome, Predictor
 from polyfed.methods.gp_clients import LocalWork
 from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows, stacked
-from polyfed.methods.messages import ClientUpdate, State
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.optimiser import Adam
 from polyfed.methods.options import check_choice, check_number, frozen_tree
 from polyfed.methods.sharing import shared_groups
@@ -111,27 +111,27 @@ class PFedMul(Method):
         shared = self._names(model, shared=True)
         server = {}
         for name, value in values.items():
-            part = "initial" if name not in shared else "pooled" if name in model.closed_form_noise else "theta"
-            server[f"{part}/{name}"] = value
+            kind = "initial" if name not in shared else "pooled" if name in model.closed_form_noise else "theta"
+            server[f"{kind}/{name}"] = value
         if self.mode == "gradient":
-            server |= _labelled("adam", Adam({}).start(_part(server, "theta")))
+            server |= labelled("adam", Adam({}).start(part(server, "theta")))
         return server
 
     def download(self, server: State, client: str) -> State:
-        return {**_part(server, "theta"), **_part(server, "pooled")}
+        return {**part(server, "theta"), **part(server, "pooled")}
 
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
         tasks = [name.removeprefix("mixing.") for name in self._values(server) if group_of(name) == "mixing"]
         return ClientUpdate(
-            _part(server, "theta"),
-            dict.fromkeys(_part(server, "pooled"), (nothing, nothing)),
+            part(server, "theta"),
+            dict.fromkeys(part(server, "pooled"), (nothing, nothing)),
             counts=dict.fromkeys(tasks, 0),
             metrics={"bound": 0.0},
         )
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
-        theta, sent = _part(server, "theta"), [updates[client] for client in sorted(updates)]
+        theta, sent = part(server, "theta"), [updates[client] for client in sorted(updates)]
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
         arrays = stacked([update.arrays for update in sent], list(theta))
         after = dict(server)
@@ -139,14 +139,14 @@ class PFedMul(Method):
             self.mode == "gradient"
         ):  # one step on the average bound (equ:agg); who lacks a task adds nothing to its rows
             gradient = {name: _mean(value, weights) for name, value in arrays.items()}
-            moved, memory = Adam(self._rates()).step(theta, gradient, _part(server, "adam"))
-            after |= _labelled("adam", memory)
+            moved, memory = Adam(self._rates()).step(theta, gradient, part(server, "adam"))
+            after |= labelled("adam", memory)
         else:  # a row of W or a noise is averaged over the clients that have that task
             moved = {name: theta[name] + _mean(value, weights * _owners(name, sent)) for name, value in arrays.items()}
-        after |= _labelled("theta", clamped(moved))
-        for name, value in _part(server, "pooled").items():  # optimial sigma, over the labels of all clients
+        after |= labelled("theta", clamped(moved))
+        for name, value in part(server, "pooled").items():  # optimial sigma, over the labels of all clients
             total, count = (torch.stack([update.pooled[name][i] for update in sent]).sum() for i in (0, 1))
-            after |= _labelled("pooled", clamped({name: (total / count).log() if count > 0 else value}))
+            after |= labelled("pooled", clamped({name: (total / count).log() if count > 0 else value}))
         return after
 
     # ---- a client -----------------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ class PFedMul(Method):
             self.tolerance,
             self.proximal,
         )
-        memory = _unlabelled(states, "adam", list(_part(states[0], "adam")))
-        anchors = _unlabelled(states, "anchor", list(_part(states[0], "anchor")))
+        memory = _unlabelled(states, "adam", list(part(states[0], "adam")))
+        anchors = _unlabelled(states, "anchor", list(part(states[0], "anchor")))
         starts = [(s["warm/m"], s["warm/v"]) if "warm/m" in s else None for s in states]
         after, memory, step = work.run(model, rows, before, memory, anchors, starts)
 
@@ -219,7 +219,7 @@ class PFedMul(Method):
         return done
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        return self.model(data).predict({**self._values(server), **_part(state or {}, "personal")}, data)
+        return self.model(data).predict({**self._values(server), **part(state or {}, "personal")}, data)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """Personal groups are learned in `join_steps` steps on the client's own data; shared ones stay as they are."""
@@ -238,10 +238,10 @@ class PFedMul(Method):
             self.proximal,
         )
         values = {name: value[None] for name, value in self._values(server).items()}
-        memory = {name: value[None] for name, value in Adam({}).start(_part(state, "personal")).items()}
-        anchors = {name: value[None] for name, value in _part(state, "anchor").items()}
+        memory = {name: value[None] for name, value in Adam({}).start(part(state, "personal")).items()}
+        anchors = {name: value[None] for name, value in part(state, "anchor").items()}
         after, _, _ = work.run(model, [prepared_rows(data, model.likelihoods)], values, memory, anchors, [None])
-        return state | _labelled("personal", {name: after[name][0] for name in personal})
+        return state | labelled("personal", {name: after[name][0] for name in personal})
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
@@ -284,21 +284,11 @@ class PFedMul(Method):
             moving = model.prior.state()
         learned = {name: value for name, value in moving.items() if name not in model.closed_form_noise}
         anchors = personal if self.proximal > 0 else {}
-        return (
-            _labelled("personal", personal) | _labelled("adam", Adam({}).start(learned)) | _labelled("anchor", anchors)
-        )
+        return labelled("personal", personal) | labelled("adam", Adam({}).start(learned)) | labelled("anchor", anchors)
 
     @staticmethod
     def _values(server: State) -> State:
-        return {**_part(server, "initial"), **_part(server, "theta"), **_part(server, "pooled")}
-
-
-def _part(state: State, label: str) -> State:
-    return {name.removeprefix(f"{label}/"): value for name, value in state.items() if name.startswith(f"{label}/")}
-
-
-def _labelled(label: str, values: Mapping[str, Tensor]) -> State:
-    return {f"{label}/{name}": value for name, value in values.items()}
+        return {**part(server, "initial"), **part(server, "theta"), **part(server, "pooled")}
 
 
 def _unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> State:

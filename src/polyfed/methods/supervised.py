@@ -1,0 +1,110 @@
+"""Kinds of tasks for methods that are not Gaussian processes: outputs, loss, noise and prediction of each.
+
+A network answers with outputs f (rows, outputs) in coded units, as the latent functions of a Gaussian process are, but
+without their uncertainty: predictions have `latent_std` zero, and a noise that is estimated from training residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, softplus
+
+from polyfed.data import LabelCodec
+from polyfed.predictions import (
+    BinaryPrediction,
+    CountPrediction,
+    MulticlassPrediction,
+    Prediction,
+    ProportionPrediction,
+    RegressionPrediction,
+    RobustPrediction,
+)
+
+LEAST_NOISE = 1e-6  # of a variance in scaled units: a network that has learned its labels by heart is not certain
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """How outputs are trained and read for one kind of task.
+
+    Attributes:
+        loss: (outputs, coded labels, codec) → mean loss.
+        noise: (outputs, coded labels, codec) → (sum, count) of which the ratio is the noise; None for kinds without.
+        predict: (outputs, noise, codec) → prediction.
+    """
+
+    loss: Callable[[Tensor, Tensor, LabelCodec], Tensor]
+    predict: Callable[[np.ndarray, float, LabelCodec], Prediction]
+    noise: Callable[[Tensor, Tensor, LabelCodec], tuple[float, float]] | None = None
+
+
+def n_outputs(codec: LabelCodec) -> int:
+    return len(codec.classes or ()) if codec.task.kind == "multiclass" else 1
+
+
+def _regression(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
+    std = codec.scale * np.sqrt(max(noise, LEAST_NOISE))
+    return RegressionPrediction(codec.shift + codec.scale * f[:, 0], np.zeros(len(f)), np.full(len(f), std))
+
+
+def _robust(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
+    scale = codec.scale * np.sqrt(max(noise, LEAST_NOISE))
+    zero = np.zeros(len(f))
+    return RobustPrediction(codec.shift + codec.scale * f[:, 0], zero, zero + scale, zero + codec.task.dof)
+
+
+def _binary(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
+    return BinaryPrediction(1 / (1 + np.exp(-f[:, 0])), codec.classes or (), f[:, 0], np.zeros(len(f)))
+
+
+def _multiclass(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
+    e = np.exp(f - f.max(1, keepdims=True))
+    return MulticlassPrediction(e / e.sum(1, keepdims=True), codec.classes or (), f, np.zeros_like(f))
+
+
+def _count(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
+    dispersion = 1.0 / max(noise, 1e-6)
+    return CountPrediction(f[:, 0] + np.log(codec.scale), np.zeros(len(f)), np.full(len(f), dispersion))
+
+
+def _proportion(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
+    return ProportionPrediction(f[:, 0], np.zeros(len(f)), 1 / (1 + np.exp(-f[:, 0])))
+
+
+def _squares(f: Tensor, y: Tensor, codec: LabelCodec) -> tuple[float, float]:
+    return float((y - f[:, 0]).square().sum()), float(len(y))
+
+
+def _student_squares(f: Tensor, y: Tensor, codec: LabelCodec) -> tuple[float, float]:
+    """σ² of Student's t: outliers count less, the less the further out they are."""
+    squares, nu = (y - f[:, 0]).square(), codec.task.dof
+    sigma2 = squares.mean().clamp_min(LEAST_NOISE)
+    for _ in range(20):
+        sigma2 = ((nu + 1) * squares / (nu + squares / sigma2)).mean().clamp_min(LEAST_NOISE)
+    return float(sigma2) * len(y), float(len(y))
+
+
+def _excess(f: Tensor, y: Tensor, codec: LabelCodec) -> tuple[float, float]:
+    """1/ρ of a negative binomial: what (y − μ)² is beyond μ, relative to μ²."""
+    mean = codec.scale * f[:, 0].exp()
+    return float(((y - mean).square() - mean).sum().clamp_min(0.0)), float(mean.square().sum())
+
+
+SUPERVISION: dict[str, Supervision] = {
+    "regression": Supervision(lambda f, y, _: 0.5 * (y - f[:, 0]).square().mean(), _regression, _squares),
+    "robust": Supervision(
+        lambda f, y, c: (0.5 * (c.task.dof + 1) * torch.log1p((y - f[:, 0]).square() / c.task.dof)).mean(),
+        _robust,
+        _student_squares,
+    ),
+    "binary": Supervision(lambda f, y, _: softplus(-y * f[:, 0]).mean(), _binary),
+    "multiclass": Supervision(lambda f, y, _: cross_entropy(f, y.long()), _multiclass),
+    # Poisson, in units of the typical count: the loss of a thousand steps must not drown all others.
+    "count": Supervision(lambda f, y, c: (f[:, 0].exp() - y / c.scale * f[:, 0]).mean(), _count, _excess),
+    "proportion": Supervision(lambda f, y, _: (softplus(f[:, 0]) - y[:, 0] / y[:, 1] * f[:, 0]).mean(), _proportion),
+}

@@ -1,0 +1,54 @@
+"""What turns inputs into features: an MLP for tables, or any module by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from polyfed.errors import ConfigError, nearest
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+
+
+def mlp(n_features: int, hidden: Sequence[int], activation: str) -> nn.Module:
+    """Layers of these widths; with none of them the features are the inputs, and a head is a linear model."""
+    if activation not in ACTIVATIONS:
+        raise ConfigError(f"activation {activation!r} is unknown", remedy=nearest(activation, ACTIVATIONS))
+    layers: list[nn.Module] = []
+    for width, wider in zip([n_features, *hidden], hidden, strict=False):
+        layers += [nn.Linear(width, wider), ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers)
+
+
+def trunk_of(named: str, n_features: int) -> nn.Module:
+    """The module that `package.module:factory` makes; the factory is called with the number of features."""
+    place, _, name = named.partition(":")
+    try:
+        factory = getattr(importlib.import_module(place), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"network {named!r} cannot be found ({error})", remedy="give 'package.module:factory'"
+        ) from error
+    module = factory(n_features)
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"network {named!r} made a {type(module).__name__}", remedy="return a torch.nn.Module from the factory"
+        )
+    return module
+
+
+def n_outputs_of(trunk: nn.Module, n_features: int) -> int:
+    """The number of features that a trunk makes of its inputs."""
+    training = trunk.training
+    trunk.eval()
+    with torch.no_grad():
+        made = trunk(torch.zeros(2, n_features, dtype=torch.float64))
+    trunk.train(training)
+    if made.dim() != 2:
+        raise ConfigError(
+            f"the network makes an array of shape {tuple(made.shape)} of two rows", remedy="return (rows, features)"
+        )
+    return made.shape[1]
