@@ -1,0 +1,268 @@
+"""`check_method`: what every method must keep to, as a suite that anybody can run on their own.
+
+    from polyfed.methods.checks import CHECKS, check_method
+
+    check_method(MyMethod())                       # raises CheckFailed with the first promise that is broken
+
+    @pytest.mark.parametrize("check", CHECKS)      # or each by itself
+    def test_my_method(check):
+        check(MyMethod())
+
+>>> from polyfed.methods import PFedMul
+>>> len(check_method(PFedMul())) == len(CHECKS)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
+from polyfed.errors import PolyfedError
+from polyfed.methods.base import Job, Method
+from polyfed.methods.messages import ClientUpdate, State, from_bytes, to_bytes
+from polyfed.seeds import Stream
+
+CODECS = {
+    "pulse": LabelCodec(Task("pulse", "regression"), None, 70.0, 10.0),
+    "sick": LabelCodec(Task("sick", "binary", classes=("no", "yes")), ("no", "yes"), 0.0, 1.0),
+    "stage": LabelCodec(Task("stage", "multiclass", classes=("a", "b", "c")), ("a", "b", "c"), 0.0, 1.0),
+}
+START = Stream(0, "start")
+
+
+class CheckFailed(PolyfedError):
+    """A promise of the contract that a method breaks."""
+
+
+def check_method(method: Method) -> list[str]:
+    """Run every check; the names of those that passed, which are all of them."""
+    passed = []
+    for check in CHECKS:
+        check(method)
+        passed.append(check.__name__)
+    return passed
+
+
+# ---- the checks ----------------------------------------------------------------------------------------------------------
+
+
+def states_are_flat_dictionaries_of_tensors(method: Method) -> None:
+    played = _play(method)
+    for what, state in {"server": played.server, **played.states, "download": played.message}.items():
+        _require(method, isinstance(state, dict), f"the state of {what!r} is a {type(state).__name__}, not a dict")
+        for name, value in state.items():
+            sound = isinstance(name, str) and isinstance(value, Tensor) and not value.requires_grad
+            _require(method, sound, f"entry {name!r} of {what!r} is not a plain tensor without a graph")
+
+
+def updates_are_what_the_template_says(method: Method) -> None:
+    """All clients alike, whatever tasks they have: the server must know the form before it looks."""
+    played = _play(method)
+    wanted = {name: (v.shape, v.dtype) for name, v in method.template(played.server).wire().items()}
+    for client, update in played.updates.items():
+        _require(method, isinstance(update, ClientUpdate), f"client {client!r} sent a {type(update).__name__}")
+        found = {name: (v.shape, v.dtype) for name, v in update.wire().items()}
+        different = sorted(n for n in wanted.keys() | found.keys() if wanted.get(n) != found.get(n))
+        _require(method, not different, f"the update of client {client!r} differs from the template in {different[:3]}")
+        finite = all(bool(torch.isfinite(v).all()) for v in update.wire().values())
+        _require(method, finite, f"the update of client {client!r} is not finite")
+
+
+def messages_survive_the_wire(method: Method) -> None:
+    played = _play(method)
+    for update in played.updates.values():
+        again = ClientUpdate.from_wire(from_bytes(to_bytes(update.wire())))
+        _require(method, _equal(again.wire(), update.wire()), "an update changes when it is sent and received")
+        _require(method, update.n_bytes() == len(to_bytes(update.wire())), "an update's bytes are miscounted")
+
+
+def nothing_private_is_sent(method: Method) -> None:
+    """No number of an upload is an input, a target or an entry of the client's own state."""
+    played = _play(method)
+    for client, update in played.updates.items():
+        sent = _numbers(value for value in [*update.arrays.values(), *(total for total, _ in update.pooled.values())])
+        data = played.data[client]
+        private = {float(v) for v in data.x.reshape(-1)} | {float(v) for v in data.seen.get("pulse", ((), ()))[1]}
+        _require(method, not sent & private, f"client {client!r} sends inputs or targets")
+        own = _numbers(value for name, value in played.states[client].items() if name.startswith("personal/"))
+        _require(method, not sent & own, f"client {client!r} sends what it keeps as personal")
+
+
+def functions_change_nothing_in_place(method: Method) -> None:
+    server, data = method.init(_spec(), START), _clients()
+    client = next(iter(data))
+    state, message = method.start(data[client], START), method.download(server, client)
+    before = [_copy(part) for part in (server, state, message)]
+    _, update = method.local(state, message, data[client], Stream(0, "local", 1, client))
+    method.aggregate(server, {client: update})
+    method.predictor(server, state, data[client])(data[client].x)
+    for what, was, now in zip(("server", "client", "download"), before, (server, state, message), strict=True):
+        _require(method, _equal(was, now), f"the {what}'s state is changed in place")
+
+
+def the_same_streams_give_the_same_result(method: Method) -> None:
+    """Whatever the global generators have been doing."""
+    torch.manual_seed(1)
+    first = _play(method)
+    torch.manual_seed(2)
+    torch.randn(7)
+    second = _play(method)
+    _require(method, _equal(first.server, second.server), "two runs of one seed differ: a global generator is used")
+
+
+def the_order_of_clients_does_not_matter(method: Method) -> None:
+    one, other = _play(method), _play(method, reverse=True)
+    _require(method, _equal(one.server, other.server, 1e-9), "the server's state depends on the order of the clients")
+
+
+def a_run_can_be_stored_and_resumed(method: Method) -> None:
+    whole = _play(method, rounds=3)
+    stored = _play(method, rounds=3, store=True)
+    _require(method, _equal(whole.server, stored.server), "the server's state after a resume is another")
+    for client, state in whole.states.items():
+        _require(method, _equal(state, stored.states[client]), f"the state of {client!r} after a resume is another")
+
+
+def personal_states_persist(method: Method) -> None:
+    """A client goes on from where it was: without its own state it would end elsewhere, if it has one at all."""
+    played = _play(method, rounds=2)
+    for client, state in played.states.items():
+        first = method.start(played.data[client], START)
+        kept = {name for name in first if name in state}
+        _require(method, kept == set(first), f"client {client!r} loses {sorted(set(first) - kept)[:3]} in a round")
+
+
+def every_client_gets_predictions(method: Method) -> None:
+    """Those that lack tasks, have one class, one sample, were never sampled, or come later; and the server's model alone."""
+    data = _clients()
+    played = _play(method, who=[client for client in data if client != "never sampled"])
+    new = _client(np.random.default_rng(9), 6)
+    for client, mine in data.items():
+        for state in (played.states[client], None):
+            _finite(method, method.predictor(played.server, state, mine)(mine.x[:3]), client)
+    state = method.join(played.server, new, Stream(0, "join", client="new"))
+    _finite(method, method.predictor(played.server, state, new)(new.x[:3]), "new")
+
+
+CHECKS: list[Callable[[Method], None]] = [
+    states_are_flat_dictionaries_of_tensors,
+    updates_are_what_the_template_says,
+    messages_survive_the_wire,
+    nothing_private_is_sent,
+    functions_change_nothing_in_place,
+    the_same_streams_give_the_same_result,
+    the_order_of_clients_does_not_matter,
+    a_run_can_be_stored_and_resumed,
+    personal_states_persist,
+    every_client_gets_predictions,
+]
+
+
+# ---- a small federation with every difficulty -----------------------------------------------------------------------------
+
+
+@dataclass
+class _Played:
+    server: State
+    states: dict[str, State]
+    updates: dict[str, ClientUpdate]
+    data: dict[str, ClientData]
+    message: State
+
+
+def _client(
+    rng: np.random.Generator, n: int, tasks: tuple[str, ...] = tuple(CODECS), one_class: bool = False
+) -> ClientData:
+    x = rng.standard_normal((n, 3))
+    f = np.sin(x[:, 0]) + 0.3 * rng.standard_normal(n)
+    labels = {"pulse": f, "sick": np.where(f > 0, 1.0, -1.0), "stage": np.digitize(f, [-0.4, 0.4]).astype(float)}
+    if one_class:
+        labels |= {"sick": np.ones(n), "stage": np.full(n, 2.0)}
+    return ClientData(x, {task: (np.arange(n), labels[task]) for task in tasks}, CODECS)
+
+
+def _clients() -> dict[str, ClientData]:
+    rng = np.random.default_rng(0)
+    return {
+        "usual": _client(rng, 12),
+        "large": _client(rng, 20),
+        "lacks a task": _client(rng, 9, ("pulse", "stage")),
+        "one task": _client(rng, 7, ("sick",)),
+        "one class": _client(rng, 8, one_class=True),
+        "one sample": _client(rng, 1),
+        "never sampled": _client(rng, 5),
+    }
+
+
+def _spec() -> FederationSpec:
+    return FederationSpec(tuple(codec.task for codec in CODECS.values()), 3, tuple(_clients()), CODECS)
+
+
+def _play(
+    method: Method, rounds: int = 2, *, reverse: bool = False, store: bool = False, who: list[str] | None = None
+) -> _Played:
+    data = _clients()
+    names = list(reversed(who or list(data))) if reverse else who or list(data)
+    server = method.init(_spec(), START)
+    states = {client: method.start(mine, START) for client, mine in data.items()}
+    updates: dict[str, ClientUpdate] = {}
+    message: State = {}
+    for r in range(1, rounds + 1):
+        jobs = [Job(c, states[c], method.download(server, c), data[c], Stream(0, "local", r, c)) for c in names]
+        updates = {}
+        for job, outcome in zip(jobs, method.local_many(jobs), strict=True):
+            if isinstance(outcome, Exception):
+                raise CheckFailed(
+                    f"client {job.client!r} failed in round {r} with {type(outcome).__name__}: {outcome}",
+                    where=f"method {method.name!r}",
+                ) from outcome
+            states[job.client], updates[job.client] = outcome
+        message = jobs[0].message
+        server = method.aggregate(server, updates)
+        if store:
+            server = from_bytes(to_bytes(server))
+            states = {client: from_bytes(to_bytes(state)) for client, state in states.items()}
+            data = _clients()
+    return _Played(server, states, updates, data, message)
+
+
+def _require(method: Method, holds: bool, what: str) -> None:
+    if not holds:
+        raise CheckFailed(what, where=f"method {method.name!r}")
+
+
+def _finite(method: Method, predictions: Mapping, client: str) -> None:
+    _require(method, list(predictions) == list(CODECS), f"client {client!r} gets predictions of {list(predictions)}")
+    for task, prediction in predictions.items():
+        values = (
+            prediction.class_proba
+            if hasattr(prediction, "class_proba")
+            else np.stack([prediction.mean, prediction.std])
+        )
+        _require(method, bool(np.isfinite(values).all()), f"client {client!r} gets no finite prediction of {task!r}")
+        if hasattr(prediction, "class_proba"):
+            sums = bool(np.allclose(values.sum(1), 1.0))
+            _require(method, sums, f"probabilities of {task!r} at client {client!r} do not sum to one")
+
+
+def _copy(state: State) -> State:
+    return {name: value.clone() for name, value in state.items()}
+
+
+def _equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor], atol: float = 0.0) -> bool:
+    def same(x: Tensor, y: Tensor) -> bool:
+        return torch.equal(x, y) or (atol > 0 and torch.allclose(x, y, rtol=atol, atol=atol))
+
+    return a.keys() == b.keys() and all(same(value, b[name]) for name, value in a.items())
+
+
+def _numbers(values) -> set[float]:
+    """All numbers but the trivial ones, which mean nothing."""
+    found = {float(number) for value in values for number in value.reshape(-1).tolist()}
+    return found - {0.0, 1.0, -1.0}
