@@ -56,6 +56,26 @@ def test_the_example_of_the_federation_page_runs(capsys):
     assert scope["run"].progress.round == 10
 
 
+def test_the_skeleton_of_a_method_runs_and_keeps_to_the_contract(monkeypatch):
+    from polyfed import methods
+
+    scope: dict = {}
+    for code in examples("docs/methods.md"):
+        exec(code, scope)
+    assert scope["run"].progress.round == 3
+
+    class Entry:
+        name, value = "mean-label", "my_package.mean_label:MeanLabel"
+
+        def load(self):
+            return scope["MeanLabel"]
+
+    monkeypatch.setattr(methods, "entry_points", lambda group: [Entry()])
+    assert methods.method("mean-label", rate=0.5).rate == 0.5
+    with pytest.raises(methods.ConfigError, match="method 'mean-labels' is unknown; did you mean 'mean-label'"):
+        methods.method("mean-labels")
+
+
 @pytest.mark.parametrize(
     "label",
     ["equ:mf_local_q1", "equ:mf_local_q2", "equ:predict", "elbo-r", "optimial sigma", "proof:mf_inducing", "equ:agg"],

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields, is_dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
 from polyfed.errors import ConfigError, nearest
@@ -25,11 +27,26 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+def known_methods() -> dict[str, type[Method]]:
+    """The methods of polyfed, and those that other packages registered under the entry point `polyfed.methods`.
+
+    A package that cannot be imported is left out with a warning: it must not take the others with it.
+    """
+    found = dict(METHODS)
+    for entry in entry_points(group="polyfed.methods"):
+        try:
+            found.setdefault(entry.name, entry.load())
+        except Exception as error:
+            warnings.warn(f"method {entry.name!r} of {entry.value!r} cannot be loaded: {error}", stacklevel=2)
+    return found
+
+
 def method(name: str, **options: Any) -> Method:
     """The method of this name with these options."""
-    if name not in METHODS:
-        raise ConfigError(f"method {name!r} is unknown", remedy=nearest(name, METHODS))
-    chosen = METHODS[name]
+    methods = METHODS if name in METHODS else known_methods()
+    if name not in methods:
+        raise ConfigError(f"method {name!r} is unknown", remedy=nearest(name, methods))
+    chosen = methods[name]
     known = [option.name for option in fields(chosen)] if is_dataclass(chosen) else []
     for option in options:
         if option not in known:
@@ -53,5 +70,6 @@ __all__ = [
     "Predictor",
     "Scaffold",
     "State",
+    "known_methods",
     "method",
 ]
