@@ -9,18 +9,22 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test test-browser check format bench clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
-demo: $(VENV)/.demo  ## fit the penguins: several targets, missing labels, uncertainty
-	@$(BIN)/python examples/penguins.py
+demo: $(VENV)/.demo  ## three methods on nine colonies of penguins: a table and a report
+	@$(BIN)/polyfed demo
 
 # One thread for each process: the matrices are small, and the processes already share out the cores.
 test: $(VENV)/.dev  ## run every test and every example in a docstring
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --ignore tests/browser
+
+# Needs chromium (Debian: apt-get install chromium); without it the tests are skipped.
+test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/browser
 
 check: $(VENV)/.dev  ## style, format, types, and who imports whom
 	@$(BIN)/ruff check

@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from polyfed.data.agreement import Agreement, Column
+from polyfed.data.features import reads_as_number
 from polyfed.data.raw_features import RawFeatures
 from polyfed.data.scaling import FeatureScaler, Moments
 from polyfed.errors import DataError
@@ -87,7 +88,8 @@ class Encoder:
             return features
         for name in features.texts:
             if name not in agreed_texts:
-                value = next(text for text in features.texts[name] if text is not None)
+                texts = [text for text in features.texts[name] if text is not None]
+                value = next((text for text in texts if not reads_as_number(text)), texts[0])
                 raise DataError(
                     f"column {name!r} holds text such as {value!r}, but numbers were agreed",
                     where=where,

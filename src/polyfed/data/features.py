@@ -117,7 +117,7 @@ def to_floats(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
         number = as_number(value)
         if number is not None:
             numbers[at] = number
-        elif not _reads_as_number(value):
+        elif not reads_as_number(value):
             return numbers, at
         elif offender is None:
             offender = at
@@ -135,7 +135,8 @@ def row_name(row: int, index: Any = None) -> str:
     return f"row {row}" if label == repr(row) else f"row {row} (index {label})"
 
 
-def _reads_as_number(value: Any) -> bool:
+def reads_as_number(value: Any) -> bool:
+    """Whether a text is a number that was written down."""
     try:
         return isinstance(value, str) and float(value) is not None
     except ValueError:

@@ -98,6 +98,7 @@ class Federation:
         tasks: Any,
         features: Sequence[str] | None = None,
         drop: Sequence[str] = (),
+        derive: Mapping[str, str] | None = None,
         scaling: str = "federated",
         split: Split = DEFAULT_SPLIT,
     ) -> Federation:
@@ -105,10 +106,11 @@ class Federation:
 
         `client` names the column that says whose row it is; in a folder it is None and the names of the files say it.
         Tasks are found by the name of their column; a proportion task "k/n" takes the columns k and n. All other
-        columns are features, unless `features` lists them or `drop` leaves some out.
+        columns are features, unless `features` lists them or `drop` leaves some out. `derive` makes further columns,
+        as in {"disease": "num > 0"}; a column that a task is derived from is no feature unless it is listed.
         """
         tasks = as_tasks(tasks)
-        raw = read_clients(source, tasks, client=client, features=features, drop=drop)
+        raw = read_clients(source, tasks, client=client, features=features, drop=drop, derive=derive)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property

@@ -51,9 +51,13 @@ class Study:
     truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
 
     def encode(self, client: str, X: Any) -> np.ndarray:
-        """Features of new rows as this client encodes them: a table with the columns, or as many columns in order."""
+        """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""
         self._refuse_strangers([client])
         where = f"client {client!r}, new rows"
+        if isinstance(X, Mapping):
+            from pandas import DataFrame
+
+            X = DataFrame(X)
         return self.encoders[client].encode(read_features(X, where=where, only=self._columns()), where=where)
 
     def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:

@@ -40,12 +40,14 @@ class Table:
 
 
 def is_table_source(data: Any) -> bool:
-    """Whether `load_table` is the one to read it: a DataFrame or a path."""
-    return isinstance(data, (str, os.PathLike)) or (hasattr(data, "iloc") and hasattr(data, "columns"))
+    """Whether `load_table` is the one to read it: a DataFrame, a path, or what it made of one."""
+    return isinstance(data, (Table, str, os.PathLike)) or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
 def load_table(source: Any) -> Table:
     """A DataFrame as it is, or the table in a CSV or Parquet file."""
+    if isinstance(source, Table):
+        return source
     if not isinstance(source, (str, os.PathLike)):
         if not is_table_source(source):
             raise DataError(f"is a {type(source).__name__}", where="table", remedy="give a DataFrame or a path")

@@ -10,13 +10,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polyfed.data.derived import Comparison, comparisons, with_derived
 from polyfed.data.features import plain
 from polyfed.data.label_column import Labels
 from polyfed.data.raw import RawClient, at_client, read_labels
@@ -43,9 +44,14 @@ def read_clients(
     client: str | None = None,
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
+    derive: Mapping[str, str] | None = None,
 ) -> dict[str, RawClient]:
     """All clients of a table, or of a folder with one file for each client."""
     features, drop = as_names(features), as_names(drop) or []
+    derived = comparisons(derive)
+    # The column that a task is derived from would give its labels away.
+    given_away = [d.column for d in derived if d.name in {task.name for task in tasks}]
+    drop = list(dict.fromkeys([*drop, *(name for name in given_away if name not in (features or ()))]))
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         if client is not None:
             raise ConfigError(
@@ -53,8 +59,8 @@ def read_clients(
                 where=str(source),
                 remedy="leave client out",
             )
-        return _read_folder(Path(source), tasks, features, drop)
-    table = load_table(source)
+        return _read_folder(Path(source), tasks, features, drop, derived)
+    table = with_derived(load_table(source), derived)
     columns = list(table.frame.columns)
     if client is None:
         raise ConfigError(
@@ -63,6 +69,11 @@ def read_clients(
     find_column(client, columns, table.where)
     names = _client_names(table, client)
     found = {task.name: task_columns(task, columns, table.where) for task in tasks}
+    for role, taken in (("predicted", [name for own in found.values() for name in own]), ("a feature", features or ())):
+        if client in taken:
+            raise ConfigError(
+                f"column {client!r} says whose row it is and cannot be {role}", where=table.where, remedy="leave it out"
+            )
     chosen = feature_columns(columns, found, features, [*drop, client], table.where)
     members, member = np.unique(names, return_inverse=True)
     rows = _Rows(lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
@@ -81,7 +92,11 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
 
 
 def _read_folder(
-    folder: Path, tasks: Sequence[Task], features: Sequence[str] | None, drop: Sequence[str]
+    folder: Path,
+    tasks: Sequence[Task],
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+    derived: list[Comparison],
 ) -> dict[str, RawClient]:
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not files:
@@ -96,7 +111,7 @@ def _read_folder(
         if path.stem in clients:
             raise DataError(f"two files are of client {path.stem!r}", where=str(folder), remedy="keep one of them")
         with at_client(path.stem):
-            table = load_table(path)
+            table = with_derived(load_table(path), derived, partly=True)
             columns = list(table.frame.columns)
             all_columns.update(dict.fromkeys(columns))
             found = {task.name: task_columns(task, columns, None) for task in tasks}

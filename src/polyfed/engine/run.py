@@ -34,11 +34,11 @@ class ClientModel:
     """One client's model: the shared prior, its own part, its own data."""
 
     def __init__(self, name: str, predictor: Predictor, encode: Callable[[Any], np.ndarray]) -> None:
-        self.name, self._predictor, self._encode = name, predictor, encode
+        self.name, self.predictor, self._encode = name, predictor, encode  # the predictor takes encoded features
 
     def predict(self, X: Any) -> Predictions:
         """Predictive distributions of every task, those without labels at this client included."""
-        return self._predictor(self._encode(X))
+        return self.predictor(self._encode(X))
 
     def __repr__(self) -> str:
         return f"ClientModel({self.name!r})"
@@ -61,6 +61,7 @@ class Run:
         self.members = Members.of(method, study)
         self.progress = progress or Progress(0, method.init(study.spec, common(settings.seed)), {})
         self.log = log or EventLog(folder)
+        self.command: list[str] | None = None  # the command line that began it, if one did
         self.guests: Study | None = None  # clients that joined later, as a study of their own
         self.guest_states: dict[str, State] = {}
         self._models: dict[str, ClientModel] = {}

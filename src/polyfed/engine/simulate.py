@@ -32,6 +32,7 @@ def simulate(
     folder: str | Path | None = None,
     resume: bool = False,
     on_event: Callable[[dict[str, Any]], None] | None = None,
+    command: list[str] | None = None,
     **options: Any,
 ) -> Run:
     """Run a method on a federation in this process.
@@ -43,6 +44,7 @@ def simulate(
         folder: where to keep the run, so that it survives whatever happens: a checkpoint after each round.
         resume: go on with the run that is in `folder`, if there is one.
         on_event: is called with each event as it happens.
+        command: the command line that asked for the run, to be kept with it.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -67,6 +69,7 @@ def simulate(
         storage.check_same(where, method, settings, study)
         return load(where, method=method).resume(rounds, on_event=on_event)
     run = Run(method, study, settings, log=EventLog())
+    run.command = command
     run.log.add(
         {
             "event": "start",

@@ -64,6 +64,7 @@ def write_description(run: Run, folder: Path) -> None:
         "options": options_of(run.method),
         "settings": run.settings.to_dict(),
         "versions": versions,
+        "command": run.command,
     }
     write_whole(folder / "run.json", json.dumps(described, indent=2).encode())
 
@@ -91,7 +92,11 @@ def load(folder: str | Path, *, chosen: Method | None = None) -> tuple[Run, list
     folder = Path(folder)
     described = _json(folder / "run.json")
     if described.get("format") != FORMAT:
-        raise DataError(f"format {described.get('format')!r} is not {FORMAT}", where=str(folder / "run.json"))
+        raise DataError(
+            f"is of another version of polyfed: format {described.get('format')!r}, not {FORMAT}",
+            where=str(folder / "run.json"),
+            remedy="use the version that wrote it, or start the run anew",
+        )
     try:
         made = chosen or method(described["method"], **described["options"])
         settings = Settings.from_dict(described["settings"])
@@ -103,6 +108,7 @@ def load(folder: str | Path, *, chosen: Method | None = None) -> tuple[Run, list
     log = EventLog(folder)
     log.cut(size)
     run = Run(made, study, settings, progress=progress, log=log, folder=folder)
+    run.command = described.get("command")
     _load_guests(run, folder)
     return run, troubles
 

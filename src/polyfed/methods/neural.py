@@ -28,6 +28,8 @@ TASK_MODES = ("shared", "separate")
 BUFFERS = ("average", "local", "frozen")
 # (parameters, their gradient) → the direction in which SGD goes instead
 Correction = Callable[[State, State], State]
+# (parameters, task → positions of a batch) → the loss that is minimised instead of the sum of the tasks' mean losses
+Objective = Callable[[State, Mapping[str, np.ndarray]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ class Neural(Method):
         rate: float | None = None,
         correct: Correction | None = None,
         steps: dict[str, int] | None = None,
+        objective: Objective | None = None,
     ) -> tuple[State, float]:
         """Minibatch SGD on some parameters (all that can be trained, by default), and the mean loss of the last epoch.
 
@@ -201,7 +204,7 @@ class Neural(Method):
         for epoch in range(epochs):
             losses = []
             for batch in self.batches(net, data, stream, epoch):
-                loss, gradient = self.gradient(net, values, data, batch, names)
+                loss, gradient = self.gradient(net, values, data, batch, names, objective)
                 losses.append(loss)
                 gradient = correct(values, gradient) if correct else gradient
                 for name, g in gradient.items():
@@ -227,13 +230,19 @@ class Neural(Method):
             yield {task: parts[k] for task, parts in plan.items() if k < len(parts)}
 
     def gradient(
-        self, net: Network, values: State, data: ClientData, batch: Mapping[str, np.ndarray], names: Sequence[str]
+        self,
+        net: Network,
+        values: State,
+        data: ClientData,
+        batch: Mapping[str, np.ndarray],
+        names: Sequence[str],
+        objective: Objective | None = None,
     ) -> tuple[float, State]:
         """The sum of the tasks' mean losses on a batch, and its gradient in the parameters that it touches."""
         leaves = {name: values[name].detach().requires_grad_() for name in names}
         live = {**values, **leaves}
-        loss = torch.zeros((), dtype=torch.float64)
-        for task, positions in batch.items():
+        loss = torch.zeros((), dtype=torch.float64) if objective is None else objective(live, batch)
+        for task, positions in batch.items() if objective is None else ():
             at, y = data.seen[task]
             x, labels = torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions])
             outputs = net(live, x, task, train=self.bn_buffers != "frozen")

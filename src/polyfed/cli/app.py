@@ -1,0 +1,104 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Annotated, Any, get_type_hints
+
+import click
+import typer
+
+from polyfed.cli import compare, datasets, demo, doctor, init, join, methods, predict, report, run, schema, watch
+from polyfed.errors import Interrupted, PolyfedError
+
+COMMANDS = (
+    (demo, "Begin here"),
+    (init, "Begin here"),
+    (run, "Runs"),
+    (compare, "Runs"),
+    (predict, "What a run knows"),
+    (join, "What a run knows"),
+    (report, "What a run knows"),
+    (watch, "What a run knows"),
+    (methods, "What there is"),
+    (datasets, "What there is"),
+    (doctor, "What there is"),
+    (schema, "What there is"),
+)
+
+app = typer.Typer(
+    name="polyfed",
+    help="Personalised Bayesian federated learning for several correlated tasks of different kinds.",
+    epilog="Exit codes: 0 fine, 1 failed, 2 usage, 3 settings, 4 data, 5 numbers, 6 a part is not installed, 130 Ctrl-C.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from polyfed import __version__
+
+        typer.echo(f"polyfed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _polyfed(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    context.ensure_object(dict)["debug"] = debug
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+class Stopped(PolyfedError):
+    """Ctrl-C, as an error that typer lets through: a KeyboardInterrupt it would end without a word."""
+
+    exit_code = Interrupted.exit_code
+
+
+def _stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except Interrupted as error:
+            raise Stopped(error.what, where=error.where, remedy=error.remedy) from error
+        except KeyboardInterrupt as error:
+            raise Stopped("interrupted") from error
+
+    return run
+
+
+for _module, _panel in COMMANDS:
+    app.command(_name(_module), rich_help_panel=_panel)(_stoppable(_module.command))
+
+
+def command() -> click.Group:
+    """All commands, as click has them."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    for module, _ in COMMANDS:
+        _restore_help(group.commands[_name(module)], module.command)
+    return group
+
+
+def _restore_help(made: click.Command, function: Callable[..., Any]) -> None:
+    """Newer versions of click take the help of an argument for their own and forget it, so it is set again."""
+    hints = get_type_hints(function, include_extras=True)
+    for parameter in made.params:
+        if isinstance(parameter, click.Argument) and not getattr(parameter, "help", None):
+            told = [
+                extra.help for extra in getattr(hints[parameter.name], "__metadata__", ()) if hasattr(extra, "help")
+            ]
+            parameter.help = told[0] if told else None  # pyright: ignore[reportAttributeAccessIssue]

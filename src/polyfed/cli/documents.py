@@ -1,0 +1,205 @@
+"""What each command prints with --json, as models; `polyfed schema COMMAND` prints the JSON schema of one.
+
+Numbers that do not exist (a score of a client without test rows, the spread of one run) are null.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Pooled(_Document):
+    """A score over the clients: each counts once, and `spread` is the standard deviation over them."""
+
+    mean: float | None
+    spread: float | None
+    clients: int
+
+
+class RunDocument(_Document):
+    """`polyfed run`: where the run is, what it cost, task → metric → score on the test rows."""
+
+    command: Literal["run"] = "run"
+    folder: str
+    method: str
+    options: dict[str, Any]
+    seed: int
+    rounds: int
+    clients: list[str]
+    tasks: dict[str, str]
+    scores: dict[str, dict[str, Pooled]]
+    refused: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    report: str | None
+
+
+class PredictDocument(_Document):
+    """`polyfed predict`: column → one value for each row (null if they went to a file), task → metric → score."""
+
+    command: Literal["predict"] = "predict"
+    run: str
+    client: str
+    rows: int
+    level: float
+    tasks: dict[str, str]
+    columns: list[str]
+    out: str | None
+    predictions: dict[str, list[Any]] | None
+    scores: dict[str, dict[str, float | None]]
+
+
+class JoinDocument(_Document):
+    """`polyfed join`: the new client, and how many labels it brought of each task."""
+
+    command: Literal["join"] = "join"
+    run: str
+    client: str
+    rows: int
+    labels: dict[str, int]
+
+
+class CellDocument(_Document):
+    """One run of a comparison."""
+
+    method: str
+    seed: int
+    folder: str
+    error: str | None
+    scores: dict[str, dict[str, float | None]]
+
+
+class ScoreDocument(_Document):
+    """One task of a method over its seeds; `spread` is null for a single one."""
+
+    mean: float | None
+    spread: float | None
+    seeds: int
+    rank: float
+
+
+class LineDocument(_Document):
+    """A method in the table of a comparison."""
+
+    scores: dict[str, ScoreDocument]
+    rank: float | None
+
+
+class CompareDocument(_Document):
+    """`polyfed compare`: all runs, and method → its line of the table."""
+
+    command: Literal["compare", "demo"] = "compare"
+    folder: str
+    tasks: dict[str, str]
+    metrics: dict[str, str]
+    cells: list[CellDocument]
+    table: dict[str, LineDocument]
+    report: str | None
+
+
+class DemoDocument(CompareDocument):
+    """`polyfed demo`: as `compare`."""
+
+    command: Literal["compare", "demo"] = "demo"
+
+
+class ReportDocument(_Document):
+    """`polyfed report`: which runs went into which file."""
+
+    command: Literal["report"] = "report"
+    runs: list[str]
+    out: str
+
+
+class WatchDocument(_Document):
+    """`polyfed watch`: where the live page is; printed when it is there."""
+
+    command: Literal["watch"] = "watch"
+    run: str
+    url: str
+
+
+class CheckDocument(_Document):
+    """One thing that was looked at; what is optional may fail."""
+
+    name: str
+    ok: bool
+    required: bool
+    detail: str
+
+
+class DoctorDocument(_Document):
+    """`polyfed doctor`: whether all that is required is there."""
+
+    command: Literal["doctor"] = "doctor"
+    ok: bool
+    checks: list[CheckDocument]
+
+
+class OptionDocument(_Document):
+    """An option of a method or of a data set."""
+
+    name: str
+    default: Any
+    help: str
+
+
+class EntryDocument(_Document):
+    """A method or a data set."""
+
+    name: str
+    summary: str
+    options: list[OptionDocument]
+
+
+class MethodsDocument(_Document):
+    """`polyfed methods`."""
+
+    command: Literal["methods"] = "methods"
+    methods: list[EntryDocument]
+
+
+class DatasetsDocument(_Document):
+    """`polyfed datasets`."""
+
+    command: Literal["datasets"] = "datasets"
+    datasets: list[EntryDocument]
+
+
+class GuessDocument(_Document):
+    """What one column was taken for."""
+
+    column: str
+    role: str
+    why: str
+
+
+class InitDocument(_Document):
+    """`polyfed init`: the file that was written, and what was guessed."""
+
+    command: Literal["init"] = "init"
+    out: str
+    client: str | None
+    guesses: list[GuessDocument]
+
+
+DOCUMENTS: dict[str, type[_Document]] = {
+    "run": RunDocument,
+    "predict": PredictDocument,
+    "join": JoinDocument,
+    "compare": CompareDocument,
+    "report": ReportDocument,
+    "watch": WatchDocument,
+    "doctor": DoctorDocument,
+    "methods": MethodsDocument,
+    "datasets": DatasetsDocument,
+    "init": InitDocument,
+    "demo": DemoDocument,
+}

@@ -1,0 +1,35 @@
+"""Run folders as users name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polyfed.errors import DataError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from polyfed.engine import Run
+
+
+def refuse_no_run(folder: Path) -> None:
+    """An error unless there is a run in the folder."""
+    if not folder.is_dir():
+        what = "is a file, not the folder of a run" if folder.exists() else "there is no such folder"
+        near = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+        remedy = nearest(folder.name, sorted(near)[:20]) if near else "give the folder of a run"
+        raise DataError(what, where=str(folder), remedy=remedy)
+    if not (folder / "run.json").is_file():
+        raise DataError("there is no run in it", where=str(folder), remedy="give the folder of a run")
+
+
+def load_run(folder: Path) -> Run:
+    """The run in a folder, as its last round left it."""
+    refuse_no_run(folder)
+    from polyfed.engine import load
+
+    run = load(folder)
+    if run.progress.round == 0 and run.settings.rounds > 0:
+        raise UsageError(
+            "no round has been played", where=str(folder), remedy=f"go on with: polyfed run --resume {folder}"
+        )
+    return run

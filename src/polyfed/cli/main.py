@@ -1,0 +1,74 @@
+"""From arguments to an exit code: whatever happens, the user sees one sentence and never a traceback."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from polyfed.errors import PolyfedError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; the table of codes is in `docs/cli.md`."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    state: dict[str, Any] = {"argv": ["polyfed", *arguments]}
+    with warnings.catch_warnings():
+        _tell_warnings()
+        try:
+            from polyfed.cli.app import command
+
+            code = command().main(arguments, prog_name="polyfed", standalone_mode=False, obj=state)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+        except PolyfedError as error:
+            return _fail(str(error), error.exit_code, state)
+        except click.ClickException as error:
+            return _fail(_usage(error), 2, state)
+        except (KeyboardInterrupt, click.Abort):
+            return _fail("interrupted.", 130, state)
+        except (BrokenPipeError, SystemExit):  # whoever read our output has seen enough; typer leaves then
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 0
+        except Exception as error:
+            return _fail(f"{type(error).__name__}: {error}", 1, state)
+
+
+def _fail(sentence: str, code: int, state: dict[str, Any]) -> int:
+    if state.get("debug"):
+        traceback.print_exc()
+    sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    """What click says, in one sentence with the nearest name and the way to the help."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "polyfed"
+    what = re.sub(r"\(?Did you mean.*", "", error.format_message(), flags=re.S).strip().rstrip(".")
+    close: list[str] = []
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+        close = difflib.get_close_matches(error.option_name, known, n=1)
+    elif (found := re.match(r"No such command '(.*)'", what)) and context is not None:
+        close = difflib.get_close_matches(found[1], context.command.list_commands(context), n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{what[:1].lower()}{what[1:]}; {hint}see {path} --help."
+
+
+def _tell_warnings() -> None:
+    """Warnings of polyfed in one line each; those of libraries are for developers."""
+    warnings.simplefilter("ignore")
+    warnings.filterwarnings("always", category=UserWarning, module=r"polyfed\.")
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")
+
+    warnings.showwarning = show

@@ -1,0 +1,135 @@
+"""The options that say which data, which method and how: the same for `run` and `compare`, and how they become settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyfed.errors import UsageError
+
+if TYPE_CHECKING:
+    from polyfed.experiments.config import Config
+
+_TABLE, _MODEL = "Your data", "The run"
+_NAMES = "A,B"
+
+
+def _column(text: str, metavar: str = _NAMES, *, panel: str = _TABLE) -> Any:
+    return typer.Option(help=text, metavar=metavar, rich_help_panel=panel)
+
+
+@dataclass
+class DataOptions:
+    """Whose data, and what its columns are."""
+
+    data: Annotated[str | None, _column("CSV or Parquet file, or a folder with one for each client.", "PATH")] = None
+    dataset: Annotated[str | None, _column("A data set that polyfed brings: see polyfed datasets.", "NAME")] = None
+    client: Annotated[str | None, _column("Column that says whose row it is.", "COLUMN")] = None
+    regression: Annotated[list[str] | None, _column("Targets that are numbers.")] = None
+    robust: Annotated[list[str] | None, _column("Targets that are numbers with outliers.")] = None
+    binary: Annotated[list[str] | None, _column("Targets with two classes.")] = None
+    multiclass: Annotated[list[str] | None, _column("Targets with several classes.")] = None
+    count: Annotated[list[str] | None, _column("Targets that are counts.")] = None
+    proportion: Annotated[list[str] | None, _column("Targets that are k successes in n trials.", "K/N")] = None
+    features: Annotated[list[str] | None, _column("Inputs; all other columns if not given.")] = None
+    drop: Annotated[list[str] | None, _column("Columns that are neither inputs nor targets.")] = None
+    derive: Annotated[list[str] | None, _column("A new column by a comparison: disease=num>0.", "NAME=TEST")] = None
+    scaling: Annotated[str | None, _column("Units: federated, local or none.", "HOW")] = None
+    test_fraction: Annotated[float | None, _column("Share of each client's rows for testing.", "SHARE")] = None
+    validation_fraction: Annotated[float | None, _column("Share of the rows for validation.", "SHARE")] = None
+    shots: Annotated[int | None, _column("Keep so many training labels of each task.", "N")] = None
+
+    def into(self, document: dict[str, Any]) -> None:
+        """Add what was given to a document of settings."""
+        from polyfed.data.task import KINDS
+        from polyfed.experiments.reading import put
+
+        plain = {
+            "source": self.data,
+            "dataset": self.dataset,
+            "client": self.client,
+            "features": split_names(self.features),
+            "drop": split_names(self.drop),
+            "scaling": self.scaling,
+            "test": self.test_fraction,
+            "validation": self.validation_fraction,
+            "shots": self.shots,
+        }
+        for key, value in plain.items():
+            if value is not None:
+                put(document, ("data", key), value)
+        by_kind = {kind: split_names(getattr(self, kind)) for kind in KINDS}
+        tasks = [{"name": name, "kind": kind} for kind, names in by_kind.items() for name in names or ()]
+        if tasks:
+            put(document, ("data", "tasks"), tasks)
+        for assignment in self.derive or ():
+            name, test = split_assignment(assignment)
+            put(document, ("data", "derive", name), test)
+
+
+@dataclass
+class RunOptions:
+    """How the run goes."""
+
+    rounds: Annotated[int | None, _column("Number of rounds.", "N", panel=_MODEL)] = None
+    sample: Annotated[float | None, _column("Clients in a round: a number, or a share below 1.", "N", panel=_MODEL)] = (
+        None
+    )
+    workers: Annotated[int | None, _column("Threads that share out the clients.", "N", panel=_MODEL)] = None
+    set: Annotated[
+        list[str] | None, _column("Any setting of the config file, such as run.quorum=0.8.", "KEY=VALUE", panel=_MODEL)
+    ] = None
+
+    def into(self, document: dict[str, Any]) -> None:
+        """Add what was given to a document of settings; --set has the last word."""
+        from polyfed.experiments.reading import put, set_value
+
+        sample = self.sample
+        if sample is not None and sample >= 1 and sample == int(sample):
+            sample = int(sample)
+        for key, value in (("rounds", self.rounds), ("sample", sample), ("workers", self.workers)):
+            if value is not None:
+                put(document, ("run", key), value)
+        for assignment in self.set or ():
+            set_value(document, assignment)
+
+
+COMMAND_LINE = "command line"
+
+
+def settings(config: Path | None, *groups: Any, extra: dict[tuple[str, ...], Any]) -> tuple[Config, str]:
+    """The settings of a file, of options, or of both (options win), and what errors call the place they are from."""
+    from polyfed.experiments.reading import check, put, read_document
+
+    document = read_document(config) if config is not None else {}
+    for keys, value in extra.items():
+        if value is not None:
+            put(document, keys, value)
+    for group in groups:
+        group.into(document)
+    if config is None and not document.get("data"):
+        raise UsageError(
+            "there are no data to run on",
+            remedy="give a config file, --data FILE with --client and a target, or --dataset NAME",
+        )
+    where = COMMAND_LINE if config is None else str(config)
+    return check(document, where), where
+
+
+def split_names(given: Sequence[str] | None) -> list[str] | None:
+    """Names that may be given at once, as in a,b, or one by one."""
+    if given is None:
+        return None
+    return [name.strip() for part in given for name in part.split(",") if name.strip()]
+
+
+def split_assignment(text: str) -> tuple[str, str]:
+    """`disease=num>0` as a name and a comparison."""
+    name, equals, test = text.partition("=")
+    if not equals or not name.strip() or not test.strip():
+        raise UsageError(f"{text!r} derives nothing", where="--derive", remedy="write for example disease=num>0")
+    return name.strip(), test.strip()

@@ -1,0 +1,77 @@
+"""Progress on stderr: a bar over the rounds, the scores of the last evaluation, clients, bytes and the time left."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from polyfed.cli.output import number
+
+
+def progress_bar(rounds: int, *, played: int = 0, label: str = "", quiet: bool = False) -> AbstractContextManager[Any]:
+    """A context whose value takes the events of a run; silent unless stderr is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        return nullcontext(lambda event: None)
+    return _Bar(rounds, played, label)
+
+
+class _Bar:
+    def __init__(self, rounds: int, played: int, label: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}", markup=False),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+        )
+        self._task = self._bar.add_task(label or "rounds", total=rounds, completed=played, told="")
+        self._told, self._scores, self._bytes = "", "", 0
+
+    def __enter__(self) -> Any:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "round":
+            self._bytes += event["bytes_up"] + event["bytes_down"]
+            n = len(event["sampled"]) - len(event["refused"])
+            self._told = f"{n} clients, {in_bytes(self._bytes)}"
+            self._bar.update(self._task, completed=event["round"], told=f"{self._told}{self._scores}")
+        elif event["event"] == "evaluation" and event["model"] == "personal":
+            self._scores = "".join(f", {task} {text}" for task, text in headline(event).items())
+            self._bar.update(self._task, told=f"{self._told}{self._scores}")
+
+
+def headline(event: dict[str, Any]) -> dict[str, str]:
+    """Task → its first score, averaged over the clients of an evaluation."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for tasks in event["clients"].values():
+        for task, metrics in tasks.items():
+            name = "accuracy" if "accuracy" in metrics else "rmse"
+            if metrics.get(name) is not None:
+                values.setdefault(task, {}).setdefault(name, []).append(metrics[name])
+    return {
+        task: f"{name} {number(sum(found) / len(found))}"
+        for task, metrics in values.items()
+        for name, found in metrics.items()
+    }
+
+
+def in_bytes(n: float) -> str:
+    """
+    >>> in_bytes(512), in_bytes(2_500_000)
+    ('512 B', '2.5 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000 or unit == "GB":
+            return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    raise AssertionError

@@ -1,0 +1,139 @@
+"""`polyfed run`: from a table or a file of settings to a run folder, a table of scores and a report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyfed.cli.folders import refuse_no_run
+from polyfed.cli.grouping import grouped
+from polyfed.cli.options import DataOptions, RunOptions, settings
+from polyfed.cli.output import emit, number, say, show_table
+from polyfed.cli.progress import in_bytes, progress_bar
+from polyfed.cli.reporting import try_report
+from polyfed.errors import UsageError
+
+if TYPE_CHECKING:
+    from polyfed.engine import Run
+
+MOST_LINES = 20  # clients in the table
+
+
+@grouped
+def command(
+    context: typer.Context,
+    data: DataOptions,
+    how: RunOptions,
+    config: Annotated[
+        Path | None, typer.Argument(help="File of settings (TOML); see polyfed init.", metavar="[CONFIG]")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="Method: see polyfed methods.", metavar="NAME")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all that is random.", metavar="N")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. By default runs/<data>-<method>-<seed>.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Run a method on a table of yours, a config file or a data set."""
+    from polyfed.experiments import running
+
+    began = time.perf_counter()
+    argv = context.obj["argv"]
+    extra: dict[tuple[str, ...], Any] = {("method", "name"): method, ("run", "seed"): seed}
+    if resume is not None:
+        _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
+        refuse_no_run(resume)
+        rounds, played = _planned(resume, how.rounds)
+        with progress_bar(rounds, played=played, quiet=quiet) as on_event:
+            made = running.resume(resume, how.rounds, on_event=on_event, command=argv)
+        folder = resume
+    else:
+        chosen, where = settings(config, data, how, extra=extra)
+        folder = out or Path(chosen.run.folder or running.default_folder(chosen))
+        with progress_bar(chosen.run.rounds, label=chosen.method.name, quiet=quiet) as on_event:
+            made = running.start(chosen, folder, where, on_event=on_event, command=argv)
+    page = try_report([folder], folder / "report.html") if report else None
+    document = describe(made, folder, time.perf_counter() - began, page)
+    emit(document) if json else _show(made, document)
+
+
+def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any:
+    """What the run did and found."""
+    from polyfed.cli.documents import Pooled, RunDocument
+    from polyfed.engine.storage import options_of
+
+    scores: dict[str, dict[str, Pooled]] = {}
+    table = _summary(run, "all")
+    if table is not None:
+        clients = table.drop(index=["mean", "spread"])
+        for (task, metric), column in clients.items():
+            scores.setdefault(task, {})[metric] = Pooled(
+                mean=column.mean(), spread=column.std(), clients=int(column.notna().sum())
+            )
+    rounds: Any = run.rounds  # pandas' own types are too wide to be of help
+    return RunDocument(
+        folder=str(folder),
+        method=run.method.name,
+        options=options_of(run.method),
+        seed=run.settings.seed,
+        rounds=run.progress.round,
+        clients=run.clients,
+        tasks={task.name: task.kind for task in run.study.spec.tasks},
+        scores=scores,
+        refused=int(rounds["refused"].sum()),
+        bytes_up=int(rounds["bytes_up"].sum()),
+        bytes_down=int(rounds["bytes_down"].sum()),
+        seconds=round(seconds, 3),
+        report=None if report is None else str(report),
+    )
+
+
+def _show(run: Run, document: Any) -> None:
+    title = f"{document.method}, round {document.rounds}, {len(document.clients)} clients, test rows"
+    table = _summary(run, "headline")
+    if table is None:
+        say(f"{title}: there are none to measure on.")
+    else:
+        rows = [[name, *map(number, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)]
+        if len(rows) > MOST_LINES + 2:
+            rows = [*rows[:MOST_LINES], [f"... and {len(rows) - 2 - MOST_LINES} more"], *rows[-2:]]
+        show_table(title, ["client", *(f"{task} {metric}" for task, metric in table.columns)], rows)
+    refused = f", {document.refused} updates refused" if document.refused else ""
+    traffic = f"{in_bytes(document.bytes_up)} up, {in_bytes(document.bytes_down)} down"
+    say(f"{traffic}{refused}, {document.seconds:.1f} s. The run is in {document.folder}")
+    if document.report:
+        say(f"The report is {document.report}")
+
+
+def _summary(run: Run, metrics: str) -> Any:
+    """The table of scores, or None if there are no test rows."""
+    try:
+        return run.summary(metrics)
+    except UsageError:
+        return None
+
+
+def _planned(folder: Path, rounds: int | None) -> tuple[int, int]:
+    """How many rounds there will be, and how many are played, for the bar; an unsound folder is for others to refuse."""
+    import json
+
+    try:
+        described = json.loads((folder / "run.json").read_bytes())
+        played = max((int(path.stem) for path in (folder / "checkpoints").glob("*.json")), default=0)
+        return rounds or int(described["settings"]["rounds"]), played
+    except (OSError, ValueError, KeyError, TypeError):
+        return rounds or 0, 0
+
+
+def _refuse_beside_resume(config: Path | None, data: DataOptions, how: RunOptions, others: dict[str, Any]) -> None:
+    """A run goes on as it was begun, but it may be longer."""
+    given = [name for name, value in others.items() if value is not None]
+    given += [f"--{name.replace('_', '-')}" for name, value in vars(data).items() if value is not None]
+    given += [f"--{name}" for name in ("sample", "workers", "set") if getattr(how, name) is not None]
+    given += [str(config)] if config is not None else []
+    if given:
+        raise UsageError(f"{given[0]} is given beside --resume", remedy="a run goes on as it was begun: leave it out")

@@ -1,0 +1,121 @@
+"""Columns made from others by one comparison, such as `disease = num > 0`. A parser of its own: nothing is evaluated.
+
+>>> comparison = Comparison.parse("disease", "num > 0")
+>>> comparison.column, comparison.sign, comparison.constant
+('num', '>', 0)
+>>> import pandas as pd
+>>> comparison.of(pd.DataFrame({"num": [0, 3]}), "table").tolist()
+[False, True]
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyfed.data.table_columns import find_column
+from polyfed.data.table_files import Table
+from polyfed.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SIGNS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+# A column in backquotes may have any name; a bare one ends where the sign begins.
+_FORM = re.compile(
+    r"\s*(?:`(?P<quoted>[^`]+)`|(?P<bare>[^`<>=!]+?))\s*(?P<sign>==|!=|<=|>=|<|>)\s*(?P<constant>.+?)\s*"
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a derived column says of each row: whether this holds; a row without a value is left without one."""
+
+    name: str
+    column: str
+    sign: str
+    constant: float | str
+
+    @classmethod
+    def parse(cls, name: str, text: Any) -> Comparison:
+        """`column sign constant`, where the sign is one of == != < <= > >= and the constant a number or 'text'."""
+        found = _FORM.fullmatch(text) if isinstance(text, str) else None
+        constant = _constant(found["constant"]) if found else None
+        if found is None or constant is None:
+            raise ConfigError(
+                f"{text!r} is not a comparison",
+                where=f"derived column {name!r}",
+                remedy="write for example num > 0, or `my column` == 'yes'",
+            )
+        if isinstance(constant, str) and found["sign"] not in ("==", "!="):
+            raise ConfigError(
+                f"text cannot be compared by {found['sign']}", where=f"derived column {name!r}", remedy="use == or !="
+            )
+        return cls(name, found["quoted"] or found["bare"], found["sign"], constant)
+
+    def of(self, frame: pd.DataFrame, where: str) -> pd.Series:
+        """The derived column."""
+        import pandas as pd
+
+        values: Any = frame[self.column]
+        is_number = values.dtype.kind in "biuf"
+        if is_number == isinstance(self.constant, str) and values.notna().any():
+            held, given = ("numbers", "text") if is_number else ("text", "a number")
+            raise DataError(
+                f"column {self.column!r} holds {held} and is compared with {given}",
+                where=f"{where}, derived column {self.name!r}",
+                remedy="compare it with a value like its own",
+            )
+        holds = _SIGNS[self.sign](values, self.constant)
+        gaps = values.isna().to_numpy()
+        if not gaps.any():
+            return holds.astype(bool)
+        return pd.Series(np.where(gaps, None, holds.to_numpy(dtype=bool)), index=frame.index, dtype=object)
+
+
+def comparisons(derive: Mapping[str, Any] | None) -> list[Comparison]:
+    """All of a table's derived columns."""
+    return [Comparison.parse(name, text) for name, text in (derive or {}).items()]
+
+
+def with_derived(table: Table, derived: list[Comparison], *, partly: bool = False) -> Table:
+    """The table with further columns; if `partly`, without those whose own column is not there."""
+    frame, columns = table.frame, list(table.frame.columns)
+    for comparison in derived:
+        if partly and comparison.column not in columns:
+            continue
+        if comparison.name in columns:
+            raise ConfigError(
+                f"column {comparison.name!r} cannot be derived: the table has one",
+                where=table.where,
+                remedy="choose another name",
+            )
+        find_column(comparison.column, columns, table.where)
+        frame = frame.assign(**{comparison.name: comparison.of(frame, table.where)})
+    return replace(table, frame=frame)
+
+
+def _constant(text: str) -> float | str | None:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"" and text[0] not in text[1:-1]:
+        return text[1:-1]
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        return number if np.isfinite(number) else None
+    return None

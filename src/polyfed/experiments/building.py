@@ -1,0 +1,129 @@
+"""Settings become objects: a federation, a method, the engine's settings.
+
+>>> from polyfed.experiments.reading import check
+>>> build_federation(check({"data": {"dataset": "synthetic", "options": {"n_clients": 3}}}, "study.toml").data, "study.toml")
+Federation of 3 clients and 900 rows; ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyfed.data import Federation, Split, load_dataset
+from polyfed.errors import ConfigError, DataError, PolyfedError
+from polyfed.experiments.config import Config, DataConfig
+
+if TYPE_CHECKING:
+    from polyfed.engine import Settings
+    from polyfed.methods import Method
+
+_OF_TABLES = ("client", "tasks", "features", "drop", "derive", "sha256")
+
+
+def build_federation(data: DataConfig, where: str) -> Federation:
+    """The clients' data."""
+    if (data.source is None) == (data.dataset is None):
+        what = "there are no data" if data.source is None else f"both {data.source!r} and {data.dataset!r} are given"
+        raise ConfigError(what, where=where, remedy="give either a source (--data) or a data set (--dataset)")
+    with _at(where):
+        federation = _from_dataset(data) if data.source is None else _from_table(data)
+        chosen = {key: getattr(data, key) for key in ("test", "validation", "shots") if getattr(data, key) is not None}
+        split = replace(federation.split, **chosen)
+        return federation.with_options(scaling=data.scaling, split=split)
+
+
+def build_method(config: Config, where: str) -> Method:
+    """The method with its options."""
+    from polyfed.methods import method
+
+    with _at(where):
+        return method(config.method.name, **config.method.options)
+
+
+def build_settings(config: Config, where: str) -> Settings:
+    """The engine's settings."""
+    from polyfed.engine import Settings
+
+    with _at(where):
+        return Settings(**config.run.model_dump(exclude={"folder"}))
+
+
+def digest(source: Path) -> str:
+    """The SHA-256 of a file, or of the names and contents of all files in a folder."""
+    whole = hashlib.sha256()
+    try:
+        for path in sorted(source.iterdir()) if source.is_dir() else [source]:
+            with path.open("rb") as file:
+                inner = hashlib.file_digest(file, "sha256").hexdigest()
+            if path == source:
+                return inner
+            whole.update(f"{path.name}\0{inner}\0".encode(errors="surrogateescape"))
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", where=str(error.filename), remedy="correct it") from None
+    return whole.hexdigest()
+
+
+def refuse_changed(data: DataConfig) -> None:
+    """An error if the source is not what it was when the settings were written down."""
+    if data.sha256 is None or data.source is None or not Path(data.source).exists():
+        return
+    if digest(Path(data.source)) != data.sha256:
+        raise DataError(
+            "has changed since the run was started",
+            where=data.source,
+            remedy="restore it, or start a new run",
+        )
+
+
+def _from_dataset(data: DataConfig) -> Federation:
+    for key in _OF_TABLES:
+        if getattr(data, key):
+            raise ConfigError(
+                f"data.{key} is given, but data set {data.dataset!r} brings its own",
+                remedy=f"leave {key} out, or give a source instead of a data set",
+            )
+    return load_dataset(data.dataset or "", **data.options)
+
+
+def _from_table(data: DataConfig) -> Federation:
+    if data.options:
+        raise ConfigError("data.options is given beside a source", remedy="leave it out: only data sets have options")
+    if not data.tasks:
+        raise ConfigError(
+            "there is no task",
+            remedy="name the columns to predict, for example with --regression, --binary or data.tasks",
+        )
+    source = Path(data.source or "")
+    if data.client is None and not source.is_dir() and source.is_file():
+        raise ConfigError(
+            f"no column of {source} is named that says whose row it is", remedy="name one with --client or data.client"
+        )
+    refuse_changed(data)
+    return Federation.from_table(
+        source,
+        client=data.client,
+        tasks=[task.task() for task in data.tasks],
+        features=data.features,
+        drop=data.drop,
+        derive=data.derive,
+        split=Split(),
+    )
+
+
+@contextmanager
+def _at(where: str) -> Iterator[Any]:
+    """Errors about settings say in which file they are; errors about data name theirs already."""
+    try:
+        yield
+    except ConfigError as error:
+        place = where if not error.where else error.where if where in error.where else f"{where}, {error.where}"
+        raise _moved(error, place) from None
+
+
+def _moved(error: PolyfedError, place: str) -> PolyfedError:
+    return type(error)(error.what, where=place, remedy=error.remedy)

@@ -1,0 +1,157 @@
+"""Several methods with several seeds, one run folder for each cell; what is finished is kept, what is not goes on."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyfed.errors import ConfigError, PolyfedError, UsageError
+from polyfed.experiments.building import build_method
+from polyfed.experiments.config import Config
+from polyfed.experiments.reading import check
+from polyfed.experiments.running import read_config, resolved, resume, start
+
+if TYPE_CHECKING:
+    from polyfed.data import Federation
+
+
+FREE = ("folder", "rounds", "workers", "keep")  # a run may be longer, faster, larger or elsewhere
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method with one seed, and where it is kept."""
+
+    method: str
+    seed: int
+    folder: Path
+    config: Config
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a cell: nothing to say, or why it failed."""
+
+    cell: Cell
+    error: PolyfedError | None = None
+
+
+def cells(config: Config, federation: Federation, folder: Path, where: str) -> list[Cell]:
+    """All cells, each with settings of its own, in folders <method>-<seed>."""
+    compare, made = config.compare, []
+    for names, kind in ((compare.methods, "method"), (compare.seeds, "seed")):
+        if len(set(names)) < len(names):
+            raise ConfigError(f"a {kind} is given twice", where=f"{where}, compare.{kind}s", remedy="name each once")
+    for name in compare.options:
+        if name not in compare.methods:
+            raise ConfigError("is not compared", where=f"{where}, compare.options.{name}", remedy="add it to methods")
+    for method in compare.methods:
+        own = config.method.options if config.method.name == method else {}
+        for seed in compare.seeds:
+            place = folder / f"{method}-{seed}"
+            document = config.model_dump(exclude={"compare"})
+            document["method"] = {"name": method, **own, **compare.options.get(method, {})}
+            document["run"] |= {"seed": seed, "folder": str(place)}
+            cell = Cell(method, seed, place, check(document, where))
+            _refuse_other(cell, federation, where)  # and a wrong option, before the first run begins
+            made.append(cell)
+    return made
+
+
+def play(
+    todo: Sequence[Cell],
+    federation: Federation,
+    where: str,
+    *,
+    jobs: int = 1,
+    on_event: Callable[[Cell, dict[str, Any]], None] | None = None,
+    command: Sequence[str] = (),
+) -> Iterator[Outcome]:
+    """Every cell as it ends; one that fails does not keep the others from their end."""
+    open_cells = [cell for cell in todo if not finished(cell)]
+    yield from (Outcome(cell) for cell in todo if cell not in open_cells)
+    if jobs <= 1 or len(open_cells) <= 1:
+        for cell in open_cells:
+            hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None
+            yield _attempt(cell, where, federation, hook, command)
+        return
+    # A process that is forked while torch has threads may never come back: each begins anew.
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(open_cells)), mp_context=fresh, initializer=_one_thread) as pool:
+        waiting = [pool.submit(_attempt, cell, where, None, None, command) for cell in open_cells]
+        try:
+            yield from (future.result() for future in as_completed(waiting))
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+
+
+def finished(cell: Cell) -> bool:
+    """Whether the run in the cell's folder has played its rounds."""
+    path = cell.folder / "results.json"
+    try:
+        return int(json.loads(path.read_bytes())["round"]) >= cell.config.run.rounds
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _attempt(cell: Cell, where: str, federation: Federation | None, on_event: Any, command: Sequence[str]) -> Outcome:
+    try:
+        if (cell.folder / "run.json").is_file():
+            resume(cell.folder, cell.config.run.rounds, on_event=on_event, command=command)
+        else:
+            start(cell.config, cell.folder, where, federation=federation, on_event=on_event, command=command)
+    except KeyboardInterrupt:
+        raise
+    except PolyfedError as error:
+        return Outcome(cell, error)
+    except Exception as error:
+        return Outcome(cell, PolyfedError(f"{type(error).__name__}: {error}", where=str(cell.folder)))
+    return Outcome(cell)
+
+
+def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
+    """A folder of another comparison must not lend its numbers to this one."""
+    method = build_method(cell.config, where)
+    if not (cell.folder / "config.toml").is_file():
+        return
+    wanted = check(resolved(cell.config, method, federation, cell.folder), str(cell.folder)).model_dump()
+    found = read_config(cell.folder).model_dump()
+    different = [
+        "data" if key == "sha256" else key
+        for section in ("data", "method", "run")
+        for key in dict.fromkeys([*wanted[section], *found[section]])
+        if key not in FREE and wanted[section].get(key) != found[section].get(key)
+    ]
+    if different:
+        raise UsageError(
+            f"the run there differs in {', '.join(different)}",
+            where=str(cell.folder),
+            remedy="choose another folder with --out",
+        )
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def scores(folder: Path) -> Mapping[str, Mapping[str, float]]:
+    """Task → metric → its mean over the clients, on the test rows, after the last round of the run in a folder."""
+    from polyfed.engine.events import read_lines
+    from polyfed.engine.tables import history
+
+    table: Any = history(list(read_lines(folder / "events.jsonl")))
+    table = table[(table["part"] == "test") & (table["model"] == "personal")]
+    table = table[table["round"] == table["round"].max()]
+    found: dict[str, dict[str, float]] = {}
+    for (task, metric), value in table.groupby(["task", "metric"], sort=False)["value"].mean().items():
+        found.setdefault(task, {})[metric] = float(value)
+    return found

@@ -1,0 +1,117 @@
+"""All that can be set for a run, section by section. Shapes and types are checked here, values by those who use them.
+
+>>> config = Config.model_validate({"data": {"dataset": "penguins"}})
+>>> config.run.rounds, config.method.name
+(20, 'pfed-mul')
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from polyfed.data.task import Task
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TaskConfig(_Section):
+    """One target: the fields of `Task`."""
+
+    name: str
+    kind: str = "regression"
+    classes: list[Any] | None = None
+    likelihood: str | None = None
+    temperature: float = 1.0
+    dof: float = 4.0
+    power: Any = 1.0
+
+    def task(self) -> Task:
+        described = self.model_dump()
+        classes = described.pop("classes")
+        return Task(**described, classes=None if classes is None else tuple(classes))
+
+
+class DataConfig(_Section):
+    """Where the data come from and what they are.
+
+    Attributes:
+        source: a CSV or Parquet file, or a folder with one for each client; relative to the file of settings.
+        sha256: of the source; a source that has another is refused.
+        dataset: a data set that polyfed brings, instead of a source.
+        options: of the data set.
+        client: the column that says whose row it is.
+        tasks: the targets.
+        features: the inputs; all other columns, if it is not given.
+        drop: columns that are neither.
+        derive: further columns by one comparison each, such as disease = "num > 0".
+        scaling: "federated", "local" or "none".
+        test, validation: fractions of each client's rows.
+        shots: training labels of each task that are kept.
+    """
+
+    source: str | None = None
+    sha256: str | None = None
+    dataset: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    client: str | None = None
+    tasks: list[TaskConfig] = Field(default_factory=list)
+    features: list[str] | None = None
+    drop: list[str] = Field(default_factory=list)
+    derive: dict[str, str] = Field(default_factory=dict)
+    scaling: str | None = None
+    test: float | None = None
+    validation: float | None = None
+    shots: int | None = None
+
+
+class MethodConfig(BaseModel):
+    """The method; further keys are its options."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    name: str = "pfed-mul"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class RunConfig(_Section):
+    """How the run goes: the fields of the engine's `Settings`, and where it is kept."""
+
+    rounds: int = 20
+    seed: int = 0
+    sample: Any = None
+    evaluate_every: int = 5
+    quorum: float = 0.5
+    max_norm: float = 1e5
+    keep: int = 3
+    workers: int = 1
+    folder: str | None = None
+
+
+class CompareConfig(_Section):
+    """Several methods and seeds.
+
+    Attributes:
+        methods: names; each method is run with each seed.
+        seeds: one run for each.
+        options: method → its options; those of [method] are for the method named there.
+    """
+
+    methods: list[str] = Field(default_factory=lambda: ["pfed-mul", "pfed-st", "local"], min_length=1)
+    seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
+    options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+class Config(_Section):
+    """All sections."""
+
+    data: DataConfig
+    method: MethodConfig = Field(default_factory=MethodConfig)
+    run: RunConfig = Field(default_factory=RunConfig)
+    compare: CompareConfig = Field(default_factory=CompareConfig)

@@ -1,0 +1,55 @@
+"""The table of a comparison: the mean of each score over the seeds, its spread, and who comes first.
+
+>>> of_seeds = {"a": [{"pulse": {"rmse": 2.0}}, {"pulse": {"rmse": 4.0}}], "b": [{"pulse": {"rmse": 5.0}}]}
+>>> table = ranked(of_seeds, {"pulse": "rmse"})
+>>> table["a"].scores["pulse"], table["a"].rank, table["b"].rank
+(Score(mean=3.0, spread=1.4142, seeds=2, rank=1.0), 1.0, 2.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from polyfed.metrics import LOWER_IS_BETTER
+
+Scores = Mapping[str, Mapping[str, float]]  # task → metric → value
+
+
+class Score(NamedTuple):
+    """One task's score of a method: over its seeds, and its rank among the methods (ties share theirs)."""
+
+    mean: float
+    spread: float
+    seeds: int
+    rank: float
+
+
+class Line(NamedTuple):
+    """A method's line: the score of each task, and its mean rank."""
+
+    scores: dict[str, Score]
+    rank: float
+
+
+def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str]) -> dict[str, Line]:
+    """Method → its line. `of_seeds` has the scores of each run of a method, `metric_of` which metric a task is told by."""
+    found: dict[str, dict[str, Score]] = {method: {} for method in of_seeds}
+    for task, metric in metric_of.items():
+        values = {
+            method: [run[task][metric] for run in runs if metric in run.get(task, {})]
+            for method, runs in of_seeds.items()
+        }
+        values = {method: numbers for method, numbers in values.items() if numbers}
+        means = np.array([np.mean(numbers) for numbers in values.values()])
+        ranks = stats.rankdata(means if LOWER_IS_BETTER[metric] else -means)
+        for (method, numbers), mean, rank in zip(values.items(), means, ranks, strict=True):
+            spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+            found[method][task] = Score(float(mean), spread, len(numbers), float(rank))
+    return {
+        method: Line(scores, float(np.mean([score.rank for score in scores.values()])) if scores else float("nan"))
+        for method, scores in found.items()
+    }

@@ -1,0 +1,156 @@
+"""Settings from a TOML file, from options, or both, checked; every error says where in one sentence.
+
+>>> check({"data": {"dataset": "penguins"}, "run": {"rouns": 3}}, "study.toml")
+Traceback (most recent call last):
+polyfed.errors.ConfigError: study.toml, run.rouns: is no key of [run]; did you mean 'rounds'? known are 'rounds', ...
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from polyfed.data.task import KINDS
+from polyfed.errors import ConfigError, UsageError, nearest
+from polyfed.experiments.config import CompareConfig, Config, DataConfig, RunConfig, TaskConfig
+
+Document = dict[str, Any]
+
+_SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
+    (): Config,
+    ("data",): DataConfig,
+    ("data", "tasks"): TaskConfig,
+    ("run",): RunConfig,
+    ("compare",): CompareConfig,
+}
+_WANTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a text in quotes",
+    "bool": "true or false",
+    "list": "a list such as ['a', 'b']",
+    "dict": "a table",
+    "model": "a table",
+    "too": "at least one",
+}
+
+
+def read_document(path: Path) -> Document:
+    """The content of a TOML file, unchecked, with its source relative to where we are."""
+    try:
+        document = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        reason = (
+            "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        )
+        raise ConfigError(reason, where=str(path), remedy="correct the path, or write one with polyfed init") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save it in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise _not_toml(path, str(error)) from None
+    source = document["data"].get("source") if isinstance(document.get("data"), dict) else None
+    if isinstance(source, str):
+        document["data"]["source"] = str(path.parent / source)
+    return document
+
+
+def set_value(document: Document, assignment: str) -> None:
+    """Set one key as `--set` has it: a.b=c, the value as TOML writes it, and as plain text where it is not TOML."""
+    key, equals, text = assignment.partition("=")
+    names = [name.strip() for name in key.split(".")]
+    if not equals or not all(names):
+        raise UsageError(f"{assignment!r} sets nothing", where="--set", remedy="write for example run.rounds=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    put(document, names, value)
+
+
+def put(document: Document, names: Iterable[str], value: Any) -> None:
+    """Set document[a][b] and make the tables on the way."""
+    *tables, last = names
+    at = document
+    for i, name in enumerate(tables):
+        at = at.setdefault(name, {})
+        if not isinstance(at, dict):
+            place = ".".join(tables[: i + 1])
+            raise ConfigError(
+                f"{place} is no table, so that {last!r} cannot be set in it", remedy=f"set {place} itself"
+            )
+    at[last] = value
+
+
+def check(document: Mapping[str, Any], where: str) -> Config:
+    """The settings, or an error about the first that is wrong."""
+    document = dict(document)
+    if isinstance(document.get("data"), dict) and isinstance(document["data"].get("tasks"), dict):
+        document["data"] = {**document["data"], "tasks": _as_tables(document["data"]["tasks"], where)}
+    try:
+        return Config.model_validate(document)
+    except ValidationError as error:
+        raise _sentence(dict(error.errors()[0]), where) from None
+
+
+def _as_tables(by_kind: Mapping[str, Any], where: str) -> list[Document]:
+    """`tasks.binary = ["sick"]` as the tables that tasks with options are written as."""
+    tables = []
+    for kind, names in by_kind.items():
+        place = f"{where}, data.tasks.{kind}"
+        if kind not in KINDS:
+            raise ConfigError("is no kind of task", where=place, remedy=nearest(kind, KINDS))
+        names = [names] if isinstance(names, str) else names
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"is {names!r}", where=place, remedy="give a list of columns such as ['pulse']")
+        tables += [{"name": name, "kind": kind} for name in names]
+    return tables
+
+
+def _sentence(error: Mapping[str, Any], where: str) -> ConfigError:
+    location = tuple(error["loc"])
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    place = f"{where}, {path}" if path else where
+    kind = str(error["type"])
+    if kind == "extra_forbidden":
+        section = tuple(part for part in location[:-1] if isinstance(part, str))
+        return _unknown_key(str(location[-1]), section, place)
+    if kind == "missing":
+        return ConfigError("is missing", where=place, remedy="add it")
+    wanted = _WANTED.get(kind.split("_")[0], error["msg"])
+    given = error["input"]
+    shown = (
+        "a table"
+        if isinstance(given, dict)
+        else "true"
+        if given is True
+        else "false"
+        if given is False
+        else repr(given)
+    )
+    return ConfigError(f"is {shown}", where=place, remedy=f"give {wanted}")
+
+
+def _unknown_key(key: str, section: tuple[str, ...], place: str) -> ConfigError:
+    known = list(_SECTIONS[section].model_fields)
+    elsewhere = [s for s, model in _SECTIONS.items() if len(s) == 1 and key in model.model_fields]
+    name = f"[{'.'.join(section)}]" if section else "the settings"
+    remedy = nearest(key, known)
+    if elsewhere and not remedy.startswith("did you mean"):
+        remedy = f"it belongs to [{elsewhere[0][0]}]"
+    return ConfigError(f"is no key of {name}", where=place, remedy=remedy)
+
+
+def _not_toml(path: Path, message: str) -> ConfigError:
+    """tomllib ends its sentence with the place, which belongs to the beginning of ours."""
+    found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.S)
+    lines = path.read_bytes().count(b"\n") + 1
+    what, line = (found[1], found[2]) if found else (message.removesuffix(" (at end of document)"), lines)
+    return ConfigError(
+        f"is not TOML: {what[:1].lower()}{what[1:]}", where=f"line {line} of {path}", remedy="correct it"
+    )

@@ -1,0 +1,184 @@
+"""One run in one folder, from its settings to its last round; a start that fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyfed.errors import Interrupted, PolyfedError, UsageError
+from polyfed.experiments.building import build_federation, build_method, build_settings, digest, refuse_changed
+from polyfed.experiments.config import Config
+from polyfed.experiments.reading import check, read_document
+from polyfed.experiments.toml_text import to_toml
+from polyfed.files import write_whole
+
+if TYPE_CHECKING:
+    from polyfed.data import Federation
+    from polyfed.engine import Run
+    from polyfed.methods import Method
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+def default_folder(config: Config) -> Path:
+    """runs/<data>-<method>-<seed>"""
+    name = config.data.dataset or Path(config.data.source or "data").stem
+    return Path("runs") / f"{name}-{config.method.name}-{config.run.seed}"
+
+
+def start(
+    config: Config,
+    folder: Path,
+    where: str,
+    *,
+    federation: Federation | None = None,
+    on_event: OnEvent | None = None,
+    command: Sequence[str] = (),
+) -> Run:
+    """Begin a run in a folder that is new or empty, and play it to its end; the data are read unless they are given."""
+    from polyfed.engine import simulate
+
+    refuse_used(folder)
+    method, settings = build_method(config, where), build_settings(config, where)
+    federation = federation or build_federation(config.data, where)
+    study = federation.prepare(settings.seed)
+    with leaving_nothing(folder):
+        write_whole(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
+        with logging_to(folder, command) as log:
+            return simulate(
+                method,
+                study,
+                **settings.to_dict(),
+                folder=folder,
+                on_event=_both(log, on_event),
+                command=list(command) or None,
+            )
+
+
+def resume(
+    folder: Path, rounds: int | None = None, *, on_event: OnEvent | None = None, command: Sequence[str] = ()
+) -> Run:
+    """Go on with the run in a folder; the data in it are used, and a source that changed since is refused."""
+    from polyfed.engine import load
+
+    if (folder / "config.toml").is_file():
+        refuse_changed(read_config(folder).data)
+    run = load(folder)
+    wanted = run.settings.rounds if rounds is None else rounds
+    played = run.progress.round
+    if wanted <= played and (rounds is not None or (folder / "results.json").is_file()):
+        raise UsageError(
+            f"all {run.settings.rounds} rounds are played"
+            if wanted == played
+            else f"{played} rounds are played already",
+            where=str(folder),
+            remedy=f"to go on give --rounds with a number above {played}",
+        )
+    with logging_to(folder, command) as log:
+        return run.resume(rounds, on_event=_both(log, on_event))
+
+
+def read_config(folder: Path) -> Config:
+    """The settings of the run in a folder."""
+    path = folder / "config.toml"
+    return check(read_document(path), str(path))
+
+
+def resolved(config: Config, method: Method, federation: Federation, folder: Path) -> dict[str, Any]:
+    """The settings with all that was left open filled in, so that the same settings give the same run."""
+    from polyfed.engine.storage import options_of
+
+    data = config.data.model_dump() | {"scaling": federation.scaling, **asdict(federation.split)}
+    if config.data.source is not None:
+        source = Path(config.data.source).resolve()
+        data |= {"source": str(source), "sha256": digest(source)}
+    data["tasks"] = [{"name": t.name, "kind": t.kind, **t.model_dump(exclude_defaults=True)} for t in config.data.tasks]
+    return {
+        "data": {key: value for key, value in data.items() if value not in (None, [], {})},
+        "method": {"name": method.name, **json.loads(json.dumps(options_of(method)))},
+        "run": config.run.model_dump() | {"folder": str(folder)},
+    }
+
+
+def refuse_used(folder: Path) -> None:
+    """A run starts in a folder of its own."""
+    if folder.is_file():
+        raise UsageError("is a file", where=str(folder), remedy="choose another folder with --out")
+    if (folder / "run.json").exists():
+        raise UsageError(
+            "there is a run in it already", where=str(folder), remedy=f"go on with --resume {folder}, or choose --out"
+        )
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError("is not empty", where=str(folder), remedy="choose a new folder with --out")
+
+
+@contextmanager
+def leaving_nothing(folder: Path) -> Iterator[None]:
+    """Make the folder; remove it, and those made on the way to it, if the first round is not reached."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException as error:
+        if not (folder / "run.json").is_file() or not _played(folder):
+            for path in made[:1]:
+                shutil.rmtree(path, ignore_errors=True)
+            for path in made[1:]:
+                if path.is_dir() and not any(path.iterdir()):
+                    path.rmdir()
+        if isinstance(error, OSError) and not isinstance(error, PolyfedError):
+            raise UsageError(
+                f"cannot be written: {error.strerror}", where=str(folder), remedy="choose another folder with --out"
+            ) from error
+        raise
+
+
+@contextmanager
+def logging_to(folder: Path, command: Sequence[str]) -> Iterator[OnEvent]:
+    """`run.log`: when what happened, and the traceback of an error that nobody expected."""
+
+    def write(text: str) -> None:
+        with (folder / "run.log").open("a") as file:
+            file.write(f"{datetime.now().isoformat(timespec='seconds')} {text}\n")
+
+    write(f"begin: {' '.join(command) or 'from Python'}")
+    try:
+        yield lambda event: write(_line(event))
+    except Interrupted as error:
+        write(f"interrupted: {error.what}")
+        raise Interrupted(error.what, where=str(folder), remedy=f"go on with: polyfed run --resume {folder}") from None
+    except PolyfedError as error:
+        write(f"error: {error}")
+        raise
+    except Exception:
+        write(f"error:\n{traceback.format_exc()}")
+        raise
+    write("end")
+
+
+def _line(event: dict[str, Any]) -> str:
+    if event["event"] == "round":
+        refused = "".join(f"; refused {client}: {why}" for client, why in event["refused"].items())
+        return f"round {event['round']}: {len(event['sampled'])} clients, {event['bytes_up']} bytes up{refused}"
+    return f"round {event['round']}: {event['event']} on {event.get('part', '')} rows, {event.get('model', '')} models"
+
+
+def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
+    def call(event: dict[str, Any]) -> None:
+        first(event)
+        if second is not None:
+            second(event)
+
+    return call
+
+
+def _played(folder: Path) -> bool:
+    """Whether a round is stored in the folder."""
+    return any(int(path.stem) > 0 for path in (folder / "checkpoints").glob("*.json") if path.stem.isdigit())

@@ -1,0 +1,102 @@
+"""What all charts share.
+
+A colour is the name of a CSS variable, such as "--blue": the page looks it up when it draws, so that one figure serves
+the light theme, the dark one and the printer.
+
+>>> chart = Chart("loss", "Loss", "falls", {"": figure([line([1, 2], [0.5, 0.25], "loss", "--blue")], y="loss")})
+>>> chart.figures[""]["data"][0]["y"]
+[0.5, 0.25]
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Figure = dict[str, Any]
+
+COLOURS = ("--blue", "--orange", "--green", "--purple", "--red", "--teal", "--gold", "--grey")
+DIGITS = 5  # more are not seen, and make the file large
+
+
+@dataclass(frozen=True)
+class Control:
+    """A selector that several charts follow."""
+
+    id: str
+    label: str
+    options: Mapping[str, str]  # value → text
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure, or one for each option of a selector: the chart's own, or a `Control` that several follow."""
+
+    id: str
+    title: str
+    about: str  # what one sees, for those who cannot see it
+    figures: Mapping[str, Figure]  # by the option's value; "" if there is no selector
+    options: Mapping[str, str] | None = None  # value → text, of the chart's own selector
+    follows: str = ""  # id of a Control
+
+    @property
+    def control(self) -> str:
+        """The id of the selector that this chart obeys."""
+        return self.follows or (f"{self.id}-choice" if self.options else "")
+
+
+def by_metric(id: str, title: str, about: str, figures: Mapping[str, Figure], options: Mapping[str, str]) -> Chart:
+    """A chart with a selector of the metric, unless there is but one."""
+    if len(figures) == 1:
+        return Chart(id, title, about, {"": next(iter(figures.values()))})
+    return Chart(id, title, about, figures, options)
+
+
+def figure(data: Sequence[Mapping[str, Any]], *, x: str = "", y: str = "", height: int = 300, **layout: Any) -> Figure:
+    """Traces with the axes' titles and a height in pixels."""
+    axes = {"xaxis": {"title": {"text": plain(x)}}, "yaxis": {"title": {"text": plain(y)}}}
+    for name, axis in axes.items():
+        axis.update(layout.pop(name, {}))
+    return {"data": list(data), "layout": {"height": height, **axes, **layout}}
+
+
+def line(x: Iterable[float], y: Iterable[float], name: str, colour: str, *, dashed: bool = False) -> Figure:
+    """A line that shows its points while they are few."""
+    at = short(x)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(at) <= 30 else "lines",
+        "name": plain(name),
+        "x": at,
+        "y": short(y),
+        "line": {"color": colour, "width": 2, "dash": "dash" if dashed else "solid"},
+        "marker": {"color": colour, "size": 5, "symbol": "circle-open" if dashed else "circle"},
+    }
+
+
+def rounds_axis(last: int) -> dict[str, Any]:
+    """Whole numbers only."""
+    return {"rangemode": "tozero", "dtick": 1} if last <= 10 else {"rangemode": "tozero"}
+
+
+def short(values: Any) -> list[float | None]:
+    """Numbers with few digits, and None for those that are missing.
+
+    >>> short([1 / 3, float("nan"), 2])
+    [0.33333, None, 2.0]
+    """
+    found = np.asarray(list(values), dtype=np.float64)
+    return [float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in found]
+
+
+def plain(text: object) -> str:
+    """A name as it is: plotly would take some tags for its own.
+
+    >>> plain("a < b")
+    'a &lt; b'
+    """
+    return html.escape(str(text), quote=False)

@@ -1,0 +1,84 @@
+"""Reliability diagrams: bars as high as the accuracy, a tick where the confidence is, and below how many rows there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from polyfed.report.calibration import Bins, calibration_bins
+from polyfed.report.charts.base import Chart, Figure, figure, short
+from polyfed.report.rows import rows_of
+
+
+def reliability(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart | None:
+    """The diagram of one task over all clients' rows, with its calibration error in the title."""
+    rows = rows_of(predictions, task, ("y", "proba"))
+    if not len(rows):
+        return None
+    proba = rows.values["proba"]
+    bins = calibration_bins(proba, rows.values["y"])
+    title = f"{task}: ECE {bins.ece:.3f} over {len(rows):,} rows"
+    about = f"Accuracy against confidence of {task} in {len(bins.count)} bins; the calibration error is {bins.ece:.3f}."
+    return Chart(prefix, title, about, {"": _figure(bins, n_classes=proba.shape[1])})
+
+
+def _figure(bins: Bins, n_classes: int) -> Figure:
+    filled = bins.count > 0
+    centre, width = (bins.edges[:-1] + bins.edges[1:]) / 2, float(bins.edges[1])
+    shown = np.column_stack([bins.edges[:-1], bins.edges[1:], np.nan_to_num(bins.confidence), bins.count])[filled]
+    hover = (
+        "confidence %{customdata[0]:.2f} to %{customdata[1]:.2f}, on average %{customdata[2]:.3f}<br>"
+        "right %{y:.3f} of %{customdata[3]} rows<extra></extra>"
+    )
+    bars = {"type": "bar", "x": short(centre[filled]), "width": width * 0.92}
+    accuracy = {
+        **bars,
+        "y": short(bins.accuracy[filled]),
+        "name": "accuracy",
+        "marker": {"color": "--blue-soft"},
+        "customdata": [short(row) for row in shown],
+        "hovertemplate": hover,
+    }
+    confidence = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": short(centre[filled]),
+        "y": short(bins.confidence[filled]),
+        "name": "mean confidence",
+        "marker": {"symbol": "line-ew", "size": 16, "line": {"color": "--orange", "width": 3}},
+        "hoverinfo": "skip",
+    }
+    counts = {
+        **bars,
+        "y": bins.count[filled].tolist(),
+        "yaxis": "y2",
+        "name": "rows",
+        "showlegend": False,
+        "marker": {"color": "--grey-soft"},
+        "text": [f"{n:,}" for n in bins.count[filled].tolist()],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+    }
+    diagonal = {
+        "type": "line",
+        "x0": 0,
+        "y0": 0,
+        "x1": 1,
+        "y1": 1,
+        "line": {"color": "--soft", "dash": "dot", "width": 1.5},
+        "layer": "below",
+    }
+    least = width * int(1 / n_classes / width)  # the top class of K has at least 1 / K
+    return figure(
+        [accuracy, confidence, counts],
+        x="confidence",
+        y="accuracy",
+        height=360,
+        xaxis={"range": [max(0.0, least - 0.01), 1.01], "anchor": "y2"},
+        yaxis={"range": [0, 1.02], "domain": [0.3, 1]},
+        yaxis2={"title": {"text": "rows"}, "domain": [0, 0.2], "rangemode": "tozero", "nticks": 3},
+        shapes=[diagonal],
+    )

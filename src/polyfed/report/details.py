@@ -1,0 +1,139 @@
+"""Everything that the report says of one run, ready for the template. A part that is missing is None or empty."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from polyfed.report import charts
+from polyfed.report.charts import Chart, Control
+from polyfed.report.directions import CLASS_KINDS
+from polyfed.report.folders import RunFolder
+from polyfed.report.history import Refusal
+from polyfed.report.tables.clients import ClientTable, client_table
+
+MOST_REFUSALS = 200
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """One run, section by section."""
+
+    id: str
+    name: str
+    folder: str
+    facts: list[str]
+    part: str | None  # which rows the scores are of
+    clients: ClientTable | None
+    curves: list[Chart]
+    training: Chart | None
+    reliability: list[Chart]
+    predicted: list[Chart]
+    client_choice: Control | None
+    latents: list[Chart]
+    one_dimensional: bool
+    correlation: Chart | None
+    length_scales: list[tuple[str, str, str]]  # latent function, kernel, lengths
+    noise: dict[str, str]
+    traffic: Chart | None
+    refusals: list[Refusal]
+    n_refusals: int
+    lost_rounds: list[int]  # without a quorum
+    warnings: list[str]
+    trouble: str  # why there are no results
+    options: dict[str, str]
+    settings: dict[str, str]
+    versions: dict[str, str]
+    command: str
+
+    def all_charts(self) -> Iterator[Chart]:
+        single = [chart for chart in (self.training, self.correlation, self.traffic) if chart]
+        yield from (*self.curves, *self.reliability, *self.predicted, *self.latents, *single)
+
+
+def details(run: RunFolder, id: str, name: str) -> RunDetails:
+    """Look at one run from all sides. `id` begins the ids of its charts in the page."""
+    history, results = run.history, run.results or {}
+    predictions = results.get("predictions") or {}
+    tasks = results.get("tasks") or {}
+    of_classes = [task for task in tasks if tasks[task]["kind"] in CLASS_KINDS]
+    of_numbers = [task for task in tasks if tasks[task]["kind"] not in CLASS_KINDS]
+    reliability = (charts.reliability(f"{id}-reliable-{i}", t, predictions) for i, t in enumerate(of_classes))
+    predicted = (charts.predicted(f"{id}-predicted-{i}", t, predictions) for i, t in enumerate(of_numbers))
+    choice, latents = charts.latents(f"{id}-latent", tasks, results.get("latents") or {}) or (None, [])
+    model = results.get("model") or {}
+    related = model.get("task_correlation")
+    return RunDetails(
+        id=id,
+        name=name,
+        folder=run.folder.resolve().name,
+        facts=_facts(run),
+        part=history.part,
+        clients=client_table(history),
+        curves=charts.evaluated(id, history),
+        training=charts.trained(id, history),
+        reliability=[chart for chart in reliability if chart],
+        predicted=[chart for chart in predicted if chart],
+        client_choice=choice,
+        latents=latents,
+        one_dimensional=results.get("latents") is not None,
+        correlation=charts.correlation(f"{id}-correlation", related) if related else None,
+        length_scales=[_length_scale(one) for one in model.get("length_scales") or []],
+        noise={task: f"{value:.4g}" for task, value in (model.get("noise") or {}).items() if value is not None},
+        traffic=charts.traffic(id, history),
+        refusals=history.refusals[:MOST_REFUSALS],
+        n_refusals=len(history.refusals),
+        lost_rounds=[round.round for round in history.rounds if not round.used],
+        warnings=run.warnings,
+        trouble=run.trouble,
+        options=_texts(run.described.get("options")),
+        settings=_texts(run.settings),
+        versions=_texts(run.described.get("versions")),
+        command=shlex.join(run.described.get("command") or []),
+    )
+
+
+def _facts(run: RunFolder) -> list[str]:
+    history = run.history
+    done = f"{history.round} of {run.n_rounds} rounds"
+    return [
+        f"seed {run.seed}",
+        done if history.round >= run.n_rounds else f"{done} so far",
+        counted(len(history.clients), "client"),
+        counted(len(history.kinds), "task"),
+        duration(run.seconds),
+    ]
+
+
+def _length_scale(one: dict[str, Any]) -> tuple[str, str, str]:
+    whose = f"{one['latent']} of {one['task']}" if "task" in one else str(one["latent"])
+    return whose, str(one["kernel"]), ", ".join(f"{value:.4g}" for value in one["values"] if value is not None)
+
+
+def _texts(values: dict[str, Any] | None) -> dict[str, str]:
+    """Words as they are, everything else as JSON."""
+    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in (values or {}).items()}
+
+
+def counted(n: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "client"), counted(1200, "client")
+    ('1 client', '1,200 clients')
+    """
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(0.42), duration(75), duration(7300)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

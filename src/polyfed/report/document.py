@@ -1,0 +1,89 @@
+"""The report: one HTML file that needs nothing else, made from the folders of one run or of several.
+
+write_report([Path("runs/a")], Path("runs/a/report.html"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from polyfed.errors import UsageError
+from polyfed.files import write_whole
+from polyfed.report.charts import compared
+from polyfed.report.details import counted, details
+from polyfed.report.folders import RunFolder, read_run
+from polyfed.report.tables import Group, comparison, grouped
+from polyfed.report.templates import as_json, figures_of, plotly_js, render
+
+
+def write_report(folders: Sequence[Path], out: Path) -> Path:
+    """Read the runs in these folders and write the report about them.
+
+    Runs of several methods and seeds are compared; each has its own details, chosen by a selector. A run that is not
+    finished is shown as far as it is.
+    """
+    if not folders:
+        raise UsageError("there is no run to report on", where="write_report", remedy="give the folder of a run")
+    runs = [read_run(folder) for folder in dict.fromkeys(Path(folder).resolve() for folder in folders)]
+    return _write(Path(out), report_html(runs))
+
+
+def report_html(runs: Sequence[RunFolder]) -> str:
+    """The page as text."""
+    groups = grouped(runs)
+    names = {id(run): group.name for group in groups for run in group.runs}
+    shown = [
+        details(run, f"run{i}", f"{names.get(id(run), run.method)}, seed {run.seed}") for i, run in enumerate(runs)
+    ]
+    curves = compared("all", {group.name: [run.history for run in group.runs] for group in groups})
+    curves = curves if len(groups) > 1 else []
+    charts = [*curves, *(chart for one in shown for chart in one.all_charts())]
+    return render(
+        "report.html",
+        title=_title(groups),
+        facts=_facts(groups, runs),
+        headline=comparison(groups),
+        every_metric=comparison(groups, every_metric=True),
+        unlike=_unlike(runs),
+        validation_only=any(run.history.part == "validation" for run in runs),
+        curves=curves,
+        runs=shown,
+        choices={one.id: f"{one.name} ({one.folder})" for one in shown},
+        figures=as_json(figures_of(charts)),
+        plotly=Markup(plotly_js()),
+    )
+
+
+def _title(groups: Sequence[Group]) -> str:
+    return f"Report on {groups[0].name}" if len(groups) == 1 else f"Comparison of {len(groups)} methods"
+
+
+def _facts(groups: Sequence[Group], runs: Sequence[RunFolder]) -> list[str]:
+    clients = {client for run in runs for client in run.history.clients}
+    tasks = {task for run in runs for task in run.history.kinds}
+    seeds = {run.seed for run in runs}
+    counts = [(len(groups), "method"), (len(seeds), "seed"), (len(clients), "client"), (len(tasks), "task")]
+    return [counted(n, thing) for n, thing in counts]
+
+
+def _unlike(runs: Sequence[RunFolder]) -> bool:
+    """Whether the runs are about different clients or tasks, so that their numbers are not comparable."""
+    return any(
+        set(run.history.clients) != set(runs[0].history.clients) or run.history.kinds != runs[0].history.kinds
+        for run in runs
+    )
+
+
+def _write(out: Path, html: str) -> Path:
+    if out.is_dir():
+        raise UsageError("is a folder", where=str(out), remedy=f"give a file, such as {out / 'report.html'}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, html.encode())
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise UsageError(what, where=str(out), remedy="choose a place where you may write") from error
+    return out

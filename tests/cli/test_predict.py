@@ -1,0 +1,104 @@
+"""`polyfed predict` and `polyfed join`: tables in, tables out."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import polyfed as pf
+
+
+@pytest.fixture
+def new(home):
+    """Two rows like those of the run and one far from them all; the labels of one task."""
+    (home / "new.csv").write_text("age,sick\n40,no\n70,yes\n900,\n")
+    return home / "new.csv"
+
+
+def test_the_table_is_what_the_model_says(polyfed, run, new):
+    done = polyfed("predict", run, new, "--client", "bern")
+    assert done.code == 0
+    table = pd.read_csv(io.StringIO(done.out))
+    assert list(table) == [
+        *(f"pulse.{name}" for name in ("mean", "std", "lower", "upper", "ood")),
+        *(f"sick.{name}" for name in ("label", "p(no)", "p(yes)", "ood")),
+    ]
+    said = pf.load(run).client("bern").predict([[40.0], [70.0], [900.0]])
+    np.testing.assert_allclose(table["pulse.mean"], said["pulse"].mean)
+    np.testing.assert_allclose(table["sick.p(yes)"], said["sick"].proba)
+    assert table["sick.label"].tolist() == said["sick"].label.tolist()
+    assert done.err.startswith("sick: accuracy ")  # the task with labels, and beside the table
+
+
+def test_a_foreign_row_is_noticed(polyfed, run, new):
+    columns = json.loads(polyfed("predict", run, new, "--client", "bern", "--json").out)["predictions"]
+    for task in ("pulse", "sick"):
+        like, _, foreign = columns[f"{task}.ood"]
+        assert foreign > 3 * like
+        assert 0.2 < like < 5  # near 1: as at the rows that were learned from
+
+
+def test_the_level_widens_the_interval(polyfed, run, new):
+    widths = []
+    for level in ("0.5", "0.99"):
+        columns = json.loads(polyfed("predict", run, new, "--client", "bern", "--json", "--level", level).out)[
+            "predictions"
+        ]
+        widths.append(columns["pulse.upper"][0] - columns["pulse.lower"][0])
+    assert widths[1] / widths[0] == pytest.approx(2.5758 / 0.6745, rel=1e-3)  # quantiles of a normal
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_predictions_go_to_a_file(polyfed, home, run, new, name):
+    done = polyfed("predict", run, new, "--client", "bern", "--tasks", "sick", "--out", name)
+    assert done.code == 0
+    assert done.err == ""
+    assert f"3 rows of bern are predicted in {name}" in done.out
+    table = pd.read_csv(name) if name.endswith("csv") else pd.read_parquet(name)
+    assert list(table) == ["sick.label", "sick.p(no)", "sick.p(yes)", "sick.ood"]
+
+
+def test_scores_are_those_of_the_labels(polyfed, run, new):
+    document = json.loads(polyfed("predict", run, new, "--client", "bern", "--json").out)
+    columns, labels = document["predictions"], ["no", "yes"]
+    right = sum(said == label for said, label in zip(columns["sick.label"], labels, strict=False))
+    assert document["scores"]["sick"]["accuracy"] == pytest.approx(right / 2)
+    loss = -np.mean([np.log(columns["sick.p(no)"][0]), np.log(columns["sick.p(yes)"][1])])
+    assert document["scores"]["sick"]["nll"] == pytest.approx(loss)
+    assert "pulse" not in document["scores"]
+
+
+def test_a_client_joins_and_predicts(polyfed, home, run, new):
+    (home / "chur.csv").write_text("age,pulse\n" + "".join(f"{age},{200 - age}\n" for age in range(30, 70, 2)))
+    assert polyfed("predict", run, new, "--client", "chur").code == 3
+    done = polyfed("join", run, "chur.csv", "--name", "chur")
+    assert done.out == "chur joined run with 20 rows; labels: 20 of pulse, 0 of sick\n"
+    means = {}
+    for client in ("bern", "chur"):
+        document = json.loads(polyfed("predict", run, new, "--client", client, "--json").out)
+        means[client] = document["predictions"]["pulse.mean"]
+    assert means["bern"][0] < means["bern"][1]  # there the pulse rises with age, in chur it falls
+    assert means["chur"][0] > means["chur"][1]
+    assert polyfed("join", run, "chur.csv", "--name", "chur").code == 4
+
+
+def test_a_label_that_the_run_derives_is_derived_again(polyfed, home):
+    argv = ["run", "--data", "hospitals.csv", "--client", "ward", "--features", "visits,pulse", "--no-report"]
+    assert polyfed(*argv, "--binary", "old", "--derive", "old=age > 55", "--rounds", "1", "--out", "r").code == 0
+    (home / "rows.csv").write_text("visits,pulse,age\n1,80,40\n2,90,60\n")
+    with_labels = json.loads(polyfed("predict", "r", "rows.csv", "--client", "bern", "--json").out)
+    assert set(with_labels["scores"]) == {"old"}
+    assert "old.p(True)" in with_labels["columns"]
+    (home / "rows.csv").write_text("visits,pulse\n1,80\n")
+    assert json.loads(polyfed("predict", "r", "rows.csv", "--client", "bern", "--json").out)["scores"] == {}
+
+
+def test_a_method_without_a_variance_has_no_score_of_foreignness(polyfed, home, new):
+    argv = ["run", "--data", "hospitals.csv", "--client", "ward", "--features", "age", "--regression", "pulse"]
+    assert polyfed(*argv, "--method", "fedavg", "--rounds", "1", "--out", "r", "--no-report").code == 0
+    columns = json.loads(polyfed("predict", "r", new, "--client", "bern", "--json").out)["predictions"]
+    assert columns["pulse.ood"] == [None, None, None]

@@ -1,0 +1,6 @@
+"""Puts this folder on the path, so that tests share folders.py in any import mode."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

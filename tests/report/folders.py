@@ -1,0 +1,156 @@
+"""Run folders without a run: the files that an engine leaves, with numbers that a test chooses."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+CLIENTS = ("basel", "bern", "thun")
+TASKS = {"height": "regression", "high": "binary"}
+METRICS = {
+    "regression": ("mse", "rmse", "nlpd", "coverage", "width"),
+    "binary": ("accuracy", "nll", "ece"),
+    "multiclass": ("accuracy", "nll", "ece"),
+    "count": ("rmse", "nlpd", "deviance"),
+}
+CLASSES = {"binary": ["no", "yes"], "multiclass": ["a", "b", "c"]}
+
+Score = Callable[[str, str, str, int], float | None]  # (client, task, metric, round) -> value
+
+
+def falling(client: str, task: str, metric: str, round: int) -> float:
+    """A score that differs between clients and gets better round by round."""
+    start = 0.5 + 0.01 * sum(map(ord, client + task)) % 0.3
+    return min(1.0, start + 0.02 * round) if metric == "accuracy" else start / (1 + 0.1 * round)
+
+
+def start_event(method="pfed-mul", seed=0, clients=CLIENTS, tasks=TASKS):
+    return {"event": "start", "method": method, "options": {}, "seed": seed, "clients": list(clients), "tasks": tasks}
+
+
+def round_event(round, clients=CLIENTS, refused=None, used=True):
+    refused = refused or {}
+    return {
+        "event": "round",
+        "round": round,
+        "sampled": list(clients),
+        "refused": refused,
+        "used": used,
+        "bytes_down": 600 * len(clients),
+        "bytes_up": 1000 * (len(clients) - len(refused)),
+        "metrics": {c: {"bound": -100.0 / round} for c in clients if c not in refused},
+    }
+
+
+def evaluation_event(round, score: Score = falling, part="test", model="personal", clients=CLIENTS, tasks=TASKS):
+    scores = {c: {t: {m: score(c, t, m, round) for m in METRICS[k]} for t, k in tasks.items()} for c in clients}
+    return {"event": "evaluation", "round": round, "part": part, "model": model, "clients": scores}
+
+
+def results(clients=CLIENTS, tasks=TASKS, one_dimensional=True, n=40, rounds=4):
+    """Predictions that are right within their intervals but for every tenth row, and sine waves as functions."""
+    x = [10.0 * i / (n - 1) for i in range(n)]
+    wave = [math.sin(value) for value in x]
+
+    def numbers(shift):
+        y = [value + shift for value in wave]
+        mean = [value + (1.0 if i % 10 == 0 else 0.1) for i, value in enumerate(y)]
+        return {
+            "y": y,
+            "mean": mean,
+            "std": [0.25] * n,
+            "lower": [value - 0.5 for value in mean],
+            "upper": [value + 0.5 for value in mean],
+        }
+
+    def classes(k):
+        top = [0.5 + 0.49 * abs(value) for value in wave]
+        proba = [[t if j == i % k else (1 - t) / (k - 1) for j in range(k)] for i, t in enumerate(top)]
+        return {"y": [(i + (i % 4 == 0)) % k for i in range(n)], "proba": proba}
+
+    def latent(kind, shift):
+        f = [value + shift for value in wave]
+        y = [float(value > 0) for value in wave] if kind in CLASSES else f
+        return {
+            "x": x,
+            "mean": f,
+            "lower": [value - 0.4 for value in f],
+            "upper": [value + 0.4 for value in f],
+            "truth": [value + 0.1 for value in f],
+            "seen": {"x": x[::4], "y": y[::4]},
+        }
+
+    size = len(tasks)
+    return {
+        "format": 1,
+        "round": rounds,
+        "part": "test",
+        "tasks": {task: {"kind": kind, "classes": CLASSES.get(kind)} for task, kind in tasks.items()},
+        "predictions": {
+            c: {t: classes(len(CLASSES[k])) if k in CLASSES else numbers(0.2 * i) for t, k in tasks.items()}
+            for i, c in enumerate(clients)
+        },
+        "latents": {c: {t: latent(k, 0.3 * i) for t, k in tasks.items()} for i, c in enumerate(clients)}
+        if one_dimensional
+        else None,
+        "model": {
+            "task_correlation": {
+                "names": list(tasks),
+                "matrix": [[1.0 if i == j else -0.25 for j in range(size)] for i in range(size)],
+            },
+            "length_scales": [{"latent": 1, "kernel": "rbf", "values": [2.5]}],
+            "noise": {task: 0.0847 for task, kind in tasks.items() if kind == "regression"},
+        },
+    }
+
+
+def make_run(
+    folder: Path,
+    *,
+    method="pfed-mul",
+    seed=0,
+    rounds=4,
+    played: int | None = None,
+    options=None,
+    clients=CLIENTS,
+    tasks=TASKS,
+    score: Score = falling,
+    parts=("validation", "test"),
+    models=("personal",),
+    refused=None,
+    found: dict | str | None = "made",
+    command=None,
+) -> Path:
+    """A folder with a run that played so many of its rounds. `found` is results.json: made, None, or a dictionary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    described = {
+        "format": 1,
+        "method": method,
+        "options": options or {"kernel": "rbf"},
+        "settings": {"rounds": rounds, "seed": seed, "sample": None},
+        "versions": {"polyfed": "0.1.0", "numpy": "2.0.0"},
+    }
+    if command:
+        described["command"] = command
+    played = rounds if played is None else played
+    events = [start_event(method, seed, clients, tasks)]
+    for r in range(1, played + 1):
+        events.append(round_event(r, clients, (refused or {}).get(r)))
+        if r % 2 == 0:
+            events += [evaluation_event(r, score, p, m, clients, tasks) for p in parts for m in models]
+    write_lines(folder / "events.jsonl", events)
+    times = [{"time": 0.0, "round": r, "seconds": 2.0, "evaluation_seconds": 1.0} for r in range(1, played + 1)]
+    write_lines(folder / "timing.jsonl", times)
+    if found == "made":
+        found = results(clients, tasks, rounds=rounds)
+    if found is not None:
+        (folder / "results.json").write_text(json.dumps(found))
+    (folder / "run.json").write_text(json.dumps(described))
+    return folder
+
+
+def write_lines(path: Path, lines, mode="w") -> None:
+    with path.open(mode) as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)

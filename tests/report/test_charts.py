@@ -1,0 +1,129 @@
+"""The figures: numbers by hand, and that plotly understands every one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from folders import make_run, results
+
+from polyfed import metrics
+from polyfed.report import charts
+from polyfed.report.calibration import calibration_bins
+from polyfed.report.charts.predicted import MOST_POINTS
+from polyfed.report.details import details
+from polyfed.report.folders import read_run
+
+EVERY_KIND = {"height": "regression", "high": "binary", "stage": "multiclass", "visits": "count"}
+
+
+def test_the_calibration_error_is_as_by_hand():
+    # Bin 13 of 15 is [0.8, 0.8667): 0.8 lies on its edge and belongs to it. Confidence 0.82, half are right: gap 0.32.
+    # Bin 15 ends with 1 and has it: confidence 0.97, both right: gap 0.03. (2 · 0.32 + 2 · 0.03) / 4 = 0.175
+    p = np.array([0.8, 0.16, 1.0, 0.94])
+    bins = calibration_bins(np.column_stack([1 - p, p]), np.array([1, 1, 1, 1]))
+    assert np.flatnonzero(bins.count).tolist() == [12, 14]
+    assert bins.ece == pytest.approx(0.175)
+
+
+def test_two_classes_at_a_half_mean_the_second():
+    bins = calibration_bins(np.array([[0.5, 0.5]]), np.array([1]))
+    assert bins.ece == pytest.approx(0.5)
+
+
+def test_the_bins_are_those_of_the_metrics():
+    rng = np.random.default_rng(0)
+    proba, y = rng.dirichlet(np.ones(3), 500), rng.integers(0, 3, 500)
+    bins, reference = calibration_bins(proba, y), metrics.calibration_bins(proba, y)
+    np.testing.assert_array_equal(bins.count, reference.count)
+    assert bins.ece == pytest.approx(metrics.ece(proba, y))
+
+
+def test_the_reliability_diagram_says_counts_and_error():
+    of_a = {"y": [1, 1, 1, 1], "proba": [[0.2, 0.8], [0.84, 0.16], [0.0, 1.0], [0.06, 0.94]]}
+    chart = charts.reliability("r", "sick", {"a": {"sick": of_a}, "b": {}})
+    assert chart is not None
+    assert chart.title == "sick: ECE 0.175 over 4 rows"
+    accuracy, confidence, counts = chart.figures[""]["data"]
+    assert accuracy["y"] == [0.5, 1.0]
+    assert confidence["y"] == [0.82, 0.97]
+    assert counts["text"] == ["2", "2"]
+
+
+def test_the_coverage_counts_every_row_also_those_not_drawn():
+    n = 10 * MOST_POINTS
+    column = {"y": [0.0] * n, "mean": [0.1] * n, "lower": [-1.0] * n, "upper": [0.0] * (n // 4 * 3) + [-0.5] * (n // 4)}
+    chart = charts.predicted("p", "pulse", {"a": {"pulse": column}})
+    assert chart is not None
+    assert chart.title == f"pulse: 75 % of 4,000 rows lie in their 95 % interval, {MOST_POINTS} of them drawn"
+    drawn = [len(trace["x"]) for trace in chart.figures[""]["data"] if trace["mode"] == "markers"]
+    assert sum(drawn) == MOST_POINTS
+
+
+def test_the_interval_is_drawn_around_the_mean():
+    column = {"y": [1.0, 5.0], "mean": [2.0, 2.0], "lower": [0.5, 1.0], "upper": [2.5, 4.0]}
+    chart = charts.predicted("p", "pulse", {"a": {"pulse": column}})
+    assert chart is not None
+    inside, outside, _ = chart.figures[""]["data"]
+    assert (inside["error_y"]["array"], inside["error_y"]["arrayminus"]) == ([0.5], [1.5])
+    assert (outside["x"], outside["y"]) == ([5.0], [2.0])
+
+
+def test_curves_are_solid_for_test_rows_and_dashed_for_validation(tmp_path):
+    history = read_run(make_run(tmp_path / "a", models=("personal", "global"))).history
+    chart = charts.evaluated("x", history)[0]
+    lines = chart.figures["rmse"]["data"]
+    assert {(line["name"], line["line"]["dash"]) for line in lines} == {
+        ("test", "solid"),
+        ("validation", "dash"),
+        ("server's model alone, test", "solid"),
+        ("server's model alone, validation", "dash"),
+    }
+    assert next(iter(chart.options or {})) == "rmse", "the headline metric is chosen at first"
+
+
+def test_compared_curves_are_means_over_seeds(tmp_path):
+    runs = [
+        read_run(make_run(tmp_path / str(seed), seed=seed, score=lambda *_, seed=seed: 1.0 + seed)) for seed in (0, 2)
+    ]
+    chart = charts.compared("all", {"mul": [run.history for run in runs]})[0]
+    test = next(line for line in chart.figures["rmse"]["data"] if line["name"] == "mul")
+    assert (test["x"], test["y"]) == ([2.0, 4.0], [2.0, 2.0])
+
+
+def test_functions_show_the_truth_and_where_labels_are():
+    found = results()
+    chosen = charts.latents("l", found["tasks"], found["latents"])
+    assert chosen is not None
+    control, (height, high) = chosen
+    assert list(control.options.values()) == ["basel", "bern", "thun"]
+    assert height.follows == high.follows == control.id
+    by_name = {trace.get("name"): trace for trace in height.figures["1"]["data"]}
+    assert by_name["truth"]["line"]["dash"] == "dash"
+    assert by_name["labels"]["y"][0] == pytest.approx(0.3)  # sin 0 and the shift of the second client
+    classes = {
+        trace["name"]: set(trace["y"]) for trace in high.figures["0"]["data"] if "label" in trace.get("name", "")
+    }
+    assert {len(heights) for heights in classes.values()} == {1}, "one height for all ticks of a class"
+    assert max(classes["label no"]) < -1.4 < 1.4 < min(classes["label yes"])  # outside the band
+
+
+@pytest.mark.parametrize("one_dimensional", [True, False])
+def test_plotly_understands_every_figure(tmp_path, one_dimensional):
+    found = results(tasks=EVERY_KIND, one_dimensional=one_dimensional)
+    run = read_run(make_run(tmp_path / "a", tasks=EVERY_KIND, found=found, models=("personal", "global")))
+    shown = list(details(run, "r", "a run").all_charts())
+    assert len({chart.id for chart in shown}) == len(shown) == 4 + 2 + 2 + (4 if one_dimensional else 0) + 3
+    for chart in shown:
+        assert set(chart.options or chart.figures) == set(chart.figures)
+        for figure in chart.figures.values():
+            go.Figure(inked(figure))  # raises if a name or a value is not one of plotly's
+
+
+def inked(value):
+    """The figure with a real colour in place of the names of colours, as the page does it."""
+    if isinstance(value, dict):
+        return {key: inked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [inked(item) for item in value]
+    return "#123456" if isinstance(value, str) and value.startswith("--") else value
