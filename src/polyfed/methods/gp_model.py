@@ -90,12 +90,14 @@ class GPModel:
     def predict(self, values: Mapping[str, Tensor], data: ClientData) -> Conditioned:
         return Conditioned(self, self.prior.with_values(values), data)
 
-    def explain(self, values: Mapping[str, Tensor], groups: Sequence[str]) -> dict[str, Any]:
+    def explain(
+        self, values: Mapping[str, Tensor], groups: Sequence[str], codecs: Mapping[str, LabelCodec]
+    ) -> dict[str, Any]:
         """What these groups of Θ say, in plain numbers; lengths are in units of the scaled features."""
         prior = self.prior.with_values(values)
-        names = [
-            name if n == 1 else f"{name} {k + 1}" for name, n in prior.outputs.items() for k in range(n)
-        ]  # one for each output
+        names: list[str] = []  # one for each output
+        for task, n_outputs in prior.outputs.items():
+            names += [task] if n_outputs == 1 else [f"{task}={label}" for label in codecs[task].classes or ()]
         lengths = [None if length is None else length.tolist() for length in prior.length_scales()]
         noise = {task: prior.noise_of(task) for task in prior.outputs}
         known = {"kernels", "mixing"} <= set(groups)

@@ -246,7 +246,7 @@ class PFedMul(Method):
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
         model = self.model(data)
-        return model.explain(self._values(server), self._shared)
+        return model.explain(self._values(server), self._shared, data.codecs)
 
     # ---- the parts of Θ -------------------------------------------------------------------------------------
 
