@@ -53,6 +53,7 @@ class PFedMul(Method):
         inducing: inducing inputs of each client; None for the exact posterior.
         inducing_method: how they are chosen.
         join_steps: steps in which a client that joins later learns its personal groups.
+        tolerance: an E-step ends before `mf_steps` when the bound moves by less than this many nats.
         initial: parameter name → initial value, instead of the one guessed.
     """
 
