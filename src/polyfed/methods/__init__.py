@@ -19,11 +19,12 @@ from polyfed.methods.fedper import FedPer
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.pfed_mul import PFedMul
 from polyfed.methods.pfed_st import PFedSt
+from polyfed.methods.pfedgp import PFedGP
 from polyfed.methods.pfedme import PFedMe
 from polyfed.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {
-    made.name: made for made in (PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe)
+    made.name: made for made in (PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, PFedGP)
 }
 
 
@@ -63,6 +64,7 @@ __all__ = [
     "Local",
     "Method",
     "Outcome",
+    "PFedGP",
     "PFedMe",
     "PFedMul",
     "PFedSt",

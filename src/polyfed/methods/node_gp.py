@@ -3,6 +3,7 @@
 Sites (precisions h and linear terms r, as in `gp.linalg`) are found first and are constants to autograd, except in the noise;
 gradients then flow through the covariances of the prediction or of the bound.
 
+>>> from polyfed.gp import likelihood_for
 >>> z = torch.eye(2, dtype=torch.float64)
 >>> K = kernel(z, z, amplitude=8.0, length=1.0)
 >>> node = NodeGP(K[:1, :1], likelihood_for("regression"), torch.ones(1, dtype=torch.float64), torch.tensor(0.1).double())
@@ -18,13 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyfed.gp import infer, likelihood_for
+from polyfed.gp import infer
 from polyfed.gp.kernels import squared_distance
 from polyfed.gp.likelihoods import Likelihood
 from polyfed.gp.linalg import Gaussian, cholesky, log_z, solve
 from polyfed.gp.quadrature import gauss_hermite
-
-__all__ = ["NodeGP", "kernel", "likelihood_for", "log_predictive", "unit_features"]
 
 LEAST_VARIANCE = 1e-10  # of a prediction, whose square root must have a derivative
 Sites = tuple[Tensor, Tensor]  # h and r, (n,) or (chains, n)

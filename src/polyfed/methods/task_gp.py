@@ -32,6 +32,7 @@ CHUNK = 2**23  # numbers held at once by a prediction
 LEAST = 1e-300  # a probability that is 0 as a double
 LIMIT = 12.0  # of the logarithm of a noise: constant targets would send it to minus infinity
 EXACT = {"tolerance": 1e-8, "max_steps": 500}  # predictions are made from the fixed point
+CLOSE = {"tolerance": 1e-3, "max_steps": 50}  # sites of a training step are constants of it, and the next has others
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ class TaskGP:
 
     def sites(self, node: NodeGP, generator: torch.Generator, n_chains: int, exact: bool = False) -> Sites:
         """Of the mean-field solution, (n,), or of each Gibbs chain, (chains, n)."""
-        h, r = node.sites_found(**EXACT if exact else {})  # pyright: ignore[reportArgumentType]
+        h, r = node.sites_found(**EXACT if exact else CLOSE)  # pyright: ignore[reportArgumentType]
         if self.method.inference == "mf" or not self.classifies:
             return h, r
         n_sweeps = self.method.n_sweeps
