@@ -41,7 +41,8 @@ def show_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left")
+    say(title)  # above the table, not in it: a narrow table would break it
+    table = Table()
     for i, heading in enumerate(headings):
         table.add_column(Text(heading), justify="left" if i < left else "right", overflow="fold")
     for row in rows:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyfed.errors import ConfigError, PolyfedError, UsageError
+from polyfed.errors import ConfigError, PolyfedError, UsageError, nearest
 from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
 from polyfed.experiments.reading import check
@@ -43,13 +43,15 @@ class Outcome:
 
 def cells(config: Config, federation: Federation, folder: Path, where: str) -> list[Cell]:
     """All cells, each with settings of its own, in folders <method>-<seed>."""
+    from polyfed.methods import METHODS
+
     compare, made = config.compare, []
     for names, kind in ((compare.methods, "method"), (compare.seeds, "seed")):
         if len(set(names)) < len(names):
             raise ConfigError(f"a {kind} is given twice", where=f"{where}, compare.{kind}s", remedy="name each once")
     for name in compare.options:
-        if name not in compare.methods:
-            raise ConfigError("is not compared", where=f"{where}, compare.options.{name}", remedy="add it to methods")
+        if name not in METHODS:
+            raise ConfigError("is no method", where=f"{where}, compare.options.{name}", remedy=nearest(name, METHODS))
     for method in compare.methods:
         own = config.method.options if config.method.name == method else {}
         for seed in compare.seeds:

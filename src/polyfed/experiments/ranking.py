@@ -20,7 +20,7 @@ Scores = Mapping[str, Mapping[str, float]]  # task → metric → value
 
 
 class Score(NamedTuple):
-    """One task's score of a method: over its seeds, and its rank among the methods (ties share theirs)."""
+    """One task's score of a method: over its seeds (one has no spread), and its rank among the methods (ties share)."""
 
     mean: float
     spread: float
@@ -47,7 +47,7 @@ def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str
         means = np.array([np.mean(numbers) for numbers in values.values()])
         ranks = stats.rankdata(means if LOWER_IS_BETTER[metric] else -means)
         for (method, numbers), mean, rank in zip(values.items(), means, ranks, strict=True):
-            spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+            spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else float("nan")
             found[method][task] = Score(float(mean), spread, len(numbers), float(rank))
     return {
         method: Line(scores, float(np.mean([score.rank for score in scores.values()])) if scores else float("nan"))
