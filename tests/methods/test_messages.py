@@ -77,3 +77,14 @@ def test_a_federation_that_shares_nothing_sends_no_parameter():
     spec, data = federation(2)
     _, _, updates = play(Local(), spec, data, rounds=1)
     assert all(not update.arrays and not update.pooled for update in updates.values())
+
+
+def test_the_order_of_the_tasks_survives_the_wire():
+    """safetensors hands back names in any order; methods number their tasks."""
+    counts = {
+        name: i
+        for i, name in enumerate(["stage", "a/b", "pulse", "1", "0", "zeta", "alpha"] + [f"t{i}" for i in range(9)])
+    }
+    content = to_bytes(ClientUpdate({}, counts=counts).wire())
+    for _ in range(5):
+        assert list(ClientUpdate.from_wire(from_bytes(content)).counts.items()) == list(counts.items())

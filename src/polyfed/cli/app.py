@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Annotated, Any, get_type_hints
 
-import click
 import typer
 
 from polyfed.cli import compare, datasets, demo, doctor, init, join, methods, predict, report, run, schema, watch
@@ -32,7 +31,6 @@ app = typer.Typer(
     name="polyfed",
     help="Personalised Bayesian federated learning for several correlated tasks of different kinds.",
     epilog="Exit codes: 0 fine, 1 failed, 2 usage, 3 settings, 4 data, 5 numbers, 6 a part is not installed, 130 Ctrl-C.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -84,21 +82,20 @@ for _module, _panel in COMMANDS:
     app.command(_name(_module), rich_help_panel=_panel)(_stoppable(_module.command))
 
 
-def command() -> click.Group:
+def command() -> Any:
     """All commands, as click has them."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
+    group: Any = typer.main.get_command(app)
     for module, _ in COMMANDS:
         _restore_help(group.commands[_name(module)], module.command)
     return group
 
 
-def _restore_help(made: click.Command, function: Callable[..., Any]) -> None:
+def _restore_help(made: Any, function: Callable[..., Any]) -> None:
     """Newer versions of click take the help of an argument for their own and forget it, so it is set again."""
     hints = get_type_hints(function, include_extras=True)
     for parameter in made.params:
-        if isinstance(parameter, click.Argument) and not getattr(parameter, "help", None):
+        if parameter.param_type_name == "argument" and not getattr(parameter, "help", None):
             told = [
                 extra.help for extra in getattr(hints[parameter.name], "__metadata__", ()) if hasattr(extra, "help")
             ]
-            parameter.help = told[0] if told else None  # pyright: ignore[reportAttributeAccessIssue]
+            parameter.help = told[0] if told else None

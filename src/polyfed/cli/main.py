@@ -11,8 +11,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from polyfed.errors import PolyfedError
 
 
@@ -25,19 +23,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             from polyfed.cli.app import command
 
-            code = command().main(arguments, prog_name="polyfed", standalone_mode=False, obj=state)
+            code = command().main(arguments or ["--help"], prog_name="polyfed", standalone_mode=False, obj=state)
             sys.stdout.flush()
             return code if isinstance(code, int) else 0
         except PolyfedError as error:
             return _fail(str(error), error.exit_code, state)
-        except click.ClickException as error:
-            return _fail(_usage(error), 2, state)
-        except (KeyboardInterrupt, click.Abort):
+        except KeyboardInterrupt:
             return _fail("interrupted.", 130, state)
         except (BrokenPipeError, SystemExit):  # whoever read our output has seen enough; typer leaves then
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 0
         except Exception as error:
+            # Errors of usage are click's, or those of the copy of click that is part of newer versions of typer.
+            if hasattr(error, "format_message"):
+                return _fail(_usage(error), 2, state)
             return _fail(f"{type(error).__name__}: {error}", 1, state)
 
 
@@ -48,13 +47,13 @@ def _fail(sentence: str, code: int, state: dict[str, Any]) -> int:
     return code
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage(error: Any) -> str:
     """What click says, in one sentence with the nearest name and the way to the help."""
-    context = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "polyfed"
     what = re.sub(r"\(?Did you mean.*", "", error.format_message(), flags=re.S).strip().rstrip(".")
     close: list[str] = []
-    if isinstance(error, click.NoSuchOption) and context is not None:
+    if hasattr(error, "option_name") and "No such option" in what and context is not None:
         known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
         close = difflib.get_close_matches(error.option_name, known, n=1)
     elif (found := re.match(r"No such command '(.*)'", what)) and context is not None:

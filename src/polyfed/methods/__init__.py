@@ -15,16 +15,19 @@ from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import Job, Method, Outcome, Predictor
 from polyfed.methods.ends import Local, Pooled
 from polyfed.methods.fedavg import FedAvg
+from polyfed.methods.fedpac import FedPAC
 from polyfed.methods.fedper import FedPer
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.pfed_mul import PFedMul
 from polyfed.methods.pfed_st import PFedSt
 from polyfed.methods.pfedgp import PFedGP
 from polyfed.methods.pfedme import PFedMe
+from polyfed.methods.pfedvem import PFedVEM
 from polyfed.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {
-    made.name: made for made in (PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, PFedGP)
+    made.name: made
+    for made in (PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM)
 }
 
 
@@ -59,6 +62,7 @@ __all__ = [
     "METHODS",
     "ClientUpdate",
     "FedAvg",
+    "FedPAC",
     "FedPer",
     "Job",
     "Local",
@@ -68,6 +72,7 @@ __all__ = [
     "PFedMe",
     "PFedMul",
     "PFedSt",
+    "PFedVEM",
     "Pooled",
     "Predictor",
     "Scaffold",

@@ -49,7 +49,7 @@ class ClientUpdate:
                 *((f"sum/{name}", *total) for name, total, _ in pooled),
                 *((f"count/{name}", *count) for name, _, count in pooled),
                 ("weight", *scalar),
-                *((f"labels/{task}", *scalar) for task in self.counts),
+                *((f"labels/{i}/{task}", *scalar) for i, task in enumerate(self.counts)),
                 *((f"metrics/{name}", *scalar) for name in self.metrics),
             )
         )
@@ -61,7 +61,8 @@ class ClientUpdate:
             **{f"sum/{name}": total for name, (total, _) in self.pooled.items()},
             **{f"count/{name}": count for name, (_, count) in self.pooled.items()},
             "weight": _scalar(self.weight),
-            **{f"labels/{task}": _scalar(count) for task, count in self.counts.items()},
+            # By position: the format forgets the order of names, and methods number the tasks by it.
+            **{f"labels/{i}/{task}": _scalar(count) for i, (task, count) in enumerate(self.counts.items())},
             **{f"metrics/{name}": _scalar(value) for name, value in self.metrics.items()},
         }
 
@@ -76,7 +77,7 @@ class ClientUpdate:
             parts["arrays"],
             {name: (total, parts["count"][name]) for name, total in parts["sum"].items()},
             float(parts["weight"][""]),
-            {task: int(count) for task, count in parts["labels"].items()},
+            {name.partition("/")[2]: int(parts["labels"][name]) for name in sorted(parts["labels"], key=_position)},
             {name: float(value) for name, value in parts["metrics"].items()},
         )
 
@@ -110,6 +111,10 @@ def n_bytes(state: Mapping[str, Tensor]) -> int:
 @lru_cache(maxsize=1024)
 def _length(signature: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> int:
     return len(save({name: torch.zeros(shape, dtype=dtype) for name, dtype, shape in signature}))
+
+
+def _position(name: str) -> int:
+    return int(name.partition("/")[0])
 
 
 def _kind(value: Tensor) -> tuple[torch.dtype, torch.Size]:
