@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
+from torch import nn
 
 import polyfed as pf
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
@@ -72,6 +76,27 @@ def play(method: Method, spec, data, rounds=3, seed=0, start=None):
             states[job.client], updates[job.client] = outcome
         server = method.aggregate(server, updates)
     return server, states, updates
+
+
+def one_round(made: Method, server, states, data, who=None, round=1):
+    """One round of the clients in `who`, one by one; `states` move on in place."""
+    updates = {}
+    for name in who or data:
+        message = made.download(server, name)
+        states[name], updates[name] = made.local(states[name], message, data[name], Stream(0, "local", round, name))
+    return made.aggregate(server, updates), updates
+
+
+def normed(n_features):
+    """A trunk with batch norm."""
+    return nn.Sequential(nn.Linear(n_features, 5), nn.BatchNorm1d(5), nn.ReLU())
+
+
+def my_networks(monkeypatch, **factories):
+    """Makes `network="my_networks:name"` find these factories."""
+    module = types.ModuleType("my_networks")
+    vars(module).update(factories)
+    monkeypatch.setitem(sys.modules, "my_networks", module)
 
 
 # ---- as users have them ------------------------------------------------------------------------------------------

@@ -122,6 +122,15 @@ def test_a_missing_extra_names_it(polyfed, home, monkeypatch):
     assert not (home / "runs").exists()
 
 
+def test_a_folder_that_cannot_be_made(polyfed, home):
+    """Below a file; unlike a locked folder, this stops root too."""
+    (home / "taken").write_text("a file")
+    argv = ["run", "--data", "hospitals.csv", "--client", "ward", "--regression", "pulse", "--out", "taken/run"]
+    done = polyfed(*argv)
+    assert done.code == 2
+    assert done.err == "error: taken/run: cannot be written: Not a directory; choose another folder with --out.\n"
+
+
 def test_a_folder_that_cannot_be_written(polyfed, home):
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")

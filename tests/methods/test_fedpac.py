@@ -6,16 +6,13 @@ bias b; with the feature 1 everywhere f = w + b, and both gradients of ½ mean (
 
 from __future__ import annotations
 
-import sys
-import types
-
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
 from torch import nn
 
-from federations import KINDS, START, codecs_of, federation, play
+from federations import KINDS, START, codecs_of, federation, my_networks, normed, one_round, play
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
 from polyfed.errors import ConfigError
 from polyfed.methods import FedPer, fedpac
@@ -49,28 +46,10 @@ def begin(made, data, head=0.0):
     return server, states
 
 
-def one_round(made, server, states, data, who=None, round=1):
-    updates = {}
-    for name in who or data:
-        message = made.download(server, name)
-        states[name], updates[name] = made.local(states[name], message, data[name], Stream(0, "local", round, name))
-    return made.aggregate(server, updates), updates
-
-
-def networks(monkeypatch, **factories):
-    module = types.ModuleType("pac_networks")
-    vars(module).update(factories)
-    monkeypatch.setitem(sys.modules, "pac_networks", module)
-
-
 def one_weight(n_features):
     layer = nn.Linear(1, 1, bias=False)
     layer.reset_parameters = lambda: nn.init.constant_(layer.weight, 1.0)  # features are t x, with t = 1 at first
     return nn.Sequential(layer)
-
-
-def normed(n_features):
-    return nn.Sequential(nn.Linear(n_features, 5), nn.BatchNorm1d(5), nn.ReLU())
 
 
 # ---- which heads are mixed -----------------------------------------------------------------------------------------
@@ -267,8 +246,8 @@ def test_alignment_by_hand(monkeypatch, codecs, x, y, known, strength, t):
     server lacks this class alone, the client's own mean is used, 2 for features 1 and 3: ½ ((t − 2)² + (3t − 2)²) has the
     slope −1 + 3 = 2, t = 0.8. Numbers: features 0, 2 have the mean t, so 1.4 again.
     """
-    networks(monkeypatch, one_weight=one_weight)
-    made = FedPAC(network="pac_networks:one_weight", **PLAIN, alignment=strength, learning_rate=0.1, head_rate=1e-15)
+    my_networks(monkeypatch, one_weight=one_weight)
+    made = FedPAC(network="my_networks:one_weight", **PLAIN, alignment=strength, learning_rate=0.1, head_rate=1e-15)
     data = {"ann": client(x, y, codecs)}
     server, states = begin(made, data)
     server["prototype/0"] = torch.full_like(server["prototype/0"], 3.0)
@@ -282,8 +261,8 @@ def test_phases_of_a_round_with_batch_norm(monkeypatch):
 
     One epoch of the trunk is one epoch, however many the head has; the statistics are those of the trunk that was sent.
     """
-    networks(monkeypatch, normed=normed)
-    options = {"network": "pac_networks:normed", "batch_size": 3, "head_epochs": 2}
+    my_networks(monkeypatch, normed=normed)
+    options = {"network": "my_networks:normed", "batch_size": 3, "head_epochs": 2}
     _, data = federation(2, kinds=("multiclass",))
     mine = data["client 1"]
     at, y = mine.seen["multiclass"]
@@ -307,11 +286,11 @@ def test_phases_of_a_round_with_batch_norm(monkeypatch):
 
 @pytest.mark.parametrize("buffers", ["average", "local", "frozen"])
 def test_batch_norm_with_a_client_of_one_sample_and_one_class(monkeypatch, buffers):
-    networks(monkeypatch, normed=normed)
+    my_networks(monkeypatch, normed=normed)
     spec, data = federation(3, kinds=("multiclass",))
     one = data["client 1"]
     data["client 1"] = ClientData(one.x[:1], {"multiclass": (np.array([0]), np.array([2.0]))}, one.codecs)
-    made = FedPAC(network="pac_networks:normed", bn_buffers=buffers, batch_size=3)
+    made = FedPAC(network="my_networks:normed", bn_buffers=buffers, batch_size=3)
     server, states, _ = play(made, spec, data, rounds=3)
     assert all(torch.isfinite(v).all() for v in [*server.values(), *states["client 1"].values()])
     proba = made.predictor(server, states["client 1"], data["client 1"])(one.x)["multiclass"].proba

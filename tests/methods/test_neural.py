@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from federations import KINDS, START, federation, play
+from federations import KINDS, START, federation, my_networks, normed, one_round, play
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
 from polyfed.errors import ConfigError
 from polyfed.methods import FedAvg, FedPer, PFedMe, Scaffold, method
@@ -42,14 +41,6 @@ def at(server, w=0.0, b=0.0):
 
 def value(state, name="theta/head.0.weight"):
     return float(state[name].reshape(-1)[0])
-
-
-def one_round(made, server, states, data, who=None, round=1):
-    updates = {}
-    for name in who or data:
-        message = made.download(server, name)
-        states[name], updates[name] = made.local(states[name], message, data[name], Stream(0, "local", round, name))
-    return made.aggregate(server, updates), updates
 
 
 def begin(made, spec, data, **values):
@@ -401,19 +392,10 @@ def test_a_client_that_was_never_sampled_gets_the_proximal_point():
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-def normed(n_features):
-    return nn.Sequential(nn.Linear(n_features, 5), nn.BatchNorm1d(5), nn.ReLU())
-
-
 @pytest.mark.parametrize("name", ["fedavg", "fedper", "scaffold", "pfedme"])
 @pytest.mark.parametrize("buffers", ["average", "local", "frozen"])
 def test_batch_norm_with_a_client_of_one_sample(name, buffers, monkeypatch):
-    import sys
-    import types
-
-    module = types.ModuleType("my_networks")
-    module.normed = normed
-    monkeypatch.setitem(sys.modules, "my_networks", module)
+    my_networks(monkeypatch, normed=normed)
     spec, data = federation(3, kinds=("regression",))
     one = data["client 1"]
     data["client 1"] = ClientData(one.x[:1], {"regression": (np.array([0]), one.seen["regression"][1][:1])}, one.codecs)

@@ -6,16 +6,12 @@ bias, kept as one row (weight, bias). With the feature 1 everywhere f = w + b.
 
 from __future__ import annotations
 
-import sys
-import types
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import softplus
 
-from federations import KINDS, START, federation, play
+from federations import KINDS, START, federation, my_networks, normed, one_round, play
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
 from polyfed.errors import ConfigError
 from polyfed.methods import FedPer
@@ -51,24 +47,6 @@ def raw(*sigmas):
 
 def headed(server, w, b):
     return server | {"theta/head.0.weight": row(w), "theta/head.0.bias": row(b)[0]}
-
-
-def one_round(made, server, states, data, who=None, round=1):
-    updates = {}
-    for name in who or data:
-        message = made.download(server, name)
-        states[name], updates[name] = made.local(states[name], message, data[name], Stream(0, "local", round, name))
-    return made.aggregate(server, updates), updates
-
-
-def networks(monkeypatch, **factories):
-    module = types.ModuleType("vem_networks")
-    vars(module).update(factories)
-    monkeypatch.setitem(sys.modules, "vem_networks", module)
-
-
-def normed(n_features):
-    return nn.Sequential(nn.Linear(n_features, 5), nn.BatchNorm1d(5), nn.ReLU())
 
 
 # ---- the bound -------------------------------------------------------------------------------------------------------
@@ -230,13 +208,13 @@ def test_without_spread_and_prior_it_is_fedper_with_separate_phases():
 
 def test_phases_of_a_round_with_batch_norm(monkeypatch):
     """6 rows in batches of 3, 3 epochs: the trunk sees 6 batches in training mode; the head's steps leave no trace on it."""
-    networks(monkeypatch, normed=normed)
+    my_networks(monkeypatch, normed=normed)
     _, data = federation(2, kinds=("multiclass",))
     mine = data["client 1"]
     at, y = mine.seen["multiclass"]
     assert len(at) > 6
     data = {"ann": ClientData(mine.x, {"multiclass": (at[:6], y[:6])}, mine.codecs)}
-    made = PFedVEM(network="vem_networks:normed", batch_size=3, local_epochs=3, head_steps=7)
+    made = PFedVEM(network="my_networks:normed", batch_size=3, local_epochs=3, head_steps=7)
     server, states = made.init(spec_of(data), START), {"ann": made.start(data["ann"], START)}
     after, _ = one_round(made, server, states, data)
     assert int(after["theta/trunk.1.num_batches_tracked"]) == 6
@@ -245,11 +223,11 @@ def test_phases_of_a_round_with_batch_norm(monkeypatch):
 @pytest.mark.parametrize("kind", ["multiclass", "regression", "proportion"])
 @pytest.mark.parametrize("buffers", ["average", "local", "frozen"])
 def test_batch_norm_with_a_client_of_one_sample(monkeypatch, buffers, kind):
-    networks(monkeypatch, normed=normed)
+    my_networks(monkeypatch, normed=normed)
     spec, data = federation(3, kinds=(kind,))
     one = data["client 1"]
     data["client 1"] = ClientData(one.x[:1], {kind: (np.array([0]), one.seen[kind][1][:1])}, one.codecs)
-    made = PFedVEM(network="vem_networks:normed", bn_buffers=buffers, batch_size=3, local_epochs=1)
+    made = PFedVEM(network="my_networks:normed", bn_buffers=buffers, batch_size=3, local_epochs=1)
     server, states, _ = play(made, spec, data, rounds=3)
     assert all(torch.isfinite(v).all() for v in [*server.values(), *states["client 1"].values()])
     read = made.predictor(server, states["client 1"], data["client 1"])
