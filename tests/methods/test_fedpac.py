@@ -9,32 +9,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from method_toys import NUMBER, client_of, one_weight, spec_of
 from scipy.optimize import minimize
-from torch import nn
 
 from federations import KINDS, START, codecs_of, federation, my_networks, normed, one_round, play
-from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
+from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
-from polyfed.methods import FedPer, fedpac
+from polyfed.methods import FedPer, fedpac_statistics
 from polyfed.methods.checks import CHECKS
-from polyfed.methods.fedpac import FedPAC, mixing_weights, statistics, with_pooled_spread
+from polyfed.methods.fedpac import FedPAC
+from polyfed.methods.fedpac_statistics import mixing_weights, statistics, with_pooled_spread
 from polyfed.methods.messages import ClientUpdate, from_bytes, part, to_bytes
 from polyfed.seeds import Stream
 
-NUMBER = {"y": LabelCodec(Task("y"), None, 0.0, 1.0)}
 CLASSES = {"y": LabelCodec(Task("y", "multiclass", classes=("a", "b", "c")), ("a", "b", "c"), 0.0, 1.0)}
 PLAIN = {"momentum": 0.0, "weight_decay": 0.0, "batch_size": 100, "local_epochs": 1}
-
-
-def client(x, y, codecs):
-    x = np.asarray(x, dtype=float).reshape(len(x), -1)
-    return ClientData(x, {"y": (np.arange(len(x)), np.asarray(y, dtype=float))}, codecs)
-
-
-def spec_of(data):
-    any_client = next(iter(data.values()))
-    tasks = tuple(codec.task for codec in any_client.codecs.values())
-    return FederationSpec(tasks, any_client.n_features, tuple(data), any_client.codecs)
 
 
 def begin(made, data, head=0.0):
@@ -44,12 +33,6 @@ def begin(made, data, head=0.0):
     for state in (server, *states.values()):
         state |= {name: torch.full_like(value, head) for name, value in state.items() if "head." in name}
     return server, states
-
-
-def one_weight(n_features):
-    layer = nn.Linear(1, 1, bias=False)
-    layer.reset_parameters = lambda: nn.init.constant_(layer.weight, 1.0)  # features are t x, with t = 1 at first
-    return nn.Sequential(layer)
 
 
 # ---- which heads are mixed -----------------------------------------------------------------------------------------
@@ -112,7 +95,9 @@ def test_small_shares_go_but_never_all(monkeypatch):
     """|H_0 − H_1|² = 1999 and V = 1 give client 0 the weights (2000, 1)/2001: the second, below 1e-3, goes."""
     H = np.array([[0.0], [1999.0**0.5]])
     assert mixing_weights(H, np.ones(2))[0].tolist() == [1.0, 0.0]
-    monkeypatch.setattr(fedpac, "LEAST_SHARE", 0.6)  # as if there were so many clients that every share is small
+    monkeypatch.setattr(
+        fedpac_statistics, "LEAST_SHARE", 0.6
+    )  # as if there were so many clients that every share is small
     np.testing.assert_allclose(mixing_weights(np.zeros((2, 1)), np.ones(2)), 0.5, atol=1e-14)
 
 
@@ -164,7 +149,7 @@ def test_the_variance_is_the_trace_of_the_covariance_of_the_mean(kind):
 
 
 def two_clients():
-    return {"ann": client([1, 1], [0, 2], NUMBER), "bob": client([1, 1], [3, 5], NUMBER)}
+    return {"ann": client_of([1, 1], [0, 2], NUMBER), "bob": client_of([1, 1], [3, 5], NUMBER)}
 
 
 def test_two_rounds_by_hand():
@@ -211,7 +196,10 @@ def test_a_client_with_one_label_borrows():
 
     For bob P = diag(4½, 1), α = (2, 9)/11, and the own weights 0.1 and 0.3 make 2.9/11. With V_1 = 0 it would keep 0.3.
     """
-    made, data = FedPAC(hidden=(), **PLAIN), {"ann": client([1, 1], [0, 2], NUMBER), "bob": client([1], [3], NUMBER)}
+    made, data = (
+        FedPAC(hidden=(), **PLAIN),
+        {"ann": client_of([1, 1], [0, 2], NUMBER), "bob": client_of([1], [3], NUMBER)},
+    )
     server, states = begin(made, data)
     server, _ = one_round(made, server, states, data)
     assert float(made.download(server, "bob")["combined/head.0.weight"]) == pytest.approx(2.9 / 11, abs=1e-14)
@@ -220,7 +208,7 @@ def test_a_client_with_one_label_borrows():
 def test_prototypes_are_weighted_and_missing_ones_are_kept():
     """Class a: one row of 2 and three of 6, (2 + 18)/4 = 5, not the 4 of a plain mean. Class b: 1. Nobody has c."""
     made = FedPAC(hidden=(), **PLAIN)
-    data = {"ann": client([2, 1], [0, 1], CLASSES), "bob": client([6, 6, 6], [0, 0, 0], CLASSES)}
+    data = {"ann": client_of([2, 1], [0, 1], CLASSES), "bob": client_of([6, 6, 6], [0, 0, 0], CLASSES)}
     server, states = begin(made, data)
     server, _ = one_round(made, server, states, data)
     assert server["prototype/0"][:, 0].tolist() == pytest.approx([5, 1, 0], abs=1e-14)
@@ -248,7 +236,7 @@ def test_alignment_by_hand(monkeypatch, codecs, x, y, known, strength, t):
     """
     my_networks(monkeypatch, one_weight=one_weight)
     made = FedPAC(network="my_networks:one_weight", **PLAIN, alignment=strength, learning_rate=0.1, head_rate=1e-15)
-    data = {"ann": client(x, y, codecs)}
+    data = {"ann": client_of(x, y, codecs)}
     server, states = begin(made, data)
     server["prototype/0"] = torch.full_like(server["prototype/0"], 3.0)
     server["known/0"] = torch.tensor(known, dtype=torch.float64)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from method_toys import NUMBER, client_of, spec_of
 from torch.nn.functional import softplus
 
 from federations import KINDS, START, federation, my_networks, normed, one_round, play
-from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
+from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
 from polyfed.methods import FedPer
 from polyfed.methods.checks import CHECKS
@@ -20,20 +21,8 @@ from polyfed.methods.messages import ClientUpdate, from_bytes, part, to_bytes
 from polyfed.methods.pfedvem import PFedVEM, divergence, expected_loss, prior_variance
 from polyfed.seeds import Stream
 
-NUMBER = {"y": LabelCodec(Task("y"), None, 0.0, 1.0)}
 TWO = {"y": LabelCodec(Task("y", "binary", classes=("no", "yes")), ("no", "yes"), 0.0, 1.0)}
 TINY = -40.0  # softplus of it is 4e-18: no spread at all
-
-
-def client(x, y, codecs=NUMBER):
-    x = np.asarray(x, dtype=float).reshape(len(x), -1)
-    return ClientData(x, {"y": (np.arange(len(x)), np.asarray(y, dtype=float))}, codecs)
-
-
-def spec_of(data):
-    any_client = next(iter(data.values()))
-    tasks = tuple(codec.task for codec in any_client.codecs.values())
-    return FederationSpec(tasks, any_client.n_features, tuple(data), any_client.codecs)
 
 
 def row(*numbers):
@@ -145,7 +134,7 @@ def test_two_head_steps_by_hand():
     Slope 4 (f − 2) + (μ − w)/ρ²:  4·(−2) − 1 = −9, μ = 0.18;   4·(0.36 − 2) − 0.82 = −7.38, μ = 0.18 + 0.1476 = 0.3276.
     With momentum 0.9 the second step is along −7.38 − 8.1: 0.18 + 0.3096 = 0.4896.
     """
-    data = {"ann": client([1] * 4, [2] * 4)}
+    data = {"ann": client_of([1] * 4, [2] * 4)}
     for momentum, mu in ((0.0, 0.3276), (0.9, 0.4896)):
         made = PFedVEM(hidden=(), head_rate=0.1, head_steps=2, momentum=momentum)
         server = headed(made.init(spec_of(data), START), 1.0, 1.0)
@@ -159,7 +148,7 @@ def test_two_head_steps_by_hand():
 
 def test_a_first_round_begins_at_the_mean_head_with_the_given_spread():
     """μ = w then, so ρ² is the square of initial_std: 0.09."""
-    data = {"ann": client([1, 1], [0, 2])}
+    data = {"ann": client_of([1, 1], [0, 2])}
     made = PFedVEM(hidden=(), initial_std=0.3)
     server, states = made.init(spec_of(data), START), {"ann": made.start(data["ann"], START)}
     _, updates = one_round(made, server, states, data)
@@ -168,7 +157,7 @@ def test_a_first_round_begins_at_the_mean_head_with_the_given_spread():
 
 def test_many_steps_find_the_posterior():
     """x = 1, −1 with y = 1, 0, as above, but with n_draws high and ρ² held by μ − w: the mean of q goes to (1/3, 1/3)."""
-    data = {"ann": client([1, -1], [1, 0])}
+    data = {"ann": client_of([1, -1], [1, 0])}
     made = PFedVEM(hidden=(), head_rate=0.05, head_steps=1000, n_draws=20, momentum=0.0)
     net = made.net_of(data["ann"])
     # one step of 1.: σ² + (μ − w)² has the mean 1, with w = 0
@@ -239,7 +228,7 @@ def test_a_rate_fits_clients_of_any_size():
     """The steps of 3 and of 3,000 labels of the same kind are alike: nothing runs away."""
     made, found = PFedVEM(hidden=(), head_steps=200), []
     for n in (3, 3000):
-        data = {"ann": client([1.0, -1.0, 0.5] * (n // 3), [1.0, 0.0, 2.0] * (n // 3))}
+        data = {"ann": client_of([1.0, -1.0, 0.5] * (n // 3), [1.0, 0.0, 2.0] * (n // 3))}
         server = headed(made.init(spec_of(data), START), 0.0, 0.0)
         server["noise/y"] = torch.tensor(0.01, dtype=torch.float64)
         states = {"ann": {"mean/0": row(1.0, -1.0), "raw/0": raw(0.1, 0.1)}}
@@ -268,7 +257,7 @@ def test_the_mean_head_is_weighted_by_precision():
 
     Half the way (server_rate ½) from w = 7: 5. It is where Σ (w − μ)²/ρ² has no slope: 2·(3 − 1)/1 + 2·(3 − 4)/½ = 4 − 4 = 0.
     """
-    data = {"ann": client([1], [1]), "bob": client([1], [4])}
+    data = {"ann": client_of([1], [1]), "bob": client_of([1], [4])}
     for rate, wanted in ((1.0, 3.0), (0.5, 5.0)):
         made = PFedVEM(hidden=(), server_rate=rate)
         server = headed(made.init(spec_of(data), START), 7.0, 0.0)
@@ -323,7 +312,7 @@ def test_spreads_stay_at_home_and_storage_changes_nothing():
 
 def reading(codecs, mean, sigma, x, **options):
     made = PFedVEM(hidden=(), **options)
-    data = {"ann": client([1.0, 1.0], [1.0, -1.0], codecs)}
+    data = {"ann": client_of([1.0, 1.0], [1.0, -1.0], codecs)}
     server = headed(made.init(spec_of(data), START), 9.0, 0.0)
     state = {"mean/0": row(*mean), "raw/0": raw(*sigma)}
     return made.predictor(server, state, data["ann"])(np.asarray(x, dtype=float).reshape(-1, 1))["y"]
@@ -364,7 +353,7 @@ def test_probabilities_are_averaged_over_the_head():
 
 def test_the_servers_model_and_a_newcomer():
     """The server alone reads w. A newcomer with y = 1 at ten rows of x = 1 goes from w = 0 towards f = 1, w alone does not."""
-    data = {"ann": client([1.0] * 10, [1.0] * 10)}
+    data = {"ann": client_of([1.0] * 10, [1.0] * 10)}
     made = PFedVEM(hidden=(), join_rounds=20)
     server = headed(made.init(spec_of(data), START), 0.0, 0.0)
     server["noise/y"] = torch.tensor(0.01, dtype=torch.float64)

@@ -93,6 +93,10 @@ class Method(ABC):
         """The state of a client that took part in no round, from its own data and what the server has."""
         return self.start(data, stream)
 
+    def portion(self, server: State, client: str) -> State:
+        """What of the server's state a client needs for its predictor and may have: this is sent to it and stays there."""
+        return server
+
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """What the server has learned, for people: plain lists and numbers; `data` of any client says which tasks there are."""
         return {}

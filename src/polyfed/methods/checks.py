@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -150,6 +151,20 @@ def every_client_gets_predictions(method: Method) -> None:
     _finite(method, method.predictor(played.server, state, new)(new.x[:3]), "new")
 
 
+def a_portion_of_the_server_is_enough_to_predict(method: Method) -> None:
+    """On many machines a client has no more of the server's state than `portion` gives it."""
+    played = _play(method)
+    for client, mine in played.data.items():
+        portion = method.portion(played.server, client)
+        foreign = sorted(portion.keys() - played.server.keys())
+        _require(method, not foreign, f"the portion of {client!r} has {foreign[:3]}, which the server has not")
+        for state in (played.states[client], None):
+            whole = method.predictor(played.server, state, mine)(mine.x[:3])
+            part = method.predictor(portion, state, mine)(mine.x[:3])
+            same = all(np.array_equal(_values(whole[task]), _values(part[task])) for task in whole)
+            _require(method, same, f"client {client!r} predicts otherwise with its portion of the server's state")
+
+
 CHECKS: list[Callable[[Method], None]] = [
     states_are_flat_dictionaries_of_tensors,
     updates_are_what_the_template_says,
@@ -161,6 +176,7 @@ CHECKS: list[Callable[[Method], None]] = [
     a_run_can_be_stored_and_resumed,
     personal_states_persist,
     every_client_gets_predictions,
+    a_portion_of_the_server_is_enough_to_predict,
 ]
 
 
@@ -240,15 +256,17 @@ def _require(method: Method, holds: bool, what: str) -> None:
 def _finite(method: Method, predictions: Mapping, client: str) -> None:
     _require(method, list(predictions) == list(CODECS), f"client {client!r} gets predictions of {list(predictions)}")
     for task, prediction in predictions.items():
-        values = (
-            prediction.class_proba
-            if hasattr(prediction, "class_proba")
-            else np.stack([prediction.mean, prediction.std])
-        )
+        values = _values(prediction)
         _require(method, bool(np.isfinite(values).all()), f"client {client!r} gets no finite prediction of {task!r}")
         if hasattr(prediction, "class_proba"):
             sums = bool(np.allclose(values.sum(1), 1.0))
             _require(method, sums, f"probabilities of {task!r} at client {client!r} do not sum to one")
+
+
+def _values(prediction: Any) -> np.ndarray:
+    if hasattr(prediction, "class_proba"):
+        return prediction.class_proba
+    return np.stack([prediction.mean, prediction.std])
 
 
 def _copy(state: State) -> State:

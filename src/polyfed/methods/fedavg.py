@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from polyfed.data import ClientData
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import State, part
+from polyfed.methods.messages import State
 from polyfed.methods.neural import Neural
 from polyfed.methods.options import check_number
 from polyfed.seeds import Stream
@@ -40,6 +40,6 @@ class FedAvg(Neural):
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         if state is None or not self.finetune_epochs or not data.n_labels:
             return super().predictor(server, state, data)
-        values = {**part(server, "initial"), **part(server, "theta"), **part(state, "personal")}
+        values = self.values(server, state)
         tuned, _ = self.train(self.net_of(data), values, data, Stream(0, "finetune"), epochs=self.finetune_epochs)
         return self.reader(server, tuned, data)

@@ -24,23 +24,26 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy.linalg import solve_triangular
-from scipy.optimize import nnls
 from torch import Tensor
-from torch.nn.functional import linear, one_hot
+from torch.nn.functional import linear
 
-from polyfed.data import ClientData, FederationSpec, LabelCodec
+from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
+from polyfed.methods.fedpac_statistics import (
+    Statistics,
+    groups_of,
+    mixing_weights,
+    rows_of,
+    statistics_of,
+    with_pooled_spread,
+)
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural import Neural, Objective
 from polyfed.methods.options import check_number
 from polyfed.methods.supervised import SUPERVISION
 from polyfed.nets import Network
 from polyfed.seeds import Stream
-
-LEAST_SHARE = 1e-3  # smaller weights are rounding, or not worth mixing in another's head
-LEAST_VARIANCE = 1e-10  # relative to the largest entry of P, so that it has a Cholesky factor
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ class FedPAC(Neural):
             | {"key": torch.tensor(key)}
         )
 
+    def portion(self, server: State, client: str) -> State:
+        mine = f"combined/{_key(client)}/"  # no other client's
+        return super().portion(server, client) | {n: value for n, value in server.items() if n.startswith(mine)}
+
     def template(self, server: State) -> ClientUpdate:
         plain, zero = super().template(server), torch.zeros((), dtype=torch.float64)
         arrays = {
@@ -158,7 +165,7 @@ class FedPAC(Neural):
         heads = {**part(state, "begin"), **part(state, "own"), **part(message, "combined")}
         before = {**theta, **part(state, "personal"), **heads}
         tasks = [task for task, n in data.counts().items() if n]
-        first = {task: _statistics(net, before, data, task) for task in tasks}
+        first = {task: statistics_of(net, before, data, task) for task in tasks}
         after, loss = self.train_heads(net, before, data, stream, self.head_epochs)
         trunk = [name for name in self.trainable(net, before) if name not in heads]
         if trunk:
@@ -175,7 +182,7 @@ class FedPAC(Neural):
         }
         for i, task in enumerate(net.tasks):
             if task in tasks:
-                last = _statistics(net, after, data, task)
+                last = statistics_of(net, after, data, task)
                 sent = (first[task].moment, first[task].variance, last.means, last.counts)
             else:
                 means, codec = message[f"prototype/{i}"], data.codecs[task]
@@ -195,7 +202,7 @@ class FedPAC(Neural):
         def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
             total = torch.zeros((), dtype=torch.float64)
             for task, positions in batch.items():
-                x, y, codec = _rows(data, task, positions)
+                x, y, codec = rows_of(data, task, positions)
                 total = total + SUPERVISION[codec.task.kind].loss(net(live, x, task), y, codec)
             return total
 
@@ -210,12 +217,12 @@ class FedPAC(Neural):
         def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
             total = torch.zeros((), dtype=torch.float64)
             for task, positions in batch.items():
-                x, y, codec = _rows(data, task, positions)
+                x, y, codec = rows_of(data, task, positions)
                 h, i = net.features(live, x, task, train=self.bn_buffers != "frozen"), list(net.tasks).index(task)
                 f = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
                 total = total + SUPERVISION[codec.task.kind].loss(f, y, codec)
                 if task in pull:
-                    away = h - _groups(y, codec) @ pull[task]
+                    away = h - groups_of(y, codec) @ pull[task]
                     away = away if codec.classes else away.mean(0)
                     total = total + self.alignment * away.square().mean()
             return total
@@ -234,75 +241,7 @@ class FedPAC(Neural):
         """The new trunk under the client's mixed heads; under the mean of all heads where it has none."""
         state = state or {}
         mixed = part(server, f"combined/{int(state['key'])}") if "key" in state else {}
-        values = {**part(server, "initial"), **part(server, "theta"), **part(state, "personal")}
-        return self.reader(server, {**values, **part(state, "own"), **mixed}, data)
-
-
-# ---- statistics ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """What a client tells of its features of a task: H, V, and the mean and number of each class."""
-
-    moment: Tensor
-    variance: Tensor
-    means: Tensor
-    counts: Tensor
-
-
-def statistics(h: Tensor, y: Tensor, codec: LabelCodec) -> Statistics:
-    """Of features (rows, d) and coded labels."""
-    groups = _groups(y, codec)
-    e, n = groups if codec.classes else torch.cat([_number(y, codec), groups], 1), len(h)
-    H = e.T @ h / n
-    # tr Cov(e ⊗ h) = E|e|²|h|² − |H|²; over n, the variance of the mean
-    V = ((e.square().sum(1) * h.square().sum(1)).mean() - H.square().sum()).clamp_min(0.0) / n
-    counts = groups.sum(0)
-    return Statistics(H, V, groups.T @ h / counts.clamp_min(1.0)[:, None], counts)
-
-
-def mixing_weights(H: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Row i holds the weights with which client i mixes the heads of all, from moments (clients, …) and variances.
-
-    Equal moments: weights are as 1/V.
-
-    >>> mixing_weights(np.zeros((2, 3)), np.array([1.0, 3.0])).round(12)
-    array([[0.75, 0.25],
-           [0.75, 0.25]])
-    """
-    H, m = H.reshape(len(V), -1), len(V)
-    cut = min(LEAST_SHARE, 0.1 / m)  # among a thousand, equal shares must survive
-    alpha = np.empty((m, m))
-    for i in range(m):
-        away = H[i] - H
-        P = away @ away.T
-        P[np.diag_indices(m)] += V
-        scale = P.diagonal().max() or 1.0
-        P = P / scale
-        P[np.diag_indices(m)] += np.maximum(LEAST_VARIANCE - V / scale, 0.0)
-        # min ½w'Pw − 1'w over w ≥ 0 has the direction of α; with P = LL' it is min |L'w − L⁻¹1|²
-        L = np.linalg.cholesky(P)
-        w, _ = nnls(L.T, solve_triangular(L, np.ones(m), lower=True), maxiter=30 * m)
-        share = w / w.sum()
-        share[share < cut] = 0.0
-        alpha[i] = share / share.sum()
-    return alpha
-
-
-def with_pooled_spread(V: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """V of clients with n labels; one label shows no spread, which is not certainty: that of the others stands in."""
-    several = n > 1
-    if several.all() or not several.any():
-        return V
-    spread = (n * n * V)[several].sum() / n[several].sum()
-    return np.where(several, V, spread / n)
-
-
-def _statistics(net: Network, values: State, data: ClientData, task: str) -> Statistics:
-    x, y, codec = _rows(data, task, slice(None))
-    with torch.no_grad():
-        return statistics(net.features(values, x, task), y, codec)
+        return self.reader(server, {**self.values(server, state), **part(state, "own"), **mixed}, data)
 
 
 def _targets(net: Network, message: State, task: str, own: Statistics) -> Tensor | None:
@@ -310,26 +249,6 @@ def _targets(net: Network, message: State, task: str, own: Statistics) -> Tensor
     i = list(net.tasks).index(task)
     known = message[f"known/{i}"] > 0
     return torch.where(known[:, None], message[f"prototype/{i}"], own.means) if known.any() else None
-
-
-def _rows(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
-    at, y = data.seen[task]
-    return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
-
-
-def _groups(y: Tensor, codec: LabelCodec) -> Tensor:
-    """One-hot classes; without classes all rows are of one group."""
-    if not codec.classes:
-        return torch.ones(len(y), 1, dtype=torch.float64)
-    position = y > 0 if codec.task.kind == "binary" else y
-    return one_hot(position.long(), len(codec.classes)).to(torch.float64)
-
-
-def _number(y: Tensor, codec: LabelCodec) -> Tensor:
-    """A label as one number of ordinary size."""
-    if codec.task.kind == "proportion":
-        return y[:, :1] / y[:, 1:]
-    return (y / codec.scale if codec.task.kind == "count" else y)[:, None]
 
 
 def _key(client: str) -> int:

@@ -121,6 +121,9 @@ class PFedMul(Method):
     def download(self, server: State, client: str) -> State:
         return {**part(server, "theta"), **part(server, "pooled")}
 
+    def portion(self, server: State, client: str) -> State:
+        return {name: value for name, value in server.items() if not name.startswith("adam/")}
+
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
         tasks = [name.removeprefix("mixing.") for name in self._values(server) if group_of(name) == "mixing"]

@@ -31,9 +31,9 @@ from polyfed.errors import ConfigError
 from polyfed.estimators.observations import likelihoods_of
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
-from polyfed.methods.neural import Neural
 from polyfed.methods.node_gp import unit_features
 from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.shared_network import SharedNetwork
 from polyfed.methods.task_gp import CLASSES, Conditioned, TaskGP
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
@@ -41,8 +41,8 @@ from polyfed.seeds import Stream
 
 
 @dataclass(frozen=True)
-class PFedGP(Neural):
-    """Options as of `Neural` (an epoch is one step on all labels, up to `batch_size` of each task), and
+class PFedGP(SharedNetwork):
+    """Options as of `SharedNetwork` (an epoch is one step on all labels, up to `batch_size` of each task), and
 
     Args:
         inference: of classes: `mf` (mean field) or `gibbs`; other kinds have mean field, and regression needs neither.
@@ -114,17 +114,15 @@ class PFedGP(Neural):
                     where=f"task {name!r}",
                     remedy="leave power at 1, or use inference='mf'",
                 )
-        net = self.net(spec.codecs, spec.n_features)
-        values, personal, heads = net.initial(stream.integer()), set(self.personal(net)), set(net.heads)
-        shared = {name: value for name, value in values.items() if name not in personal | heads}
+        server = super().init(spec, stream)
+        shared = {name: value for name, value in part(server, "theta").items() if not name.startswith("head.")}
         for i, likelihood in enumerate(likelihoods_of(spec.codecs, "polya-gamma").values()):
             if likelihood.initial_noise is not None:
                 shared[f"noise.{i}"] = _log(likelihood.initial_noise)
             if self.learn_kernel:
                 shared |= {f"kernel.{i}.amplitude": _log(self.amplitude), f"kernel.{i}.length": _log(self.length)}
-        kept = {name: values[name] for name in personal}
-        tasks = {task: torch.zeros(()) for task in spec.codecs}
-        return labelled("theta", shared) | labelled("initial", kept) | labelled("task", tasks)
+        rest = {name: value for name, value in server.items() if not name.startswith("theta/")}
+        return labelled("theta", shared) | rest
 
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
@@ -140,7 +138,7 @@ class PFedGP(Neural):
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net = self.net_of(data)
         before = {**message, **part(state, "personal")}
-        values, velocity = {name: value.clone() for name, value in before.items()}, {}
+        values, velocity = dict(before), {}
         names, losses, taught = self.trainable(net, values), [0.0], dict.fromkeys(data.tasks, 0.0)
         for epoch in range(self.local_epochs):
             losses = []
@@ -149,11 +147,7 @@ class PFedGP(Neural):
                 loss, gradient, said = self.step(net, values, data, batch, names, draws)
                 losses.append(loss)
                 taught |= dict.fromkeys(said, 1.0)
-                for name, g in gradient.items():
-                    # A prior that pulls weights to zero would pull noise and kernel to one.
-                    g = g + self.weight_decay * values[name] if name.startswith("trunk.") else g
-                    velocity[name] = self.momentum * velocity[name] + g if name in velocity else g
-                    values[name] = values[name] - self.learning_rate * velocity[name]
+                self.descend(values, gradient, velocity)
         one = torch.ones((), dtype=torch.float64)
         update = ClientUpdate(
             {name: values[name] - before[name] for name in message},
@@ -175,7 +169,7 @@ class PFedGP(Neural):
     ) -> tuple[float, State, list[str]]:
         """The sum of the tasks' losses, its clipped gradient, and the tasks that said something."""
         leaves = {name: values[name].detach().requires_grad_() for name in names}
-        live = {**values, **leaves}
+        live = {**values, **leaves, **{name: values[name].clone() for name in net.buffers}}
         generator = torch.Generator().manual_seed(draws.integer())
         losses: dict[str, Tensor] = {}
         for task, positions in batch.items():
@@ -201,8 +195,7 @@ class PFedGP(Neural):
     # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        values = {**part(server, "initial"), **part(server, "theta"), **part(state or {}, "personal")}
-        net = self.net_of(data)
+        values, net = self.values(server, state), self.net_of(data)
 
         def features(x: np.ndarray, task: str) -> Tensor:
             return unit_features(net.features(values, torch.from_numpy(x), task))

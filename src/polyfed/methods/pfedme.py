@@ -12,8 +12,10 @@ from itertools import count
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from polyfed.data import ClientData
+from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural import Neural
@@ -24,7 +26,7 @@ from polyfed.seeds import Stream
 
 @dataclass(frozen=True)
 class PFedMe(Neural):
-    """Options as of `Neural` (`learning_rate` is η, of w; `server_rate` is β), and
+    """Options as of `Neural` (`learning_rate` is η, of w; `server_rate` is β; `local_epochs` is not used), and
 
     Args:
         penalty: λ, how strongly a client's own parameters are tied to the shared ones.
@@ -46,6 +48,8 @@ class PFedMe(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.momentum:
+            raise ConfigError(f"momentum is {self.momentum!r}", remedy="leave it at 0: pFedMe's steps are plain")
         check_number("penalty", self.penalty, least=0)
         check_number("personal_rate", self.personal_rate, above=0)
         for option in ("inner_steps", "local_steps"):
@@ -76,8 +80,10 @@ class PFedMe(Neural):
         for _ in range(steps):
             loss, gradient = self.gradient(net, theta, data, batch, names)
             for name in names:
-                pull = self.penalty * (theta[name] - w[name])
-                theta[name] = theta[name] - self.personal_rate * (gradient.get(name, 0.0) + pull)
+                slope = self.penalty * (theta[name] - w[name])
+                slope = slope + gradient[name] if name in gradient else slope
+                slope = slope + self.weight_decay * theta[name] if self.weight_decay else slope
+                theta[name] = torch.sub(theta[name], slope, alpha=self.personal_rate)
         return theta, loss
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
@@ -89,14 +95,14 @@ class PFedMe(Neural):
         return self.reader(server, theta, data)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
-        w = {**part(server, "initial"), **part(server, "theta")}
+        w = self.values(server, None)
         everything = {task: np.arange(len(at)) for task, (at, _) in data.seen.items()}
         net, state = self.net_of(data), super().join(server, data, stream)
-        if not everything:
+        if not data.n_labels:
             return state | labelled("theta", w)
         theta, _ = self.near(net, w, w, data, everything, self.inner_steps * self.local_steps)
         return state | labelled("theta", theta)
 
     def _endless(self, net: Network, data: ClientData, stream: Stream) -> Iterator[dict[str, np.ndarray]]:
-        for epoch in count():
+        for epoch in count() if data.n_labels else ():
             yield from self.batches(net, data, stream, epoch)

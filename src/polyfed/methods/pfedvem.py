@@ -158,7 +158,7 @@ class PFedVEM(Neural):
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         state, net = super().join(server, data, stream), self.net_of(data)
-        values = {**part(server, "initial"), **part(server, "theta")}
+        values = self.values(server, None)
         for i, (task, n) in enumerate(data.counts().items()):
             for k in range(self.join_rounds if n else 0):
                 own = _own(stream, f"join {k}")
@@ -170,7 +170,7 @@ class PFedVEM(Neural):
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         net, state = self.net_of(data), state or {}
-        values = {**part(server, "initial"), **part(server, "theta"), **part(state, "personal")}
+        values = self.values(server, state)
         heads = {task: i for i, task in enumerate(net.tasks) if f"mean/{i}" in state}
         for i in heads.values():
             values |= _as_layer(i, state[f"mean/{i}"])

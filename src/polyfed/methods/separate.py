@@ -46,6 +46,9 @@ class SeparateTasks(Method):
     def download(self, server: State, client: str) -> State:
         return _joined([self.single.download(part, client) for part in _apart(server)])
 
+    def portion(self, server: State, client: str) -> State:
+        return _joined([self.single.portion(part, client) for part in _apart(server)])
+
     def template(self, server: State) -> ClientUpdate:
         return _joined_updates([self.single.template(part) for part in _apart(server)])
 

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -48,18 +49,23 @@ class Network:
 
         self.trunks = {f"trunk.{i}." if separate else "trunk.": trunk() for i in range(len(tasks) if separate else 1)}
         self.width = n_outputs_of(next(iter(self.trunks.values())), n_features)
+        self._plain = factory is None
         self.has_batch_norm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for t in self.trunks.values() for layer in t.modules()
         )
 
     def initial(self, seed: int) -> dict[str, Tensor]:
-        """Parameters and buffers to start from; torch's global generator is left as it was."""
+        """Parameters and buffers to start from; torch's global generator is left as it was.
+
+        A layer that its factory froze keeps what it has, which was learned elsewhere.
+        """
         values: dict[str, Tensor] = {}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for prefix, trunk in self.trunks.items():
                 for layer in trunk.modules():
-                    if hasattr(layer, "reset_parameters"):
+                    own = list(layer.parameters(recurse=False))
+                    if hasattr(layer, "reset_parameters") and (not own or any(p.requires_grad for p in own)):
                         layer.reset_parameters()  # pyright: ignore[reportCallIssue]
                 values |= {prefix + name: value.detach().clone() for name, value in trunk.state_dict().items()}
             for task, n_outputs in self.tasks.items():
@@ -67,10 +73,18 @@ class Network:
                 values |= {f"{self._head(task)}{name}": v.detach().clone() for name, v in head.state_dict().items()}
         return values
 
-    @property
+    @cached_property
     def buffers(self) -> list[str]:
-        """The names that no optimiser touches."""
+        """Running statistics, which no optimiser touches."""
         return [prefix + name for prefix, trunk in self.trunks.items() for name, _ in trunk.named_buffers()]
+
+    @cached_property
+    def frozen(self) -> list[str]:
+        """Parameters that the factory of the trunk does not want to be trained (`requires_grad=False`)."""
+        trunks = self.trunks.items()
+        return [
+            prefix + name for prefix, trunk in trunks for name, p in trunk.named_parameters() if not p.requires_grad
+        ]
 
     @property
     def heads(self) -> list[str]:
@@ -96,6 +110,12 @@ class Network:
         """What the trunk of this task makes of the inputs. In training, running statistics in `values` move on."""
         prefix = f"trunk.{self._position[task]}." if self.separate else "trunk."
         trunk = self.trunks[prefix]
+        if self._plain:  # what functional_call does, without its cost, which is that of a small network
+            for i, layer in enumerate(trunk.children()):
+                own = f"{prefix}{i}."
+                linear = isinstance(layer, nn.Linear)
+                x = nn.functional.linear(x, values[f"{own}weight"], values[f"{own}bias"]) if linear else layer(x)
+            return x
         mine = {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
         # A batch of one has no statistics of its own.
         trunk.train(train and not (self.has_batch_norm and len(x) < 2))

@@ -1,0 +1,105 @@
+"""What FedPAC's clients tell of their features, and whose heads the server mixes because of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from polyfed.data import ClientData, LabelCodec
+from polyfed.methods.messages import State
+from polyfed.nets import Network
+
+LEAST_SHARE = 1e-3  # smaller weights are rounding, or not worth mixing in another's head
+LEAST_VARIANCE = 1e-10  # relative to the largest entry of P, so that it has a Cholesky factor
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a client tells of its features of a task: H, V, and the mean and number of each class."""
+
+    moment: Tensor
+    variance: Tensor
+    means: Tensor
+    counts: Tensor
+
+
+def statistics(h: Tensor, y: Tensor, codec: LabelCodec) -> Statistics:
+    """Of features (rows, d) and coded labels."""
+    groups = groups_of(y, codec)
+    e, n = groups if codec.classes else torch.cat([_number(y, codec), groups], 1), len(h)
+    H = e.T @ h / n
+    # tr Cov(e ⊗ h) = E|e|²|h|² − |H|²; over n, the variance of the mean
+    V = ((e.square().sum(1) * h.square().sum(1)).mean() - H.square().sum()).clamp_min(0.0) / n
+    counts = groups.sum(0)
+    return Statistics(H, V, groups.T @ h / counts.clamp_min(1.0)[:, None], counts)
+
+
+def statistics_of(net: Network, values: State, data: ClientData, task: str) -> Statistics:
+    """Of a client's labels of a task, with the features of these parameters."""
+    x, y, codec = rows_of(data, task, slice(None))
+    with torch.no_grad():
+        return statistics(net.features(values, x, task), y, codec)
+
+
+def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
+    """Inputs, coded labels and codec of some labels of a task."""
+    at, y = data.seen[task]
+    return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
+
+
+def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
+    """One-hot classes; without classes all rows are of one group."""
+    if not codec.classes:
+        return torch.ones(len(y), 1, dtype=torch.float64)
+    position = y > 0 if codec.task.kind == "binary" else y
+    return one_hot(position.long(), len(codec.classes)).to(torch.float64)
+
+
+def _number(y: Tensor, codec: LabelCodec) -> Tensor:
+    """A label as one number of ordinary size."""
+    if codec.task.kind == "proportion":
+        return y[:, :1] / y[:, 1:]
+    return (y / codec.scale if codec.task.kind == "count" else y)[:, None]
+
+
+def mixing_weights(H: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Row i holds the weights with which client i mixes the heads of all, from moments (clients, …) and variances.
+
+    Equal moments: weights are as 1/V.
+
+    >>> mixing_weights(np.zeros((2, 3)), np.array([1.0, 3.0])).round(12)
+    array([[0.75, 0.25],
+           [0.75, 0.25]])
+    """
+    H, m = H.reshape(len(V), -1), len(V)
+    cut = min(LEAST_SHARE, 0.1 / m)  # among a thousand, equal shares must survive
+    alpha = np.empty((m, m))
+    for i in range(m):
+        away = H[i] - H
+        P = away @ away.T
+        P[np.diag_indices(m)] += V
+        scale = P.diagonal().max() or 1.0
+        P = P / scale
+        P[np.diag_indices(m)] += np.maximum(LEAST_VARIANCE - V / scale, 0.0)
+        # min ½w'Pw − 1'w over w ≥ 0 has the direction of α; with P = LL' it is min |L'w − L⁻¹1|²
+        L = np.linalg.cholesky(P)
+        w, _ = nnls(L.T, solve_triangular(L, np.ones(m), lower=True), maxiter=30 * m)
+        share = w / w.sum()
+        share[share < cut] = 0.0
+        alpha[i] = share / share.sum()
+    return alpha
+
+
+def with_pooled_spread(V: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """V of clients with n labels; one label shows no spread, which is not certainty: that of the others stands in."""
+    several = n > 1
+    if several.all() or not several.any():
+        return V
+    spread = (n * n * V)[several].sum() / n[several].sum()
+    return np.where(several, V, spread / n)
