@@ -7,13 +7,15 @@ import json
 import pytest
 
 from polyfed.cli.app import command
+from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
 from polyfed.cli.documents import DOCUMENTS
 
 HERE = {  # command → arguments, in a folder with `hospitals.csv` and a finished `run`
     "run": "--data hospitals.csv --client ward --regression pulse --features age --rounds 1 --out new --no-report",
     "predict": "run hospitals.csv --client basel",
     "join": "run hospitals.csv --name chur",
-    "compare": "--data hospitals.csv --client ward --regression pulse --features age --rounds 1 --seeds 0,1 --no-report",
+    "compare": "--data hospitals.csv --client ward --regression pulse --features age --rounds 1 --seeds 0,1 --no-report"
+    " --methods local,pfed-st --validation-fraction 0.25 --grid local.learning_rate=0.1,0.01",
     "report": "run",
     "doctor": "",
     "methods": "",
@@ -47,7 +49,7 @@ def test_the_schema_of_a_command(polyfed):
     schema = json.loads(polyfed("schema", "run").out)
     assert schema["properties"]["rounds"]["type"] == "integer"
     assert set(schema["required"]) >= {"folder", "method", "scores"}
-    assert set(json.loads(polyfed("schema").out)) == set(DOCUMENTS)
+    assert set(json.loads(polyfed("schema").out)) == {*DOCUMENTS, *DEPLOY_DOCUMENTS}
 
 
 def test_a_number_that_is_none_is_null(polyfed, home):

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from rich.markup import render
 
 import polyfed
 from polyfed.cli.app import command
@@ -49,7 +50,9 @@ def test_help_and_version_do_not_wait_for_libraries(tmp_path):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_explained(name, polyfed):
     for parameter in command().commands[name].params:
-        assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+        told = getattr(parameter, "help", None)
+        assert told, f"{name} {parameter.name}"
+        assert render(told).plain == told  # what stands in brackets would be taken for a colour, and not be shown
     assert polyfed(name, "--help").code == 0
 
 

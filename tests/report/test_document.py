@@ -72,6 +72,16 @@ def test_every_section_is_there_and_says_what_one_sees(tmp_path):
         assert said in page.text
 
 
+def test_how_options_were_chosen_is_told_only_if_they_were(tmp_path):
+    run = make_run(tmp_path / "a")
+    assert "tried" not in report(tmp_path, run)[1].ids()
+    tried = [("local", "kernel=<rbf>", "1.5", False), ("local", "kernel=linear", "0.5", True)]
+    html = write_report([run], tmp_path / "report.html", tried=tried).read_text()
+    assert "tried" in Page(html).ids()
+    assert "<td>kernel=&lt;rbf&gt;</td>" in html
+    assert "<strong>kernel=linear</strong> (chosen)" in html
+
+
 def test_ids_are_unique_and_every_chart_has_its_figures(tmp_path):
     _, page = report(tmp_path, make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=1))
     assert len(page.ids()) == len(set(page.ids()))

@@ -19,10 +19,14 @@ def command(
     data: DataOptions,
     how: RunOptions,
     config: Annotated[
-        Path | None, typer.Argument(help="File of settings (TOML) with a section [compare].", metavar="[CONFIG]")
+        Path | None, typer.Argument(help="File of settings (TOML), with what is to be compared.", metavar="[CONFIG]")
     ] = None,
     methods: Annotated[list[str] | None, typer.Option(help="Methods: see polyfed methods.", metavar="A,B")] = None,
     seeds: Annotated[list[str] | None, typer.Option(help="Seeds; each method runs with each.", metavar="0,1,2")] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="Values of an option; validation rows choose one.", metavar="METHOD.OPTION=A,B"),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes that share out the runs.", min=1)] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of all runs. By default runs/<data>-compare.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
@@ -30,10 +34,14 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Compare methods over seeds; the same command again goes on where it was stopped."""
+    from polyfed.experiments.reading import read_grid
+
     extra: dict[tuple[str, ...], Any] = {
         ("compare", "methods"): split_names(methods),
         ("compare", "seeds"): _whole(split_names(seeds)),
     }
+    for keys, values in map(read_grid, grid or ()):
+        extra.setdefault(("compare", "grid", *keys), []).extend(values)
     chosen, where = settings(config, data, how, extra=extra)
     name = chosen.data.dataset or Path(chosen.data.source or "data").stem
     folder = out or Path(chosen.run.folder or Path("runs") / f"{name}-compare")

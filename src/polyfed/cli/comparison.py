@@ -1,16 +1,15 @@
-"""What `compare` and `demo` share: play the cells, show the table, write the report."""
+"""What `compare` and `demo` share: play the cells, choose among those of a grid, show the table, write the report."""
 
 from __future__ import annotations
 
-import json as json_module
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyfed.cli.output import emit, note, number, say, show_table
-from polyfed.cli.progress import progress_bar
+from polyfed.cli.compared import describe, is_chosen, show, tried
+from polyfed.cli.output import emit, note
+from polyfed.cli.progress import progress_bar, shared_bar
 from polyfed.cli.reporting import try_report
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from polyfed.data import Federation
     from polyfed.experiments.comparing import Cell, Outcome
     from polyfed.experiments.config import Config
+    from polyfed.experiments.tuning import Choice
 
 
 def run_comparison(
@@ -35,109 +35,90 @@ def run_comparison(
     """Everything from the settings to the table."""
     from polyfed.experiments.building import build_federation
     from polyfed.experiments.comparing import cells
+    from polyfed.experiments.grid import grids, lacking
+    from polyfed.experiments.tuning import tune
 
     if folder.is_file() or (folder / "run.json").exists():
         raise UsageError("is not a folder for comparisons", where=str(folder), remedy="choose another with --out")
     federation = build_federation(config.data, where)
     todo = cells(config, federation, folder, where)
+    for option, methods in lacking(config.compare).items():
+        if methods:
+            note(f"note: {', '.join(methods)} without option {option!r}: not tuned by it")
     try:
-        done = _play(todo, federation, where, jobs, argv, quiet)
+        outcomes = _play(todo, federation, where, jobs, argv, quiet)
     except KeyboardInterrupt:
         raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None
-    good = [outcome.cell for outcome in done if outcome.error is None]
-    failed = [outcome.error for outcome in done if outcome.error is not None]
-    if not good:
-        raise failed[0]
-    page = try_report([cell.folder for cell in good], folder / "report.html") if report else None
-    document = _document(folder, todo, {outcome.cell.folder: outcome for outcome in done}, page, command)
-    emit(document) if json else _show(document)
-    if failed:
-        raise PolyfedError(f"{len(failed)} of {len(todo)} runs failed, the first with: {str(failed[0]).rstrip('.')}")
+    failed = {one.cell.folder: one.error for one in outcomes if one.error is not None}
+    if len(failed) == len(todo):
+        raise next(iter(failed.values()))
+    choices = tune(grids(config.compare, where), todo, failed)
+    shown = [cell.folder for cell in todo if cell.folder not in failed and is_chosen(cell, choices)]
+    page = try_report(shown, folder / "report.html", tried=tried(choices)) if report and shown else None
+    document = describe(folder, outcomes, choices, page, command)
+    emit(document) if json else show(document, choices)
+    _refuse_incomplete(list(failed.values()), len(todo), choices)
 
 
 def _play(
     todo: Sequence[Cell], federation: Federation, where: str, jobs: int, argv: Sequence[str], quiet: bool
 ) -> list[Outcome]:
-    from polyfed.experiments.comparing import play
+    """What came of each cell, in the order of the cells."""
+    from polyfed.experiments.comparing import finished, play
 
     with ExitStack() as stack:
-        bars: dict[Path, Any] = {}
-
-        def on_event(cell: Cell, event: dict[str, Any]) -> None:
-            if cell.folder not in bars:
-                stack.close()  # one bar at a time; those before it stay on the screen
-                label = f"{cell.method}, seed {cell.seed}"
-                bar = progress_bar(cell.config.run.rounds, label=label, quiet=quiet)
-                bars[cell.folder] = stack.enter_context(bar)
-            bars[cell.folder](event)
-
-        done = []
+        if jobs > 1:
+            rounds = {cell.folder: cell.config.run.rounds for cell in todo}
+            ended = {cell.folder for cell in todo if finished(cell)}
+            bar = stack.enter_context(shared_bar(rounds, ended, quiet=quiet))
+            on_event = _all_at_once(bar)
+        else:
+            bar, on_event = (lambda run: None), _one_by_one(todo, stack, quiet)
+        done = {}
         for outcome in play(todo, federation, where, jobs=jobs, on_event=on_event, command=argv):
-            done.append(outcome)
+            done[outcome.cell.folder] = outcome
+            bar(outcome.cell.folder)
             if outcome.error is not None:
-                stack.close()
+                if jobs == 1:
+                    stack.close()  # the bar of what failed; one that is shared goes on
                 note(f"warning: {outcome.cell.folder.name} failed: {outcome.error}")
-        return done
+        return [done[cell.folder] for cell in todo]
 
 
-def _document(
-    folder: Path, todo: Sequence[Cell], outcomes: dict[Path, Outcome], page: Path | None, command: str
-) -> Any:
-    from polyfed.cli import documents
-    from polyfed.experiments.comparing import scores
-    from polyfed.experiments.ranking import ranked
-    from polyfed.metrics import HEADLINE
+def _all_at_once(bar: Any) -> Any:
+    def on_event(cell: Cell, event: dict[str, Any]) -> None:
+        if event["event"] == "round":
+            bar(cell.folder, event["round"])
 
-    found = {cell.folder: {} if outcomes[cell.folder].error else scores(cell.folder) for cell in todo}
-    of_seeds: dict[str, list[Any]] = {}
-    for cell in todo:
-        of_seeds.setdefault(cell.method, []).append(found[cell.folder])
-    first = next(cell.folder for cell in todo if outcomes[cell.folder].error is None)
-    with (first / "events.jsonl").open() as file:
-        kinds = json_module.loads(file.readline())["tasks"]
-    metric_of = {task: HEADLINE[kind] for task, kind in kinds.items()}
-    kind = documents.DemoDocument if command == "demo" else documents.CompareDocument
-    return kind(
-        folder=str(folder),
-        tasks=kinds,
-        metrics=metric_of,
-        cells=[
-            documents.CellDocument(
-                method=cell.method,
-                seed=cell.seed,
-                folder=str(cell.folder),
-                error=str(error) if (error := outcomes[cell.folder].error) else None,
-                scores={task: dict(metrics) for task, metrics in found[cell.folder].items()},
+    return on_event
+
+
+def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Any:
+    """A bar for each cell, one at a time; those before it stay on the screen."""
+    from polyfed.experiments.grid import written
+
+    bars: dict[Path, Any] = {}
+    numbers = {cell.folder: i for i, cell in enumerate(todo, start=1)}
+
+    def on_event(cell: Cell, event: dict[str, Any]) -> None:
+        if cell.folder not in bars:
+            stack.close()
+            name = f"{cell.method} ({written(cell.options)})" if cell.options else cell.method
+            label = f"{numbers[cell.folder]} of {len(todo)}: {name}, seed {cell.seed}"
+            bars[cell.folder] = stack.enter_context(progress_bar(cell.config.run.rounds, label=label, quiet=quiet))
+        bars[cell.folder](event)
+
+    return on_event
+
+
+def _refuse_incomplete(failed: Sequence[PolyfedError], n_cells: int, choices: dict[str, Choice]) -> None:
+    """What was found is told by now; what is missing makes it a failure."""
+    if failed:
+        raise PolyfedError(f"{len(failed)} of {n_cells} runs failed, the first with: {str(failed[0]).rstrip('.')}")
+    for method, choice in choices.items():
+        if choice.chosen is None:
+            raise PolyfedError(
+                "no combination has a finite loss on the validation rows with every seed",
+                where=f"the grid of {method}",
+                remedy="give it other values",
             )
-            for cell in todo
-        ],
-        table={
-            method: documents.LineDocument(
-                scores={task: documents.ScoreDocument(**score._asdict()) for task, score in line.scores.items()},
-                rank=None if math.isnan(line.rank) else line.rank,
-            )
-            for method, line in ranked(of_seeds, metric_of).items()
-        },
-        report=None if page is None else str(page),
-    )
-
-
-def _show(document: Any) -> None:
-    headings = ["method", *(f"{task} {metric}" for task, metric in document.metrics.items()), "mean rank"]
-    rows = []
-    for method, line in document.table.items():
-        cells = [_cell(line.scores.get(task)) for task in document.metrics]
-        rows.append([method, *cells, number(line.rank)])
-    seeds = len({cell.seed for cell in document.cells})
-    title = f"Test rows, mean over the clients{f' and ± spread over {seeds} seeds' if seeds > 1 else ''}; (rank)"
-    show_table(title, headings, rows)
-    say(f"The runs are in {document.folder}")
-    if document.report:
-        say(f"The report is {document.report}")
-
-
-def _cell(score: Any) -> str:
-    if score is None:
-        return "-"
-    spread = f" ± {number(score.spread)}" if score.seeds > 1 else ""
-    return f"{number(score.mean)}{spread} ({score.rank:g})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,19 +17,62 @@ def progress_bar(rounds: int, *, played: int = 0, label: str = "", quiet: bool =
     return _Bar(rounds, played, label)
 
 
+def shared_bar(
+    rounds: Mapping[Any, int], ended: Collection[Any] = (), *, quiet: bool = False
+) -> AbstractContextManager[Any]:
+    """One bar over many runs that go on at once. `rounds`: run → how many it will play; those in `ended` have.
+
+    Its value takes a run and its last round, or a run alone when it has ended, in whatever way.
+    """
+    if quiet or not sys.stderr.isatty():
+        return nullcontext(lambda run, round=None: None)
+    return _SharedBar(rounds, ended)
+
+
+def _rich_bar(**options: Any) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}", markup=False),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        **options,
+    )
+
+
+class _SharedBar:
+    def __init__(self, rounds: Mapping[Any, int], ended: Collection[Any]) -> None:
+        self._bar = _rich_bar(speed_estimate_period=600)  # a round of one method may take minutes, of another none
+        self._rounds, self._ended = rounds, set(ended)
+        self._played = {run: n if run in self._ended else 0 for run, n in rounds.items()}
+        self._task = self._bar.add_task("rounds", total=sum(rounds.values()), **self._state())
+
+    def __enter__(self) -> Any:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, run: Any, round: int | None = None) -> None:
+        if round is None:
+            self._ended.add(run)
+            round = self._rounds[run]
+        self._played[run] = max(self._played[run], round)  # words may come late
+        self._bar.update(self._task, **self._state())
+
+    def _state(self) -> dict[str, Any]:
+        told = f"{len(self._ended)} of {len(self._rounds)} runs ended"
+        return {"completed": sum(self._played.values()), "told": told}
+
+
 class _Bar:
     def __init__(self, rounds: int, played: int, label: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}", markup=False),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
-        )
+        self._bar = _rich_bar()
         self._task = self._bar.add_task(label or "rounds", total=rounds, completed=played, told="")
         self._told, self._scores, self._bytes = "", "", 0
 

@@ -22,10 +22,10 @@ def report_room() -> Any:
         ) from None
 
 
-def try_report(folders: Sequence[Path], out: Path) -> Path | None:
+def try_report(folders: Sequence[Path], out: Path, **more: Any) -> Path | None:
     """The report, or a line that says why there is none: the run itself is safe."""
     try:
-        return report_room().write_report(list(folders), out)
+        return report_room().write_report(list(folders), out, **more)
     except Exception as error:
         note(f"warning: no report was written: {' '.join(str(error).split())}")
         return None

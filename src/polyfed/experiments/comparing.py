@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyfed.errors import ConfigError, PolyfedError, UsageError, nearest
 from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
+from polyfed.experiments.grid import combinations, folder_name, grids
+from polyfed.experiments.parallel import Tell, share_out
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import read_config, resolved, resume, start
+from polyfed.experiments.tuning import refuse_without_validation
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
@@ -25,12 +27,13 @@ FREE = ("folder", "rounds", "workers", "keep")  # a run may be longer, faster, l
 
 @dataclass(frozen=True)
 class Cell:
-    """One method with one seed, and where it is kept."""
+    """One method with one seed, where it is kept, and which options it has from a grid."""
 
     method: str
     seed: int
     folder: Path
     config: Config
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,26 +45,30 @@ class Outcome:
 
 
 def cells(config: Config, federation: Federation, folder: Path, where: str) -> list[Cell]:
-    """All cells, each with settings of its own, in folders <method>-<seed>."""
-    from polyfed.methods import METHODS
+    """All cells, each with settings of its own, in folders <method>-<values of its grid>-<seed>."""
+    from polyfed.methods import known_methods
 
-    compare, made = config.compare, []
+    compare, methods, made = config.compare, known_methods(), []
     for names, kind in ((compare.methods, "method"), (compare.seeds, "seed")):
         if len(set(names)) < len(names):
             raise ConfigError(f"a {kind} is given twice", where=f"{where}, compare.{kind}s", remedy="name each once")
     for name in compare.options:
-        if name not in METHODS:
-            raise ConfigError("is no method", where=f"{where}, compare.options.{name}", remedy=nearest(name, METHODS))
+        if name not in methods:
+            raise ConfigError("is no method", where=f"{where}, compare.options.{name}", remedy=nearest(name, methods))
+    tried = grids(compare, where)
     for method in compare.methods:
         own = config.method.options if config.method.name == method else {}
-        for seed in compare.seeds:
-            place = folder / f"{method}-{seed}"
-            document = config.model_dump(exclude={"compare"})
-            document["method"] = {"name": method, **own, **compare.options.get(method, {})}
-            document["run"] |= {"seed": seed, "folder": str(place)}
-            cell = Cell(method, seed, place, check(document, where))
-            _refuse_other(cell, federation, where)  # and a wrong option, before the first run begins
-            made.append(cell)
+        for options in combinations(tried.get(method, {})):
+            for seed in compare.seeds:
+                place = folder / folder_name(method, options, seed)
+                document = config.model_dump(exclude={"compare"})
+                document["method"] = {"name": method, **own, **compare.options.get(method, {}), **options}
+                document["run"] |= {"seed": seed, "folder": str(place)}
+                cell = Cell(method, seed, place, check(document, where), options)
+                _refuse_other(cell, federation, where)  # and a wrong option, before the first run begins
+                made.append(cell)
+    if tried:
+        refuse_without_validation(federation, compare.seeds, where)
     return made
 
 
@@ -74,24 +81,24 @@ def play(
     on_event: Callable[[Cell, dict[str, Any]], None] | None = None,
     command: Sequence[str] = (),
 ) -> Iterator[Outcome]:
-    """Every cell as it ends; one that fails does not keep the others from their end."""
-    open_cells = [cell for cell in todo if not finished(cell)]
-    yield from (Outcome(cell) for cell in todo if cell not in open_cells)
+    """Every cell as it ends; one that fails does not keep the others from their end.
+
+    Of cells that several processes share out, `on_event` hears the number of each round and no more.
+    """
+    open_cells = []
+    for cell in todo:
+        if finished(cell):
+            yield Outcome(cell)
+        else:
+            open_cells.append(cell)
     if jobs <= 1 or len(open_cells) <= 1:
         for cell in open_cells:
             hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None
             yield _attempt(cell, where, federation, hook, command)
         return
-    # A process that is forked while torch has threads may never come back: each begins anew.
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(open_cells)), mp_context=fresh, initializer=_one_thread) as pool:
-        waiting = [pool.submit(_attempt, cell, where, None, None, command) for cell in open_cells]
-        try:
-            yield from (future.result() for future in as_completed(waiting))
-        except BaseException:
-            for future in waiting:
-                future.cancel()
-            raise
+    work = functools.partial(_attempt_apart, where=where, command=command)
+    on_word = (lambda cell, round: on_event(cell, {"event": "round", "round": round})) if on_event else None
+    yield from share_out(work, open_cells, jobs, on_word)
 
 
 def finished(cell: Cell) -> bool:
@@ -118,9 +125,19 @@ def _attempt(cell: Cell, where: str, federation: Federation | None, on_event: An
     return Outcome(cell)
 
 
+def _attempt_apart(cell: Cell, tell: Tell, *, where: str, command: Sequence[str]) -> Outcome:
+    """In another process: it reads the data itself, and tells its rounds."""
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["event"] == "round":
+            tell(event["round"])
+
+    return _attempt(cell, where, None, on_event, command)
+
+
 def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
     """A folder of another comparison must not lend its numbers to this one."""
-    method = build_method(cell.config, where)
+    method = build_method(cell.config, f"{where}, compare.grid.{cell.method}" if cell.options else where)
     if not (cell.folder / "config.toml").is_file():
         return
     wanted = check(resolved(cell.config, method, federation, cell.folder), str(cell.folder)).model_dump()
@@ -137,12 +154,6 @@ def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
             where=str(cell.folder),
             remedy="choose another folder with --out",
         )
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def scores(folder: Path) -> Mapping[str, Mapping[str, float]]:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -101,11 +101,13 @@ class CompareConfig(_Section):
         methods: names; each method is run with each seed.
         seeds: one run for each.
         options: method → its options; those of [method] are for the method named there.
+        grid: method (or "all") → option → values to try; the validation rows choose among their combinations.
     """
 
     methods: list[str] = Field(default_factory=lambda: ["pfed-mul", "pfed-st", "local"], min_length=1)
     seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    grid: dict[str, dict[str, Annotated[list[Any], Field(min_length=1)]]] = Field(default_factory=dict)
 
 
 class Config(_Section):

@@ -66,11 +66,32 @@ def set_value(document: Document, assignment: str) -> None:
     names = [name.strip() for name in key.split(".")]
     if not equals or not all(names):
         raise UsageError(f"{assignment!r} sets nothing", where="--set", remedy="write for example run.rounds=10")
+    put(document, names, _value(text))
+
+
+def read_grid(assignment: str) -> tuple[tuple[str, ...], list[Any]]:
+    """One option of a grid as `--grid` has it.
+
+    >>> read_grid("local.kernel=rbf,matern52"), read_grid("fedavg.hidden=[32],[64, 64]")
+    ((('local', 'kernel'), ['rbf', 'matern52']), (('fedavg', 'hidden'), [[32], [64, 64]]))
+    """
+    key, equals, text = assignment.partition("=")
+    names = tuple(name.strip() for name in key.split("."))
+    if not equals or len(names) != 2 or not all(names):
+        remedy = "write for example fedavg.learning_rate=0.1,0.01"
+        raise UsageError(f"{assignment!r} is no grid", where="--grid", remedy=remedy)
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return names, tomllib.loads(f"values = [{text}]")["values"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()
-    put(document, names, value)
+        return names, [_value(part) for part in text.split(",") if part.strip()]
+
+
+def _value(text: str) -> Any:
+    """As TOML writes it, and plain text where it is not TOML."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
 
 
 def put(document: Document, names: Iterable[str], value: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -19,19 +20,30 @@ from polyfed.report.tables import Group, comparison, grouped
 from polyfed.report.templates import as_json, figures_of, plotly_js, render
 
 
-def write_report(folders: Sequence[Path], out: Path) -> Path:
+class Tried(NamedTuple):
+    """A combination of options that a method was tried with, and how it did on the validation rows."""
+
+    method: str
+    options: str
+    loss: str
+    chosen: bool
+
+
+def write_report(
+    folders: Sequence[Path], out: Path, *, tried: Sequence[Tried | tuple[str, str, str, bool]] = ()
+) -> Path:
     """Read the runs in these folders and write the report about them.
 
     Runs of several methods and seeds are compared; each has its own details, chosen by a selector. A run that is not
-    finished is shown as far as it is.
+    finished is shown as far as it is. `tried` tells how the options of these runs were chosen.
     """
     if not folders:
         raise UsageError("there is no run to report on", where="write_report", remedy="give the folder of a run")
     runs = [read_run(folder) for folder in dict.fromkeys(Path(folder).resolve() for folder in folders)]
-    return _write(Path(out), report_html(runs))
+    return _write(Path(out), report_html(runs, [Tried(*one) for one in tried]))
 
 
-def report_html(runs: Sequence[RunFolder]) -> str:
+def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
     """The page as text."""
     groups = grouped(runs)
     names = {id(run): group.name for group in groups for run in group.runs}
@@ -48,6 +60,7 @@ def report_html(runs: Sequence[RunFolder]) -> str:
         headline=comparison(groups),
         every_metric=comparison(groups, every_metric=True),
         unlike=_unlike(runs),
+        tried=tried,
         validation_only=any(run.history.part == "validation" for run in runs),
         curves=curves,
         runs=shown,

@@ -1,0 +1,100 @@
+"""Which combination of a grid a method is told by: the validation rows choose, and the test rows are not looked at.
+
+The loss of a run is the log loss of its personal models on the validation rows after the last round, in nats: the mean
+over the clients of each task (`polyfed.metrics.LOSS`), summed over the tasks. Other units of a target add the same number
+to the loss of every combination, so the sum needs no weights: no unit makes a task count for more than another.
+One combination is chosen for all seeds, that with the least mean over them; of equal ones the first. A combination counts
+only if it has a finite loss with every seed: one that fails or diverges somewhere is never chosen.
+
+>>> choice = Choice({"learning_rate": [0.1, 0.01]}, [{"learning_rate": 0.1}, {"learning_rate": 0.01}], [[3, 4], [1, 5]])
+>>> choice.means, choice.chosen
+([3.5, 3.0], {'learning_rate': 0.01})
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyfed.errors import ConfigError
+from polyfed.experiments.grid import Grid, combinations
+from polyfed.metrics import LOSS
+
+if TYPE_CHECKING:
+    from polyfed.data import Federation
+    from polyfed.experiments.comparing import Cell
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method's grid, its combinations, and for each the losses by seed; a loss that is not there is infinite."""
+
+    grid: Grid
+    combinations: Sequence[dict[str, Any]]
+    losses: Sequence[Sequence[float]]
+
+    @property
+    def means(self) -> list[float]:
+        """Combination by combination, over the seeds."""
+        return [sum(of_seeds) / len(of_seeds) for of_seeds in self.losses]
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """The combination with the least mean loss, or None if none is finite."""
+        finite = [(mean, at) for at, mean in enumerate(self.means) if math.isfinite(mean)]
+        return self.combinations[min(finite)[1]] if finite else None
+
+
+def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Path]) -> dict[str, Choice]:
+    """Method → what is chosen for it, from the cells of a comparison that were played."""
+    made = {}
+    for method, grid in grids.items():
+        of_method = [cell for cell in cells if cell.method == method]
+        tried = combinations(grid)
+        losses = [
+            [
+                math.inf if cell.folder in failed else validation_loss(cell.folder)
+                for cell in of_method
+                if cell.options == o
+            ]
+            for o in tried
+        ]
+        made[method] = Choice(grid, tried, losses)
+    return made
+
+
+def validation_loss(folder: Path) -> float:
+    """The loss of the run in a folder, as told above; infinite if a client's is no number."""
+    from polyfed.engine.events import read_lines
+    from polyfed.engine.tables import history, summary
+
+    # What is not handed on cannot be looked at.
+    events = [e for e in read_lines(folder / "events.jsonl") if e["event"] == "start" or e.get("part") == "validation"]
+    kinds = events[0]["tasks"]
+    names = sorted(set(LOSS.values()))
+    table: Any = history(events)  # pandas' own types are too wide to be of help
+    last = table[(table["model"] == "personal") & (table["round"] == table["round"].max())]
+    if last.empty or last.loc[last["metric"].isin(names), "value"].isna().any():
+        return math.inf  # a mean would leave out the very clients where the method broke down
+    return float(summary(events, kinds, metrics=names, part="validation").loc["mean"].sum())
+
+
+def refuse_without_validation(federation: Federation, seeds: Sequence[int], where: str) -> None:
+    """Without validation rows a grid could only be chosen by the test rows."""
+    place = f"{where}, compare.grid"
+    if federation.split.validation == 0:
+        raise ConfigError(
+            "there are no validation rows to choose by",
+            where=place,
+            remedy="set data.validation (--validation-fraction), for example to 0.1",
+        )
+    for seed in seeds:
+        if not any(parts.validation.n_labels for parts in federation.prepare(seed).clients.values()):
+            raise ConfigError(
+                f"with seed {seed} no client has a label among its validation rows",
+                where=place,
+                remedy=f"raise data.validation above {federation.split.validation:g}",
+            )
