@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser check format bench clean
+.PHONY: help demo test test-browser test-deploy check format bench clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -20,11 +20,15 @@ demo: $(VENV)/.demo  ## three methods on nine colonies of penguins: a table and 
 
 # One thread for each process: the matrices are small, and the processes already share out the cores.
 test: $(VENV)/.dev  ## run every test and every example in a docstring
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --ignore tests/browser
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --ignore tests/browser --ignore tests/deployment
 
 # Needs chromium (Debian: apt-get install chromium); without it the tests are skipped.
 test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/browser
+
+# A server and three nodes as processes of their own, on 127.0.0.1; nodes are killed, and some take a minute to come back.
+test-deploy: $(VENV)/.dev  ## the real thing on this machine: Flower with TLS, faults, kills, resume (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/deployment --durations=0
 
 check: $(VENV)/.dev  ## style, format, types, and who imports whom
 	@$(BIN)/ruff check

@@ -12,6 +12,8 @@ from polyfed.engine.guard import check
 from polyfed.engine.rounds import Progress, play_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, PFedMul
+from polyfed.methods.messages import part
+from polyfed.methods.scaffold import Scaffold
 
 FIRST = "mixing.binary"
 
@@ -140,3 +142,26 @@ def test_clients_with_nothing_to_say_are_no_yardstick():
     sound, refused = check(zero, {"a": ({}, zero), "b": ({}, zero), "c": ({}, zero), "d": ({}, one)})
     assert len(sound) == 4
     assert not refused
+
+
+def test_a_control_variate_that_was_not_used_is_not_kept():
+    """SCAFFOLD: c = mean of the c_i holds only if a client whose update was refused keeps its c_i of before."""
+
+    class Dropping(Scaffold):
+        def local(self, state, message, data, stream):
+            after, update = super().local(state, message, data, stream)
+            spoilt = data is victim and stream.round == 2
+            return after, replace(update, weight=float("nan")) if spoilt else update
+
+    spec, data = federation(3, kinds=("regression",), whole=True)
+    victim, made = data["client 1"], Dropping(hidden=(4,))
+    progress = Progress(0, made.init(spec, START), {})
+    before = {}
+    for round in (1, 2, 3):
+        before, (progress, event) = progress.clients, play_round(made, progress, data, Settings(quorum=0.5))
+        assert list(event["refused"]) == (["client 1"] if round == 2 else [])
+        controls = [part(progress.clients[name], "control") for name in data]
+        for name, shared in part(progress.server, "control").items():
+            torch.testing.assert_close(torch.stack([own[name] for own in controls]).mean(0), shared)
+        if round == 2:
+            assert progress.clients["client 1"] is before["client 1"]

@@ -170,6 +170,7 @@ def test_a_client_that_was_never_sampled_has_a_model(federation):
     (sampled,) = run.events[1]["sampled"]
     other = next(name for name in run.clients if name != sampled)
     assert other not in run.progress.clients
+    assert sorted([*run.untrained, sampled]) == sorted(run.clients)
     assert np.isfinite(run.client(other).predict(X_NEW)["height"].mean).all()
 
 

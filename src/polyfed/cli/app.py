@@ -9,7 +9,21 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from polyfed.cli import compare, datasets, demo, doctor, init, join, methods, predict, report, run, schema, watch
+from polyfed.cli import (
+    compare,
+    datasets,
+    demo,
+    deploy,
+    doctor,
+    init,
+    join,
+    methods,
+    predict,
+    report,
+    run,
+    schema,
+    watch,
+)
 from polyfed.errors import Interrupted, PolyfedError
 
 COMMANDS = (
@@ -81,12 +95,19 @@ def _stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
 for _module, _panel in COMMANDS:
     app.command(_name(_module), rich_help_panel=_panel)(_stoppable(_module.command))
 
+_deploy = typer.Typer(help="The same studies on many machines, with Flower between them.")
+for _part, _function in deploy.COMMANDS.items():
+    _deploy.command(_part)(_stoppable(_function))
+app.add_typer(_deploy, name="deploy", rich_help_panel="Many machines")
+
 
 def command() -> Any:
     """All commands, as click has them."""
     group: Any = typer.main.get_command(app)
     for module, _ in COMMANDS:
         _restore_help(group.commands[_name(module)], module.command)
+    for name, function in deploy.COMMANDS.items():
+        _restore_help(group.commands["deploy"].commands[name], function)
     return group
 
 

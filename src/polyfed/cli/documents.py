@@ -32,6 +32,7 @@ class RunDocument(_Document):
     seed: int
     rounds: int
     clients: list[str]
+    untrained: list[str]
     tasks: dict[str, str]
     scores: dict[str, dict[str, Pooled]]
     refused: int
@@ -67,10 +68,12 @@ class JoinDocument(_Document):
 
 
 class CellDocument(_Document):
-    """One run of a comparison."""
+    """One run of a comparison; `options` are its values of a grid, and the table is of the runs that are chosen."""
 
     method: str
     seed: int
+    options: dict[str, Any]
+    chosen: bool
     folder: str
     error: str | None
     scores: dict[str, dict[str, float | None]]
@@ -92,14 +95,31 @@ class LineDocument(_Document):
     rank: float | None
 
 
+class CombinationDocument(_Document):
+    """One combination of a grid: its loss on the validation rows, over the seeds and with each; null: failed or endless."""
+
+    options: dict[str, Any]
+    loss: float | None
+    by_seed: dict[int, float | None]
+
+
+class TuningDocument(_Document):
+    """The grid of a method, what its combinations came to, and which has the least loss; null if none has a finite one."""
+
+    grid: dict[str, list[Any]]
+    combinations: list[CombinationDocument]
+    chosen: dict[str, Any] | None
+
+
 class CompareDocument(_Document):
-    """`polyfed compare`: all runs, and method → its line of the table."""
+    """`polyfed compare`: all runs, method → how its options were chosen (if it has a grid), method → its line of the table."""
 
     command: Literal["compare", "demo"] = "compare"
     folder: str
     tasks: dict[str, str]
     metrics: dict[str, str]
     cells: list[CellDocument]
+    tuning: dict[str, TuningDocument]
     table: dict[str, LineDocument]
     report: str | None
 

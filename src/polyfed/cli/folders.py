@@ -28,6 +28,10 @@ def load_run(folder: Path) -> Run:
     from polyfed.engine import load
 
     run = load(folder)
+    if not run.progress.server:  # of a node, before its first evaluation
+        raise UsageError(
+            "there is no model yet", where=str(folder), remedy="wait until the study evaluates its clients"
+        )
     if run.progress.round == 0 and run.settings.rounds > 0:
         raise UsageError(
             "no round has been played", where=str(folder), remedy=f"go on with: polyfed run --resume {folder}"

@@ -36,7 +36,7 @@ def command(
         if len(loaded.clients) > 1:
             known = ", ".join(loaded.clients[:10]) + (", ..." if len(loaded.clients) > 10 else "")
             raise UsageError("it is not said whose model is to predict", remedy=f"give --client with one of {known}")
-        client = loaded.clients[0]
+        client = [*loaded.clients, *loaded.study.spec.clients][0]
     found = predict_table(loaded, new, client, tasks=split_names(tasks), level=level)
     if out is not None:
         _write(found.table, out)

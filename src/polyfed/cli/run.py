@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +15,12 @@ from polyfed.cli.options import DataOptions, RunOptions, settings
 from polyfed.cli.output import emit, number, say, show_table
 from polyfed.cli.progress import in_bytes, progress_bar
 from polyfed.cli.reporting import try_report
-from polyfed.errors import UsageError
+from polyfed.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from polyfed.engine import Run
 
+ENGINES = ("process", "flower-sim", "flower-ray")
 MOST_LINES = 20  # clients in the table
 
 
@@ -34,6 +36,9 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Seed of all that is random.", metavar="N")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. By default runs/<data>-<method>-<seed>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,
+    engine: Annotated[
+        str, typer.Option(help="Who plays: process, flower-sim or flower-ray.", metavar="NAME", show_default=True)
+    ] = "process",
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -44,7 +49,17 @@ def command(
     began = time.perf_counter()
     argv = context.obj["argv"]
     extra: dict[tuple[str, ...], Any] = {("method", "name"): method, ("run", "seed"): seed}
-    if resume is not None:
+    if engine not in ENGINES:
+        raise UsageError(f"engine {engine!r} is not known", where="--engine", remedy=nearest(engine, ENGINES))
+    if resume is not None and running.cut_off_on_flower(resume):
+        from polyfed.flower import simulate as flower
+
+        _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
+        rounds, played = _planned(resume / "flower" / "server", None)
+        with progress_bar(rounds, played=played, quiet=quiet) as on_event:
+            made = flower.resume(resume, engine=engine, on_event=on_event, command=argv)
+        folder = resume
+    elif resume is not None:
         _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
         refuse_no_run(resume)
         rounds, played = _planned(resume, how.rounds)
@@ -55,10 +70,21 @@ def command(
         chosen, where = settings(config, data, how, extra=extra)
         folder = out or Path(chosen.run.folder or running.default_folder(chosen))
         with progress_bar(chosen.run.rounds, label=chosen.method.name, quiet=quiet) as on_event:
-            made = running.start(chosen, folder, where, on_event=on_event, command=argv)
+            made = _starter(engine)(chosen, folder, where, on_event=on_event, command=argv)
     page = try_report([folder], folder / "report.html") if report else None
     document = describe(made, folder, time.perf_counter() - began, page)
     emit(document) if json else _show(made, document)
+
+
+def _starter(engine: str) -> Any:
+    """The function that begins a run on this engine."""
+    if engine == "process":
+        from polyfed.experiments.running import start
+
+        return start
+    from polyfed.flower import simulate
+
+    return partial(simulate.start, engine=engine)
 
 
 def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any:
@@ -82,6 +108,7 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
         seed=run.settings.seed,
         rounds=run.progress.round,
         clients=run.clients,
+        untrained=run.untrained,
         tasks={task.name: task.kind for task in run.study.spec.tasks},
         scores=scores,
         refused=int(rounds["refused"].sum()),
@@ -102,6 +129,9 @@ def _show(run: Run, document: Any) -> None:
         if len(rows) > MOST_LINES + 2:
             rows = [*rows[:MOST_LINES], [f"... and {len(rows) - 2 - MOST_LINES} more"], *rows[-2:]]
         show_table(title, ["client", *(f"{task} {metric}" for task, metric in table.columns)], rows)
+    if document.untrained:
+        names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
+        say(f"In no round was an update used of: {names}")
     refused = f", {document.refused} updates refused" if document.refused else ""
     traffic = f"{in_bytes(document.bytes_up)} up, {in_bytes(document.bytes_down)} down"
     say(f"{traffic}{refused}, {document.seconds:.1f} s. The run is in {document.folder}")

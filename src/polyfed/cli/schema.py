@@ -17,9 +17,11 @@ def command(
     ] = None,
 ) -> None:
     """Print the JSON schema of what a command prints with --json."""
+    from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
     from polyfed.cli.documents import DOCUMENTS
 
-    if name is not None and name not in DOCUMENTS:
-        raise ConfigError(f"command {name!r} prints no document", remedy=nearest(name, DOCUMENTS))
-    schemas = {command: model.model_json_schema() for command, model in DOCUMENTS.items() if name in (None, command)}
+    known = {**DOCUMENTS, **DEPLOY_DOCUMENTS}
+    if name is not None and name not in known:
+        raise ConfigError(f"command {name!r} prints no document", remedy=nearest(name, known))
+    schemas = {command: model.model_json_schema() for command, model in known.items() if name in (None, command)}
     say(json.dumps(schemas if name is None else schemas[name], indent=2))

@@ -64,6 +64,10 @@ class FederationSpec:
     clients: tuple[str, ...]
     codecs: Mapping[str, LabelCodec]
 
+    def nothing(self) -> ClientData:
+        """The data of a client that has none."""
+        return ClientData(np.empty((0, self.n_features)), {}, self.codecs)
+
     def only(self, task: str) -> FederationSpec:
         """The same federation with one task alone."""
         tasks = tuple(t for t in self.tasks if t.name == task)

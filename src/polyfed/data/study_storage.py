@@ -35,6 +35,7 @@ def described(study: Study) -> dict[str, Any]:
         "scaling": study.scaling,
         "agreed": study.agreed.to_dict(),
         "clients": list(study.clients),
+        "members": list(study.spec.clients),  # on many machines, more than those whose data are here
         "units": units,
         "round0_bytes": [study.round0_bytes[name] for name in study.clients],
         "truth": None if study.truth is None else list(study.truth),
@@ -69,7 +70,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     names = tuple(described["clients"])
     shared, local = Encoder.of(agreed), described["scaling"] == "local"
     n_features = len(shared.names)
-    spec = FederationSpec(agreed.tasks, n_features, names, agreed.codecs)
+    spec = FederationSpec(agreed.tasks, n_features, tuple(described.get("members", names)), agreed.codecs)
     clients, encoders = {}, {}
     for i, name in enumerate(names):
         codecs, encoders[name] = agreed.codecs, shared

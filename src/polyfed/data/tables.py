@@ -27,7 +27,7 @@ from polyfed.data.table_files import SUFFIXES, Table, is_table_source, load_tabl
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
 
-__all__ = ["is_table_source", "read_client_table", "read_clients"]
+__all__ = ["is_table_source", "read_client_table", "read_clients", "read_own_table"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,7 @@ def read_clients(
     derive: Mapping[str, str] | None = None,
 ) -> dict[str, RawClient]:
     """All clients of a table, or of a folder with one file for each client."""
-    features, drop = as_names(features), as_names(drop) or []
-    derived = comparisons(derive)
-    # The column that a task is derived from would give its labels away.
-    given_away = [d.column for d in derived if d.name in {task.name for task in tasks}]
-    drop = list(dict.fromkeys([*drop, *(name for name in given_away if name not in (features or ()))]))
+    features, drop, derived = _choices(tasks, features, drop, derive)
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         if client is not None:
             raise ConfigError(
@@ -78,6 +74,44 @@ def read_clients(
     members, member = np.unique(names, return_inverse=True)
     rows = _Rows(lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
     return _shared_out(_read_rows(table, tasks, found, chosen, rows), members.tolist(), member)
+
+
+def read_own_table(
+    source: str | Path,
+    tasks: Sequence[Task],
+    *,
+    name: str | None = None,
+    client: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    derive: Mapping[str, str] | None = None,
+) -> tuple[str, RawClient]:
+    """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
+    and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
+    features, drop, derived = _choices(tasks, features, drop, derive)
+    table = with_derived(load_table(source), derived, partly=True)
+    if client is not None and client in table.frame.columns:
+        found = sorted(set(_client_names(table, client)))
+        if len(found) > 1:
+            raise DataError(
+                f"column {client!r} names {len(found)} clients",
+                where=table.where,
+                remedy="give each client a file of its own",
+            )
+        name, drop = name or str(found[0]), [*drop, client]
+    name = name or Path(source).stem
+    with at_client(name):
+        return name, _read_file(table, tasks, features, drop)
+
+
+def _choices(
+    tasks: Sequence[Task], features: Any, drop: Any, derive: Mapping[str, str] | None
+) -> tuple[list[str] | None, list[str], list[Comparison]]:
+    """Features, columns to drop, and columns to derive."""
+    features, drop, derived = as_names(features), as_names(drop) or [], comparisons(derive)
+    # The column that a task is derived from would give its labels away.
+    given_away = [d.column for d in derived if d.name in {task.name for task in tasks}]
+    return features, list(dict.fromkeys([*drop, *(c for c in given_away if c not in (features or ()))])), derived
 
 
 def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
@@ -112,17 +146,21 @@ def _read_folder(
             raise DataError(f"two files are of client {path.stem!r}", where=str(folder), remedy="keep one of them")
         with at_client(path.stem):
             table = with_derived(load_table(path), derived, partly=True)
-            columns = list(table.frame.columns)
-            all_columns.update(dict.fromkeys(columns))
-            found = {task.name: task_columns(task, columns, None) for task in tasks}
-            dropped = [name for name in drop if name in columns]
-            chosen = feature_columns(columns, found, features, dropped, table.where)
-            clients[path.stem] = _read_rows(table, tasks, found, chosen, _Rows(table.row_name))
+            all_columns.update(dict.fromkeys(table.frame.columns))
+            clients[path.stem] = _read_file(table, tasks, features, drop)
     for task in tasks:  # a client may lack a task, but not all of them
         task_columns(task, list(all_columns), str(folder))
     for name in drop:
         find_column(name, list(all_columns), str(folder))
     return clients
+
+
+def _read_file(table: Table, tasks: Sequence[Task], features: Sequence[str] | None, drop: Sequence[str]) -> RawClient:
+    """All rows of a table that is one client's; it may lack some tasks, and columns that are to be dropped."""
+    columns = list(table.frame.columns)
+    found = {task.name: task_columns(task, columns, None) for task in tasks}
+    chosen = feature_columns(columns, found, features, [name for name in drop if name in columns], table.where)
+    return _read_rows(table, tasks, found, chosen, _Rows(table.row_name))
 
 
 def _read_rows(

@@ -45,20 +45,28 @@ class Checkpoints:
         write_whole(path.with_suffix(".safetensors"), content)
         write_whole(path.with_suffix(".json"), json.dumps(described).encode())
         for old in self.rounds()[: -self.keep]:
-            for suffix in (".json", ".safetensors"):  # the JSON first: half a checkpoint must not look like a whole one
-                (self.folder / f"{old:06d}{suffix}").unlink(missing_ok=True)
+            self._remove(old)
+
+    def _remove(self, round: int) -> None:
+        for suffix in (".json", ".safetensors"):  # the JSON first: half a checkpoint must not look like a whole one
+            (self.folder / f"{round:06d}{suffix}").unlink(missing_ok=True)
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, whether it can be read or not."""
         stems = {path.stem for path in self.folder.glob("*.*") if path.stem.isdigit()}
         return sorted(int(stem) for stem in stems)
 
+    def forget_after(self, round: int) -> None:
+        """Throw away the checkpoints of later rounds."""
+        for later in (found for found in self.rounds() if found > round):
+            self._remove(later)
+
     def read_last(self) -> tuple[Progress, int, list[str]]:
         """The latest sound checkpoint, the size of the events at that time, and what was wrong with later ones."""
         troubles: list[str] = []
         for round in reversed(self.rounds()):
             try:
-                progress, size = self._read(round)
+                progress, size = self.read(round)
                 return progress, size, troubles
             except DataError as error:
                 troubles.append(f"{error} Using the checkpoint before.")
@@ -68,7 +76,8 @@ class Checkpoints:
             remedy="start the run anew in another folder",
         )
 
-    def _read(self, round: int) -> tuple[Progress, int]:
+    def read(self, round: int) -> tuple[Progress, int]:
+        """The checkpoint of a round, and the size of the events at that time."""
         path = self.folder / f"{round:06d}.safetensors"
         try:
             described: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())

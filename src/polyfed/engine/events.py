@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.errors import DataError
+from polyfed.files import write_whole
 
 
 class EventLog:
@@ -38,6 +39,14 @@ class EventLog:
         if self.folder is not None:
             with (self.folder / "timing.jsonl").open("a") as file:
                 file.write(json.dumps({"time": round(time.time(), 3), **entry}) + "\n")
+
+    def rewrite(self, events: list[dict[str, Any]]) -> None:
+        """These events in place of all."""
+        self.events = list(events)
+        if self.folder is not None:
+            content = b"".join(json.dumps(event, allow_nan=False).encode() + b"\n" for event in events)
+            write_whole(self.folder / "events.jsonl", content)
+            self.size = len(content)
 
     def cut(self, size: int) -> None:
         """Forget what was written after the file had this many bytes: rounds that will be played again."""

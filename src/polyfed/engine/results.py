@@ -24,7 +24,6 @@ def results(run: Run) -> dict[str, Any]:
     clients = run.members.names[:MOST_CLIENTS]
     part = next((p for p in reversed(PARTS) if any(run.members.part(c, p).n_labels for c in clients)), None)
     spec = run.study.spec
-    first = next(iter(run.members.training.values()))
     return {
         "format": FORMAT,
         "round": run.progress.round,
@@ -32,7 +31,7 @@ def results(run: Run) -> dict[str, Any]:
         "tasks": {name: {"kind": c.task.kind, "classes": c.classes} for name, c in spec.codecs.items()},
         "predictions": {} if part is None else {c: _against_labels(run, c, run.members.part(c, part)) for c in clients},
         "latents": {c: _latents(run, c) for c in clients} if spec.n_features == 1 else None,
-        "model": run.method.explain(run.progress.server, first),
+        "model": run.method.explain(run.progress.server, spec.nothing()),
     }
 
 

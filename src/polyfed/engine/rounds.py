@@ -58,6 +58,14 @@ def play_round(
         for client in names
     ]
     outcomes = dict(zip(names, _shared_out(method, jobs, settings.workers), strict=True))
+    return conclude(method, progress, outcomes, settings, bytes_down=sum(n_bytes(job.message) for job in jobs))
+
+
+def conclude(
+    method: Method, progress: Progress, outcomes: Mapping[str, Outcome], settings: Settings, *, bytes_down: int
+) -> tuple[Progress, dict[str, Any]]:
+    """The server's part of a round, once every client that was asked has answered or failed: check, then aggregate."""
+    round, names = progress.round + 1, sorted(outcomes)
     used, refused = check(method.template(progress.server), outcomes, settings.max_norm)
     enough = settings.is_enough(len(used), len(names))
     event = {
@@ -66,7 +74,7 @@ def play_round(
         "sampled": names,
         "refused": refused,
         "used": enough,
-        "bytes_down": sum(n_bytes(job.message) for job in jobs),
+        "bytes_down": bytes_down,
         "bytes_up": sum(update.n_bytes() for _, update in used.values()),  # what was refused may have no size
         "metrics": {client: update.metrics for client, (_, update) in used.items()},
     }

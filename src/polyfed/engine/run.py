@@ -21,7 +21,7 @@ from polyfed.engine.members import Members
 from polyfed.engine.results import results
 from polyfed.engine.rounds import Progress, common, play_round
 from polyfed.engine.settings import Settings
-from polyfed.errors import DataError, Interrupted, UnknownNameError, nearest
+from polyfed.errors import DataError, Interrupted, UnknownNameError, UsageError, nearest
 from polyfed.estimators.threads import threads_for
 from polyfed.files import write_whole
 from polyfed.methods import Method, State
@@ -70,12 +70,7 @@ class Run:
 
     def resume(self, rounds: int | None = None, *, on_event: Callable[[dict[str, Any]], None] | None = None) -> Run:
         """Play on until so many rounds have been played in all (as many as were asked for, by default)."""
-        if rounds is not None and rounds != self.settings.rounds:
-            self.settings = replace(self.settings, rounds=rounds)
-            if self.folder is not None:
-                from polyfed.engine.storage import write_description
-
-                write_description(self, self.folder)
+        self.plan(rounds)
         if not any(mine.n_labels for mine in self.members.training.values()):
             raise DataError("no client has a training label", where="the federation", remedy="give some labels")
         self._models = {}
@@ -96,6 +91,15 @@ class Run:
                 self.write_results(self.folder)
         return self
 
+    def plan(self, rounds: int | None) -> None:
+        """So many rounds in all, if another number than before is asked for."""
+        if rounds is not None and rounds != self.settings.rounds:
+            self.settings = replace(self.settings, rounds=rounds)
+            if self.folder is not None:
+                from polyfed.engine.storage import write_description
+
+                write_description(self, self.folder)
+
     def write_results(self, folder: Path) -> None:
         """`results.json`, all that a report shows beside the events."""
         content = json.dumps(tidy(results(self)), allow_nan=False).encode()
@@ -108,16 +112,25 @@ class Run:
         events = [event]
         if self.settings.evaluates(progress.round):
             events += evaluate(self.method, progress, self.members)
+        self.record(
+            progress, events, seconds=played - began, evaluation_seconds=time.perf_counter() - played, on_event=on_event
+        )
+
+    def record(
+        self,
+        progress: Progress,
+        events: Sequence[dict[str, Any]],
+        *,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        **seconds: float,
+    ) -> None:
+        """A round that was played, whoever played it: events and checkpoint are on disk before it counts."""
         for event in events:
             self.log.add(event)
         if self.folder is not None:
             Checkpoints(self.folder, self.settings.keep).write(progress, self.log.size)
         self.progress = progress
-        self.log.add_timing(
-            round=progress.round,
-            seconds=round(played - began, 4),
-            evaluation_seconds=round(time.perf_counter() - played, 4),
-        )
+        self.log.add_timing(round=progress.round, **{what: round(value, 4) for what, value in seconds.items()})
         for event in events if on_event else ():
             on_event(event)  # pyright: ignore[reportOptionalCall]
 
@@ -162,6 +175,11 @@ class Run:
     def clients(self) -> list[str]:
         return [*self.members.names, *self.guest_states]
 
+    @property
+    def untrained(self) -> list[str]:
+        """Members whose updates counted in no round: what is personal of their models is as it began."""
+        return [name for name in self.members.names if self.members.trainer[name] not in self.progress.clients]
+
     def client(self, name: str) -> ClientModel:
         """The model of a client."""
         if name not in self._models:
@@ -174,6 +192,12 @@ class Run:
         elif self.guests is not None and name in self.guest_states:
             data, study = self.members.with_everyone(self.method, self.guests.clients[name].train), self.guests
             predictor = self.method.predictor(self.progress.server, self.guest_states[name], data)
+        elif name in self.study.spec.clients:
+            raise UsageError(
+                f"the data of client {name!r} are on its own machine",
+                where=str(self.folder or "this run"),
+                remedy="predict there, with the run in the node's state folder",
+            )
         else:
             raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
         return ClientModel(name, predictor, lambda X: study.encode(name, X))

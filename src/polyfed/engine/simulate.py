@@ -70,21 +70,24 @@ def simulate(
         return load(where, method=method).resume(rounds, on_event=on_event)
     run = Run(method, study, settings, log=EventLog())
     run.command = command
-    run.log.add(
-        {
-            "event": "start",
-            "method": method.name,
-            "options": storage.options_of(method),
-            "seed": seed,
-            "clients": list(study.clients),
-            "tasks": {task.name: task.kind for task in study.spec.tasks},
-            "bytes_up": sum(study.round0_bytes.values()),
-        }
-    )
+    run.log.add(start_event(run))
     if where is not None:
         storage.create(run, where)
         run = load(where, method=method)  # what is on disk is what goes on: a resume cannot differ
     return run.resume(rounds, on_event=on_event)
+
+
+def start_event(run: Run) -> dict[str, Any]:
+    """The first event: what is run, with whom, and what round 0 took."""
+    return {
+        "event": "start",
+        "method": run.method.name,
+        "options": storage.options_of(run.method),
+        "seed": run.settings.seed,
+        "clients": list(run.study.spec.clients),
+        "tasks": {task.name: task.kind for task in run.study.spec.tasks},
+        "bytes_up": sum(run.study.round0_bytes.values()),
+    }
 
 
 def load(folder: str | Path, *, method: Method | None = None) -> Run:

@@ -90,7 +90,7 @@ def load(folder: str | Path, *, chosen: Method | None = None) -> tuple[Run, list
     `chosen` is for methods that are not registered.
     """
     folder = Path(folder)
-    described = _json(folder / "run.json")
+    described = read_json(folder / "run.json")
     if described.get("format") != FORMAT:
         raise DataError(
             f"is of another version of polyfed: format {described.get('format')!r}, not {FORMAT}",
@@ -100,10 +100,9 @@ def load(folder: str | Path, *, chosen: Method | None = None) -> tuple[Run, list
     try:
         made = chosen or method(described["method"], **described["options"])
         settings = Settings.from_dict(described["settings"])
-        arrays = read_arrays((folder / "study.safetensors").read_bytes())
-        study = Study.from_saved(_json(folder / "study.json"), arrays)
-    except (KeyError, TypeError, OSError, SafetensorError) as error:
+    except (KeyError, TypeError) as error:
         raise DataError(f"cannot be read ({error})", where=str(folder), remedy="start the run anew") from error
+    study = read_study(folder)
     progress, size, troubles = Checkpoints(folder).read_last()
     log = EventLog(folder)
     log.cut(size)
@@ -113,10 +112,19 @@ def load(folder: str | Path, *, chosen: Method | None = None) -> tuple[Run, list
     return run, troubles
 
 
+def read_study(folder: Path) -> Study:
+    """What the federation of the run in a folder agreed on, and the data that are there."""
+    try:
+        arrays = read_arrays((folder / "study.safetensors").read_bytes())
+        return Study.from_saved(read_json(folder / "study.json"), arrays)
+    except (KeyError, TypeError, OSError, SafetensorError) as error:
+        raise DataError(f"cannot be read ({error})", where=str(folder), remedy="start the run anew") from error
+
+
 def _load_guests(run: Run, folder: Path) -> None:
     if not (folder / "guests.json").is_file():
         return
-    described = _json(folder / "guests.json")
+    described = read_json(folder / "guests.json")
     arrays = from_bytes((folder / "guests.safetensors").read_bytes())
     own = {name.removeprefix("study/"): v.numpy() for name, v in arrays.items() if name.startswith("study/")}
     run.guests = Study.from_saved(described["study"], own)
@@ -131,14 +139,14 @@ def options_of(made: Method) -> dict[str, Any]:
     return asdict(made) if is_dataclass(made) else {}  # pyright: ignore[reportArgumentType]
 
 
-def check_same(folder: Path, made: Method, settings: Settings, study: Study) -> None:
+def check_same(folder: Path, made: Method, settings: Settings, study: Study | None = None) -> None:
     """Refuse to go on with a run under another method, other options, another seed or other data."""
-    found = _json(folder / "run.json")
+    found = read_json(folder / "run.json")
     wanted = json.loads(json.dumps({"method": made.name, "options": options_of(made), "settings": settings.to_dict()}))
     different = [key for key in ("method", "options") if wanted[key] != found.get(key)]
     free = ("rounds", "workers", "keep")  # a run may be longer, faster or larger than it was begun
     different += [k for k, v in wanted["settings"].items() if k not in free and v != found["settings"].get(k)]
-    if json.loads(json.dumps(study.to_dict())) != _json(folder / "study.json"):
+    if study is not None and json.loads(json.dumps(study.to_dict())) != read_json(folder / "study.json"):
         different.append("data")
     if different:
         raise ConfigError(
@@ -148,7 +156,7 @@ def check_same(folder: Path, made: Method, settings: Settings, study: Study) -> 
         )
 
 
-def _json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:

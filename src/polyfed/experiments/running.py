@@ -68,6 +68,12 @@ def resume(
     """Go on with the run in a folder; the data in it are used, and a source that changed since is refused."""
     from polyfed.engine import load
 
+    if (folder / "flower.json").is_file():
+        raise UsageError(
+            "this run was played on many machines",
+            where=str(folder),
+            remedy="go on with polyfed deploy resume",
+        )
     if (folder / "config.toml").is_file():
         refuse_changed(read_config(folder).data)
     run = load(folder)
@@ -83,6 +89,11 @@ def resume(
         )
     with logging_to(folder, command) as log:
         return run.resume(rounds, on_event=_both(log, on_event))
+
+
+def cut_off_on_flower(folder: Path) -> bool:
+    """Whether the run in a folder was played on Flower and did not come to its end."""
+    return (folder / "flower" / "server" / "run.json").is_file() and not (folder / "run.json").is_file()
 
 
 def read_config(folder: Path) -> Config:
@@ -127,7 +138,7 @@ def leaving_nothing(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException as error:
-        if not (folder / "run.json").is_file() or not _played(folder):
+        if not _played(folder):
             for path in made[:1]:
                 shutil.rmtree(path, ignore_errors=True)
             for path in made[1:]:
@@ -180,5 +191,5 @@ def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
 
 
 def _played(folder: Path) -> bool:
-    """Whether a round is stored in the folder."""
-    return any(int(path.stem) > 0 for path in (folder / "checkpoints").glob("*.json") if path.stem.isdigit())
+    """Whether a round is stored in the folder, or below it by Flower."""
+    return any(int(path.stem) > 0 for path in folder.glob("**/checkpoints/*.json") if path.stem.isdigit())

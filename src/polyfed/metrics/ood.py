@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from polyfed.metrics.checks import numbers
 
@@ -21,6 +20,8 @@ from polyfed.metrics.checks import numbers
 def auroc(scores_in: Any, scores_out: Any) -> float:
     """The probability that a foreign row scores higher than a familiar one; ties count half."""
     inside, outside = _both(scores_in, scores_out)
+    from scipy import stats  # it takes a second to import, and few need it
+
     ranks = stats.rankdata(np.concatenate([outside, inside]))[: len(outside)]
     above = ranks.sum() - len(outside) * (len(outside) + 1) / 2  # Mann and Whitney's U
     return float(above / (len(inside) * len(outside)))

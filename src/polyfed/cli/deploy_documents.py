@@ -1,0 +1,78 @@
+"""What the commands of `polyfed deploy` print with --json."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from polyfed.cli.documents import _Document
+
+
+class DeployInitDocument(_Document):
+    """`polyfed deploy init` and `add`: the folder, and the folder of each node that was made now."""
+
+    command: Literal["deploy init", "deploy add"] = "deploy init"
+    folder: str
+    host: str
+    port: int
+    nodes: dict[str, str]
+
+
+class DeployAddDocument(DeployInitDocument):
+    """`polyfed deploy add`: as `deploy init`."""
+
+    command: Literal["deploy init", "deploy add"] = "deploy add"
+
+
+class DeployRunDocument(_Document):
+    """`polyfed deploy run`: where the run is on the server, and how it ended; `reason` is null if it was completed."""
+
+    command: Literal["deploy run", "deploy resume"] = "deploy run"
+    run: str
+    folder: str
+    status: str
+    completed: bool
+    reason: str | None
+    seconds: float
+
+
+class DeployResumeDocument(DeployRunDocument):
+    """`polyfed deploy resume`: as `deploy run`."""
+
+    command: Literal["deploy run", "deploy resume"] = "deploy resume"
+
+
+class NodeDocument(_Document):
+    """A node; `name` is null if another hand registered it, `number` if it is not registered."""
+
+    name: str | None
+    number: str | None
+    state: str
+    since: str | None
+
+
+class SubmittedDocument(_Document):
+    """A run that the server knows; `bytes` went over the net for it, both ways."""
+
+    number: str
+    status: str
+    began: str
+    seconds: float
+    bytes: int
+
+
+class DeployStatusDocument(_Document):
+    """`polyfed deploy status`."""
+
+    command: Literal["deploy status"] = "deploy status"
+    server: str
+    nodes: list[NodeDocument]
+    runs: list[SubmittedDocument]
+
+
+DEPLOY_DOCUMENTS: dict[str, type[_Document]] = {
+    "deploy init": DeployInitDocument,
+    "deploy add": DeployAddDocument,
+    "deploy run": DeployRunDocument,
+    "deploy resume": DeployResumeDocument,
+    "deploy status": DeployStatusDocument,
+}

@@ -1,0 +1,195 @@
+"""Certificates: an authority of one's own, and one for the server that it signs.
+
+>>> authority = make_authority(days=30)
+>>> server = make_server_certificate(*authority, names=["server.example.org", "127.0.0.1"], days=30)
+>>> server.certificate.startswith(b"-----BEGIN CERTIFICATE-----")
+True
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polyfed.errors import ConfigError, PolyfedError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+SKEW = timedelta(days=1)  # clocks of other machines may be behind
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Pair(NamedTuple):
+    """A certificate and its private key, in PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def make_authority(days: int) -> Pair:
+    """A new authority, which can sign certificates of servers and nothing further."""
+    from cryptography import x509
+
+    key, name = _new_key(), _name("polyfed authority")
+    built = (
+        _builder(name, name, key, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+    )
+    return _signed(built, key, key)
+
+
+def make_server_certificate(certificate: bytes, key: bytes, *, names: Sequence[str], days: int) -> Pair:
+    """A certificate for these host names and addresses, signed by the authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    authority, signing, mine = x509.load_pem_x509_certificate(certificate), load_pem_private_key(key, None), _new_key()
+    public: Any = signing.public_key()
+    built = (
+        _builder(_name("polyfed server"), authority.subject, mine, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+        .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+    )
+    return _signed(built, mine, signing)
+
+
+def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
+    """The certificate of a file; an error if it is missing, unreadable or not valid today."""
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError("the certificate is missing", where=str(path), remedy=remedy) from None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}", where=str(path), remedy="check its permissions"
+        ) from None
+    except ValueError:
+        raise ConfigError("is not a certificate in PEM", where=str(path), remedy=remedy) from None
+    now = datetime.now(UTC)
+    if now > found.not_valid_after_utc:
+        what = f"the certificate expired on {found.not_valid_after_utc:%d %B %Y}"
+        raise ConfigError(what, where=str(path), remedy=remedy)
+    if now < found.not_valid_before_utc:
+        what = f"the certificate is valid from {found.not_valid_before_utc:%d %B %Y} on"
+        raise ConfigError(what, where=str(path), remedy="set the clock of this machine")
+    return found
+
+
+def check_server_certificate(certificate: Path, key: Path, authority: Path, host: str, *, renew: str) -> int:
+    """How many days the server's certificate is still valid; an error if a client would refuse it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    above = read_certificate(authority, remedy="restore it: the nodes trust this one and no other")
+    mine = read_certificate(certificate, remedy=renew)
+    try:
+        mine.verify_directly_issued_by(above)
+    except Exception:  # cryptography has one error for each way in which it can be wrong
+        what = f"the certificate is not signed by {authority}"
+        raise ConfigError(what, where=str(certificate), remedy=renew) from None
+    named = mine.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    known = [*named.get_values_for_type(x509.DNSName), *map(str, named.get_values_for_type(x509.IPAddress))]
+    if host not in known:
+        what = f"the certificate is for {', '.join(known)}, not for {host!r}"
+        raise ConfigError(what, where=str(certificate), remedy=renew)
+    try:
+        fits = load_pem_private_key(key.read_bytes(), None).public_key() == mine.public_key()
+    except (OSError, ValueError):
+        raise ConfigError("there is no private key that can be read", where=str(key), remedy=renew) from None
+    if not fits:
+        raise ConfigError(f"is not the key of {certificate.name}", where=str(key), remedy=renew)
+    return (mine.not_valid_after_utc - datetime.now(UTC)).days
+
+
+def check_host(host: str) -> str:
+    """A host name or an address as a certificate has it.
+
+    >>> check_host("server.example.org"), check_host("0:0:0:0:0:0:0:1")
+    ('server.example.org', '::1')
+    """
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        part = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+        if len(host) < 254 and re.fullmatch(rf"{part}(\.{part})*", host) and not re.fullmatch(r"[\d.]+", host):
+            return host.lower()
+    remedy = "give a name such as server.example.org or an address such as 10.0.0.5, without a port"
+    raise ConfigError(f"{host!r} is no name or address of a machine", where="--host", remedy=remedy)
+
+
+def _alternatives(names: Sequence[str]) -> list[Any]:
+    from cryptography import x509
+
+    made: list[Any] = []
+    for name in dict.fromkeys(names):
+        try:
+            made.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            made.append(x509.DNSName(name))
+    return made
+
+
+def _new_key() -> Any:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _name(text: str) -> Any:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(subject: Any, issuer: Any, key: Any, days: int) -> Any:
+    from cryptography import x509
+
+    now = datetime.now(UTC)
+    try:
+        end = now + timedelta(days=days)
+    except OverflowError:
+        raise ConfigError(f"{days} days end after the calendar", where="--days", remedy="give fewer") from None
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(min(now, end) - SKEW)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(**granted: bool) -> Any:
+    from cryptography import x509
+
+    names = (
+        "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign"
+    )
+    every = dict.fromkeys((*names.split(), "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(**{**every, **granted})
+
+
+def _signed(built: Any, key: Any, signing: Any) -> Pair:
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    try:
+        certificate = built.sign(signing, hashes.SHA384())
+    except ValueError as error:
+        raise PolyfedError(f"the certificate cannot be made ({error})", remedy="look at --host and --days") from None
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return Pair(certificate.public_bytes(encoding), key.private_bytes(encoding, form, serialization.NoEncryption()))

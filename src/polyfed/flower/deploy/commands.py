@@ -1,0 +1,108 @@
+"""Flower's programs: where they are, what they are told, and what `flwr` answers.
+
+>>> node_config({"data": 'C:/my "best" table.csv', "rounds": 3})
+'data="C:/my \\\\u0022best\\\\u0022 table.csv" rounds=3'
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from polyfed.errors import MissingExtraError, PolyfedError
+from polyfed.experiments.toml_text import to_toml
+from polyfed.flower.deploy.layout import Deployment
+
+Note = Callable[[str], None]
+
+PATIENCE = 120.0  # seconds for a command of flwr; it waits for a server that does not answer
+OURS = {
+    "FLWR_TELEMETRY_ENABLED": "0",  # nothing is told to third parties
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "PYTHONUNBUFFERED": "1",  # what a program says is seen when it says it
+}
+
+
+def program(name: str) -> str:
+    """The path of a program, which is beside this Python as a rule."""
+    found = shutil.which(name, path=environment(Path())["PATH"])
+    if found is None:
+        what = f"the program {name} is not there"
+        raise MissingExtraError(what, remedy="pip install 'polyfed[flower]'")
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of all programs of Flower: they start each other by name, so the folder of this Python comes first."""
+    beside = str(Path(sys.executable).parent)
+    path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    return {**os.environ, **OURS, "FLWR_HOME": str(home), "PATH": path}
+
+
+def shown(command: Sequence[str], home: Path) -> str:
+    """The command as it could be typed."""
+    told = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
+    before = " ".join(f"{key}={shlex.quote(value)}" for key, value in told.items())
+    return f"$ {before} {shlex.join([Path(command[0]).name, *command[1:]])}"
+
+
+def node_config(values: Mapping[str, str | int | float]) -> str:
+    """The values as Flower takes them on a command line: quotes inside texts would end them there, whatever precedes them."""
+    return " ".join(
+        to_toml({k: v}).rstrip("\n").replace('\\"', "\\u0022").replace(" = ", "=", 1) for k, v in values.items()
+    )
+
+
+def ask(deployment: Deployment, *arguments: str, note: Note | None = None) -> dict[str, Any]:
+    """What `flwr ARGUMENTS` answers, as JSON; an error with its reason if it fails."""
+    deployment.write_flower_config()
+    command = [program("flwr"), *arguments, "--format", "json"]
+    if note is not None:
+        note(shown(command, deployment.flower_home))
+    answer = _run(command, deployment)
+    try:
+        told = json.loads(answer.stdout[answer.stdout.index("{") :])
+    except ValueError:
+        told = {"success": False, "error-message": answer.stderr + answer.stdout}
+    if not told.get("success"):  # flwr ends with 0 even then
+        raise PolyfedError(
+            _reason(str(told.get("error-message", ""))),
+            where=f"flwr {arguments[0]}",
+            remedy=f"is the server up? polyfed deploy server starts it, at {deployment.address}",
+        )
+    return told
+
+
+def log_of(deployment: Deployment, run_id: str) -> str:
+    """All that a run has said so far."""
+    answer = _run([program("flwr"), "log", run_id, "--show"], deployment)
+    return answer.stdout
+
+
+def _run(command: Sequence[str], deployment: Deployment) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            env=environment(deployment.flower_home),
+            cwd=deployment.root,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        what = f"{deployment.address} did not answer within {PATIENCE:.0f} seconds"
+        raise PolyfedError(what, remedy="start it with polyfed deploy server, or look at the firewall") from None
+
+
+def _reason(message: str) -> str:
+    """Flower tells which connection it uses first, and why it failed last."""
+    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("Using SuperLink")]
+    return " ".join(lines).rstrip(".") or "no answer that can be read"

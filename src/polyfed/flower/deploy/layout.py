@@ -1,0 +1,188 @@
+"""Where things lie: the folder of a deployment, and the folder of one node that is copied to its machine.
+
+All that is in them is named relative to them, so they work wherever they are copied.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polyfed.errors import ConfigError, UsageError
+from polyfed.experiments.toml_text import to_toml
+from polyfed.files import write_whole
+
+PORT = 8000  # Flower's own
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A server and its nodes; `root` is absolute."""
+
+    root: Path
+    host: str
+    port: int
+    bind: str
+    nodes: tuple[str, ...]
+
+    @property
+    def authority(self) -> Path:
+        return self.root / "ca" / "ca.crt"
+
+    @property
+    def authority_key(self) -> Path:
+        return self.root / "ca" / "ca.key"
+
+    @property
+    def server(self) -> Path:
+        return self.root / "server"
+
+    @property
+    def certificate(self) -> Path:
+        return self.server / "server.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.server / "server.key"
+
+    @property
+    def database(self) -> Path:
+        return self.server / "superlink.db"
+
+    @property
+    def flower_home(self) -> Path:
+        return self.root / "flower"
+
+    @property
+    def app(self) -> Path:
+        return self.root / "app"
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this is the server's copy of the folder, and not one from which runs are started from elsewhere."""
+        return self.key.is_file()
+
+    @property
+    def here(self) -> str:
+        """The host by which the server is reached from its own machine, where its public name may lead nowhere."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT for the commands that speak to the server."""
+        return address(self.here if self.is_server else self.host, self.port)
+
+    def public_key(self, name: str) -> Path:
+        return self.server / "keys" / f"{name}.pub"
+
+    def node(self, name: str) -> Path:
+        return self.root / "nodes" / name
+
+    def write(self) -> None:
+        """Write `deploy.toml`."""
+        told = {"host": self.host, "port": self.port, "bind": self.bind, "nodes": list(self.nodes)}
+        write_whole(self.root / "deploy.toml", to_toml(told).encode())
+
+    def write_flower_config(self) -> None:
+        """Tell `flwr` where the server is. Flower wants the certificate's path absolute, and folders move: so, each time."""
+        connection = {"address": self.address, "root-certificates": str(self.authority)}
+        told = {"superlink": {"default": "polyfed", "polyfed": connection}}
+        self.flower_home.mkdir(exist_ok=True)
+        write_whole(self.flower_home / "config.toml", to_toml(told).encode())
+
+
+@dataclass(frozen=True)
+class NodeFolder:
+    """One node, on its own machine; `root` is absolute."""
+
+    root: Path
+    name: str
+    superlink: str
+    data: str | None = None
+    client: str | None = None
+
+    @property
+    def authority(self) -> Path:
+        return self.root / "ca.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.root / "node.key"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def flower_home(self) -> Path:
+        return self.root / "flower"
+
+    @property
+    def alive(self) -> Path:
+        """A file that is touched while the node is connected, and goes when it leaves in order."""
+        return self.root / ".alive"
+
+
+def read_deployment(folder: Path) -> Deployment:
+    """What `polyfed deploy init` wrote."""
+    path = folder / "deploy.toml"
+    if not path.is_file():
+        what = "there is no deployment in it" if folder.is_dir() else "there is no such folder"
+        raise UsageError(what, where=str(folder), remedy=f"make one with polyfed deploy init {folder} --host NAME")
+    told = _read(path, {"host": str, "port": int, "bind": str, "nodes": list})
+    return Deployment(folder.absolute(), told["host"], told["port"], told["bind"], tuple(map(str, told["nodes"])))
+
+
+def read_node(folder: Path) -> NodeFolder:
+    """What `polyfed deploy init` wrote for one node."""
+    path = folder / "node.toml"
+    if not path.is_file():
+        what = "there is no node in it" if folder.is_dir() else "there is no such folder"
+        raise UsageError(what, where=str(folder), remedy="give the node's folder, such as nodes/basel")
+    told = _read(path, {"name": str, "superlink": str}, {"data": str, "client": str})
+    return NodeFolder(folder.absolute(), **told)
+
+
+def address(host: str, port: int) -> str:
+    """As Flower writes it.
+
+    >>> address("::1", 8000), address("server.example.org", 8000)
+    ('[::1]:8000', 'server.example.org:8000')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """The host and the port of HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{text!r} is not HOST:PORT", remedy="write for example server.example.org:8000")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read(path: Path, required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
+    remedy = "restore the file as polyfed deploy wrote it"
+    try:
+        told = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot be read ({error})", where=str(path), remedy=remedy) from None
+    known = {**required, **(optional or {})}
+    for key in required:
+        if key not in told:
+            raise ConfigError(f"{key} is missing", where=str(path), remedy=remedy)
+    for key, value in told.items():
+        if key not in known or not isinstance(value, known[key]):
+            raise ConfigError(f"{key} = {value!r} is not understood", where=str(path), remedy=remedy)
+    return told

@@ -1,0 +1,132 @@
+"""Making a deployment and its nodes. What fails half-way leaves nothing behind."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from polyfed.errors import ConfigError, UsageError
+from polyfed.experiments.toml_text import to_toml
+from polyfed.files import write_whole
+from polyfed.flower.deploy.app_files import app_files, study_text
+from polyfed.flower.deploy.certificates import (
+    LOOPBACK,
+    check_host,
+    make_authority,
+    make_server_certificate,
+    read_certificate,
+)
+from polyfed.flower.deploy.keys import check_names, make_keys
+from polyfed.flower.deploy.layout import PORT, Deployment, address, is_loopback
+from polyfed.flower.deploy.machine_files import node_files, readme, server_files
+
+AUTHORITY_DAYS = 3650  # longer than the server's, so that this can be renewed without a visit to the nodes
+ANY = ("0.0.0.0", "::")
+
+
+def make_deployment(
+    root: Path, host: str, nodes: Sequence[str], *, port: int = PORT, bind: str | None = None, days: int = 365
+) -> Deployment:
+    """A new folder with all that the machines need."""
+    host, names = check_host(host), check_names(nodes)
+    if days < 1:
+        raise ConfigError(f"{days} days are none", where="--days", remedy="give at least 1")
+    bind = check_host(bind) if bind else "127.0.0.1" if is_loopback(host) else "0.0.0.0"
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        what = "is not empty" if root.is_dir() else "is a file"
+        raise UsageError(what, where=str(root), remedy="give a new folder, or add a node with polyfed deploy add")
+    with _appearing_at(root) as made:
+        deployment = Deployment(made, host, port, bind, tuple(names))
+        for folder in ("ca", "server", "server/keys", "nodes", "runs", "flower"):
+            (made / folder).mkdir(mode=0o700)
+        authority = make_authority(max(days, AUTHORITY_DAYS))
+        _write(made / "ca", {"ca.crt": authority.certificate})
+        _write(made / "ca", {"ca.key": authority.key}, mode=0o600)
+        _write(made / "server", server_files())
+        _write(made / "app", app_files())
+        _write(made, {"study.toml": study_text(), "README.md": readme(deployment)})
+        renew(deployment, days)
+        for name in names:
+            _make_node(deployment, name)
+        deployment.write()
+    return Deployment(root.absolute(), host, port, bind, tuple(names))
+
+
+def add_node(deployment: Deployment, name: str) -> Deployment:
+    """One more node, in a folder of its own."""
+    check_names([name], deployment.nodes)
+    if deployment.node(name).exists():
+        raise UsageError("is there already", where=str(deployment.node(name)), remedy="remove it, or use another name")
+    grown = Deployment(deployment.root, deployment.host, deployment.port, deployment.bind, (*deployment.nodes, name))
+    try:
+        _make_node(grown, name)
+        grown.write()
+    except OSError as error:
+        raise _unwritable(deployment.root, error) from None
+    return grown
+
+
+def renew(deployment: Deployment, days: int) -> None:
+    """A new certificate for the server, signed by the same authority, so that the nodes need nothing new."""
+    read_certificate(deployment.authority, remedy="restore it, or make a new deployment")
+    try:
+        authority_key = deployment.authority_key.read_bytes()
+    except OSError as error:
+        remedy = "put the key of the authority back for this command"
+        raise ConfigError(
+            f"cannot be read: {error.strerror}", where=str(deployment.authority_key), remedy=remedy
+        ) from None
+    bound = [] if deployment.bind in ANY else [deployment.bind]
+    pair = make_server_certificate(
+        deployment.authority.read_bytes(), authority_key, names=[deployment.host, *bound, *LOOPBACK], days=days
+    )
+    _write(deployment.server, {deployment.key.name: pair.key}, mode=0o600)
+    _write(deployment.server, {deployment.certificate.name: pair.certificate})
+
+
+def _make_node(deployment: Deployment, name: str) -> None:
+    deployment.node(name).parent.mkdir(mode=0o700, exist_ok=True)
+    deployment.public_key(name).parent.mkdir(mode=0o700, exist_ok=True, parents=True)
+    private, public = make_keys(name)
+    with _appearing_at(deployment.node(name)) as folder:
+        told = to_toml({"name": name, "superlink": address(deployment.host, deployment.port)})
+        remark = '# data = "table.csv"  # the table, if it is not given by --data; relative to this folder\n'
+        _write(folder, {"node.toml": told + remark, "ca.crt": deployment.authority.read_bytes(), "node.pub": public})
+        _write(folder, {"node.key": private}, mode=0o600)
+        _write(folder, node_files(name))
+    write_whole(deployment.public_key(name), public)
+
+
+def _write(folder: Path, files: Mapping[str, str | bytes], mode: int = 0o644) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content.encode() if isinstance(content, str) else content)  # readable by its owner alone
+        if mode != 0o600:
+            path.chmod(0o755 if name.endswith(".sh") else mode)
+
+
+@contextmanager
+def _appearing_at(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its place when it is full, or goes away."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    try:
+        yield making
+        making.replace(folder)
+    except OSError as error:
+        shutil.rmtree(making, ignore_errors=True)
+        raise _unwritable(folder, error) from None
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot be written: {error.strerror}", where=str(folder), remedy="choose another folder")

@@ -1,0 +1,109 @@
+"""A program of Flower that runs beside this one: what it says is passed on, and it ends when we end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+GRACE = 25.0  # seconds to end in order; Flower itself takes up to ten
+
+
+class Program:
+    """A started program."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, echo: Callable[[str], None]) -> None:
+        self.said = deque[str](maxlen=200)  # the last lines, without colours
+        self.began = time.monotonic()
+        self._echo = echo
+        self._process = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, or None while it runs."""
+        code = self._process.poll()
+        if code is not None:
+            self._reader.join(timeout=5)  # its own children may keep the pipe open
+        return code
+
+    def text(self) -> str:
+        return "\n".join(self.said)
+
+    def stop(self) -> None:
+        """End it in order, and by force if that takes too long."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
+                self._process.wait()
+        self._reader.join(timeout=5)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as stream:
+            for raw in stream:
+                line = re.sub(r"\x1b\[[0-9;]*m", "", raw.decode(errors="replace")).rstrip()
+                self.said.append(line)
+                if line:
+                    self._echo(line)
+
+
+class Signals:
+    """While it is entered, Ctrl-C and SIGTERM set `received` instead of ending this process."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._woken = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def sleep(self, seconds: float) -> bool:
+        """Wait, and tell whether a signal came."""
+        end = time.monotonic() + seconds
+        while self.received is None and (left := end - time.monotonic()) > 0:
+            self._woken.wait(min(left, 0.5))  # a wait that is not short is not interrupted everywhere
+        return self.received is not None
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        self._woken.set()
+
+
+def _end_with_parent() -> None:
+    """Ask Linux for a SIGTERM when the parent is gone, even if that was killed: an orphan would keep the port and the key."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

@@ -1,0 +1,217 @@
+"""Runs on a deployment: submitted, followed until they end, listed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polyfed.engine.events import read_lines
+from polyfed.errors import ConfigError, Interrupted, PolyfedError, UsageError
+from polyfed.experiments.building import build_method, build_settings
+from polyfed.experiments.reading import check, put, read_document
+from polyfed.experiments.toml_text import to_toml
+from polyfed.files import write_whole
+from polyfed.flower.deploy.commands import Note, ask, log_of
+from polyfed.flower.deploy.layout import Deployment
+from polyfed.flower.deploy.server import node_numbers
+
+POLL = 15.0  # seconds between two questions to the server, each of which starts a program: two seconds of a processor
+SOON = 3.0  # the same when the last round is played
+COMPLETED = "finished:completed"
+MISSES = 5  # questions in a row without an answer after which the server is taken to be gone
+LOOK = 0.5  # seconds between two looks at the folder of the run
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it is sent: its text, and what a folder is named after."""
+
+    text: str
+    name: str
+    rounds: int
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended; `reason` is empty if it was completed."""
+
+    status: str
+    reason: str
+
+    @property
+    def completed(self) -> bool:
+        return self.status == COMPLETED
+
+
+def read_study(path: Path, rounds: int | None = None) -> Study:
+    """Check a study before it is sent anywhere; the tables are the nodes' own business."""
+    document = read_document(path)
+    where = str(path)
+    if rounds is not None:
+        put(document, ("run", "rounds"), rounds)
+    data = document.get("data")
+    if isinstance(data, dict):
+        if data.get("dataset") is not None:
+            remedy = "leave it out: each node names its table when it is started"
+            raise ConfigError("a deployment has no data set", where=f"{where}, data.dataset", remedy=remedy)
+        data.pop("source", None)
+        data.pop("sha256", None)
+    config = check(document, where)
+    if not config.data.tasks:
+        raise ConfigError(
+            "there are no targets", where=f"{where}, data.tasks", remedy='add for example binary = ["sick"]'
+        )
+    if build_method(config, where).pools_data:
+        what = f"method {config.method.name!r} puts all data in one place"
+        raise ConfigError(what, where=f"{where}, method.name", remedy="choose one that does not: polyfed methods")
+    settings = build_settings(config, where)
+    name = f"{path.stem}-{config.method.name}-{config.run.seed}"
+    return Study(to_toml(document), name, settings.rounds)
+
+
+def new_folder(deployment: Deployment, study: Study, folder: Path | None) -> str:
+    """The folder of a new run, as the server sees it."""
+    if folder is None and not deployment.is_server:
+        what = "the folder of the run is on the server, so it cannot be chosen here"
+        raise UsageError(what, remedy="give --folder with an absolute path on the server")
+    if not deployment.is_server:
+        return str(folder)
+    chosen = (deployment.root / "runs" / study.name if folder is None else folder).absolute()
+    if chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir())):
+        remedy = f"go on with polyfed deploy resume {deployment.root} {chosen}, or choose another --folder"
+        raise UsageError("is not empty", where=str(chosen), remedy=remedy)
+    return str(chosen)
+
+
+def submit(deployment: Deployment, config: Mapping[str, str | int | float], note: Note) -> str:
+    """Start a run on the server; its number."""
+    path = deployment.flower_home / "run.toml"
+    deployment.flower_home.mkdir(exist_ok=True)
+    write_whole(path, to_toml(config).encode())  # a study has many lines, which no command line takes well
+    answer = ask(deployment, "run", str(deployment.app), "polyfed", "--run-config", str(path), note=note)
+    return str(answer["run-id"])
+
+
+def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note) -> End:
+    """Tell the rounds as they come, until the run has ended."""
+    rounds, asked, status, misses = _Rounds(folder), 0.0, "", 0
+    told: dict[str, Any] = {}
+    try:
+        while True:
+            for line in rounds.new():
+                note(line)
+            if time.monotonic() - asked > POLL or (rounds.are_over() and time.monotonic() - asked > SOON):
+                try:
+                    told, misses = _one(deployment, run_id), 0
+                    now = str(told["status"])
+                except PolyfedError:
+                    now, misses = status, misses + 1
+                    if misses == MISSES:
+                        raise
+                if now != status:
+                    note(f"Run {run_id} is {now.replace(':', ': ')}")
+                status, asked = now, time.monotonic()
+                if status.startswith("finished"):
+                    break
+            time.sleep(LOOK)
+    except KeyboardInterrupt:
+        what = f"run {run_id} goes on on the server"
+        remedy = f"look at it with polyfed deploy status {deployment.root}, end it with flwr stop {run_id}"
+        raise Interrupted(what, remedy=remedy) from None
+    for line in rounds.new():
+        note(line)
+    if status == COMPLETED:
+        return End(status, "")
+    return End(status, reason_of(log_of(deployment, run_id), str(told.get("status-details", ""))))
+
+
+def reason_of(log: str, details: str) -> str:
+    """What the server has to say about the end of a run; if that is nothing, the last error in its log, in one line.
+
+    >>> reason_of("INFO : start\\nTraceback (most recent call last):\\n  x\\nValueError: no quorum\\nINFO : end", "")
+    'ValueError: no quorum'
+    """
+    if details not in ("", "N/A"):
+        return details.removeprefix("ServerApp failed with exception: ")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
+    raised = re.findall(r"^\s*(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt): .+)$", plain, re.M)
+    if raised:
+        return raised[-1].strip()
+    said = [line.strip() for line in plain.splitlines() if re.match(r"\s*ERROR", line)]
+    return re.sub(r"^ERROR\s*:\s*", "", said[-1]) if said else "its log does not say why"
+
+
+def nodes_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, Any]]:
+    """All nodes: name, number, state, and since when."""
+    told = {node["node-id"]: node for node in ask(deployment, "supernode", "list", note=note)["nodes"]}
+    numbers = node_numbers(deployment)
+    names = {number: name for name, number in numbers.items()}
+    unknown = [name for name in deployment.nodes if numbers.get(name) not in told] if deployment.is_server else []
+    listed = [
+        {"name": names.get(number), "number": number, "state": node["status"], "since": _since(node)}
+        for number, node in told.items()
+        if node["status"] != "unregistered"
+    ]
+    return listed + [{"name": name, "number": None, "state": "not registered", "since": None} for name in unknown]
+
+
+def runs_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, Any]]:
+    """All runs, the newest first: number, status, seconds, bytes."""
+    return [
+        {
+            "number": run["run-id"],
+            "status": run["status"],
+            "began": run["running-at"],
+            "seconds": round(float(run["elapsed"]), 1),
+            "bytes": run["network-traffic"]["total-bytes"],
+        }
+        for run in ask(deployment, "list", note=note)["runs"]
+    ]
+
+
+class _Rounds:
+    """The rounds of a run that were not told yet, one line each."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / "events.jsonl"
+        self._told = len(self._events())  # a run that goes on has had rounds before
+        self._results = None if folder is None else folder / "results.json"
+        self._before = self._written()
+
+    def new(self) -> Iterator[str]:
+        events = self._events()
+        self._told = min(self._told, len(events))  # what came after the last checkpoint is played again
+        for event in events[self._told :]:
+            self._told += 1
+            if event.get("event") == "round":
+                yield _in_a_line(event)
+
+    def are_over(self) -> bool:
+        """Whether results were written since."""
+        return self._written() != self._before
+
+    def _written(self) -> float | None:
+        return self._results.stat().st_mtime if self._results is not None and self._results.is_file() else None
+
+    def _events(self) -> list[dict[str, Any]]:
+        return [] if self._path is None else list(read_lines(self._path))
+
+
+def _in_a_line(event: Mapping[str, Any]) -> str:
+    asked, refused = len(event.get("sampled", ())), event.get("refused", {})
+    told = f"Round {event['round']}: {asked - len(refused)} of {asked} nodes"
+    told += f", refused {', '.join(f'{node} ({why})' for node, why in refused.items())}" if refused else ""
+    return told + ("" if event.get("used", True) else "; not used, there was no quorum")
+
+
+def _one(deployment: Deployment, run_id: str) -> dict[str, Any]:
+    return ask(deployment, "list", "--run-id", run_id)["runs"][0]
+
+
+def _since(node: Mapping[str, Any]) -> str | None:
+    when = {"online": node["online-at"], "offline": node["offline-at"]}.get(node["status"])
+    return None if when in (None, "N/A") else when

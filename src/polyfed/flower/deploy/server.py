@@ -1,0 +1,155 @@
+"""The server: Flower's SuperLink with TLS and keys of nodes, looked after until it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from polyfed.errors import Interrupted, PolyfedError
+from polyfed.files import write_whole
+from polyfed.flower.deploy.certificates import check_server_certificate
+from polyfed.flower.deploy.commands import Note, ask, environment, program, shown
+from polyfed.flower.deploy.layout import Deployment
+from polyfed.flower.deploy.processes import Program, Signals
+
+PATIENCE = 90.0  # seconds until it answers; two or three on a machine that does little else
+SOON = 30  # days before the certificate ends
+
+
+def serve(deployment: Deployment, note: Note) -> None:
+    """Run the server in the foreground until a signal comes; an error if it ends by itself."""
+    renew = f"polyfed deploy renew {deployment.root}"
+    days = check_server_certificate(
+        deployment.certificate, deployment.key, deployment.authority, deployment.host, renew=f"make one with {renew}"
+    )
+    note(f"The certificate is valid for {days} days" + (f"; renew it soon: {renew}" if days < SOON else ""))
+    command = superlink_command(deployment)
+    refuse_port_in_use(deployment.bind, deployment.port)
+    note(shown(command, deployment.flower_home))
+    with Signals() as signals:
+        link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
+        try:
+            if _is_up(link, deployment, signals):
+                note(f"The server answers at {deployment.address}")
+                for name in register(deployment, note):
+                    note(f"Node {name} is registered")
+                note(f"Ready for {len(deployment.nodes)} nodes: {', '.join(deployment.nodes)} (Ctrl-C ends the server)")
+            while link.code is None and not signals.sleep(0.5):
+                pass
+            if signals.received is None:
+                raise _ended(link)
+        except PolyfedError:
+            if signals.received is None:  # else it is because of the signal, which Ctrl-C sends to flwr too
+                raise
+        finally:
+            link.stop()
+    note("The server has ended; runs that were going on can be resumed: polyfed deploy resume")
+    if signals.received == signal.SIGINT:
+        raise Interrupted("interrupted")
+
+
+def superlink_command(deployment: Deployment) -> list[str]:
+    """What Flower is started with. The database keeps which nodes are registered."""
+    return [
+        program("flower-superlink"),
+        *("--ssl-ca-certfile", str(deployment.authority)),
+        *("--ssl-certfile", str(deployment.certificate)),
+        *("--ssl-keyfile", str(deployment.key)),
+        *("--host", deployment.bind, "--port", str(deployment.port)),
+        *("--database", str(deployment.database)),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",  # it would fetch another torch for each run
+    ]
+
+
+def register(deployment: Deployment, note: Note) -> list[str]:
+    """Register the keys of nodes that the server does not know yet; their names.
+
+    Flower forgets names, so which node has which number is kept beside the database.
+    """
+    known = {node["node-id"] for node in ask(deployment, "supernode", "list")["nodes"]}
+    numbers = {name: number for name, number in node_numbers(deployment).items() if number in known}
+    new = []
+    for name in deployment.nodes:
+        if name in numbers:
+            continue
+        try:
+            answer = ask(
+                deployment, "supernode", "register", str(deployment.public_key(name)), "--name", name, note=note
+            )
+        except PolyfedError as error:
+            if "already in use" in str(error):  # registered, but by another hand: it works, without its name
+                continue
+            raise
+        numbers[name] = str(answer["node-id"])
+        new.append(name)
+        write_whole(_numbers_file(deployment), json.dumps(numbers, indent=2).encode())
+    return new
+
+
+def node_numbers(deployment: Deployment) -> dict[str, str]:
+    """Name → Flower's number of the node, for those that were registered."""
+    try:
+        return dict(json.loads(_numbers_file(deployment).read_bytes()))
+    except (OSError, ValueError):
+        return {}
+
+
+def refuse_port_in_use(host: str, port: int) -> None:
+    """An error if somebody listens there already: Flower would start, fail late, and say little."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the server will do: old connections do not count
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            what = f"port {port} of {host} cannot be used: {error.strerror}"
+            remedy = "end the program that uses it, or change port in deploy.toml and superlink in every node.toml"
+            raise PolyfedError(what, remedy=remedy) from None
+
+
+def _is_up(link: Program, deployment: Deployment, signals: Signals) -> bool:
+    """Wait until the server answers; False if a signal came or it has ended."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if link.code is not None or signals.received is not None:
+            return False
+        if answers(deployment):
+            return True
+        signals.sleep(0.3)
+    raise PolyfedError(f"the server did not answer at {deployment.address} within {PATIENCE:.0f} seconds")
+
+
+def answers(deployment: Deployment) -> bool:
+    """Whether the server answers, with a certificate that the nodes will accept."""
+    try:
+        trust = ssl.create_default_context(cafile=str(deployment.authority))
+        with urllib.request.urlopen(f"https://{deployment.address}/health", timeout=3, context=trust):
+            return True
+    except urllib.error.HTTPError:  # it answers, if only to say no
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def _without_polls(note: Note) -> Note:
+    """Each node asks every three seconds whether there is work, and Flower writes a line about it each time."""
+    return lambda line: None if "[uvicorn.access]" in line and line.endswith(" 200") else note(line)
+
+
+def _ended(link: Program) -> PolyfedError:
+    said = [line for line in link.said if line.strip()]
+    what = f"the server ended by itself with code {link.code}; its last words: {said[-1] if said else 'none'}"
+    return PolyfedError(what.rstrip("."), remedy="its log above says more")
+
+
+def _numbers_file(deployment: Deployment) -> Path:
+    return deployment.server / "nodes.json"

@@ -1,0 +1,47 @@
+"""What clients say of their own models, looked at before it is written down.
+
+>>> told = [{"part": "test", "model": "personal", "scores": {"pulse": {"rmse": 2.0, "mood": 1.0}}}]
+>>> evaluation_events(5, {"basel": told}, {"pulse": "regression"})[0]["clients"]
+{'basel': {'pulse': {'rmse': 2.0}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from polyfed.engine.evaluation import PARTS
+from polyfed.metrics import SCORES
+
+MODELS = ("personal", "global")
+
+
+def evaluation_events(round: int, told: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The events that the engine would have written itself; what is no score of a task is left out."""
+    events = []
+    for model in MODELS:
+        for part in PARTS:
+            clients = {}
+            for client in sorted(told):
+                scores = _scores(told[client], model, part, kinds)
+                if scores:
+                    clients[client] = scores
+            if clients:
+                events.append({"event": "evaluation", "round": round, "part": part, "model": model, "clients": clients})
+    return events
+
+
+def _scores(told: Any, model: str, part: str, kinds: Mapping[str, str]) -> dict[str, dict[str, float | None]]:
+    for entry in told if isinstance(told, list) else ():
+        if isinstance(entry, dict) and entry.get("model") == model and entry.get("part") == part:
+            of_tasks = entry.get("scores")
+            return {
+                task: {name: value for name, value in of_task.items() if _is_score(kinds[task], name, value)}
+                for task, of_task in (of_tasks.items() if isinstance(of_tasks, dict) else ())
+                if task in kinds and isinstance(of_task, dict)
+            }
+    return {}
+
+
+def _is_score(kind: str, name: Any, value: Any) -> bool:
+    return name in SCORES[kind] and (value is None or (isinstance(value, (int, float)) and abs(value) < float("inf")))

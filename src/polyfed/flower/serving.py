@@ -1,0 +1,168 @@
+"""The server of a study: round 0, or the folder of a run that stopped, then rounds until the last."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tomllib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from polyfed.data import Agreement, Encoder, FederationSpec, Study, agree
+from polyfed.engine import storage
+from polyfed.engine.events import EventLog
+from polyfed.engine.run import Run
+from polyfed.engine.settings import Settings
+from polyfed.engine.simulate import load, start_event
+from polyfed.errors import ConfigError, PolyfedError, UsageError
+from polyfed.experiments.building import build_method, build_settings
+from polyfed.experiments.config import Config
+from polyfed.experiments.reading import check
+from polyfed.experiments.running import logging_to
+from polyfed.experiments.toml_text import to_toml
+from polyfed.files import write_whole
+from polyfed.flower.brief import WHERE, Brief, chosen_scaling, chosen_split, chosen_tasks
+from polyfed.flower.roster import Roster
+from polyfed.flower.strategy import PolyfedStrategy, Waits
+from polyfed.flower.wire import to_record
+from polyfed.methods import Method
+
+log = logging.getLogger("flwr")
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of the server.
+
+    Attributes:
+        config: the settings of the study.
+        folder: of the run; what is there already goes on.
+        waits: how long, and for whom.
+        nodes: in a simulation, where all clients keep their state.
+    """
+
+    config: Config
+    folder: Path
+    waits: Waits = field(default_factory=Waits)
+    nodes: Path | None = None
+
+    @classmethod
+    def from_run_config(cls, given: Mapping[str, Any]) -> Order:
+        """From the run config of a Flower app."""
+        for key in ("study", "folder"):
+            if not given.get(key):
+                raise ConfigError(f"{key} is empty", where="run config", remedy="give it with flwr run --run-config")
+        try:
+            config = check(tomllib.loads(str(given["study"])), WHERE)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"is not TOML ({error})", where=WHERE, remedy="correct it") from None
+        known = {name: kind(given[name]) for name, kind in _WAITS.items() if given.get(name) is not None}
+        nodes = Path(str(given["state"])) if given.get("state") else None
+        return cls(config, Path(str(given["folder"])), Waits(**known), nodes)
+
+
+_WAITS: dict[str, Callable[[Any], Any]] = {"nodes": int, "timeout": float, "wait": float, "lost": int}
+
+
+def serve(grid: Grid, order: Order, on_event: OnEvent | None = None) -> Run:
+    """Play the study to its last round; an error if not one of its rounds counted."""
+    method, settings = build_method(order.config, WHERE), build_settings(order.config, WHERE)
+    if method.pools_data:
+        raise ConfigError(
+            f"method {method.name!r} puts all data in one place", where=WHERE, remedy="choose one that does not"
+        )
+    roster = Roster(grid, order.waits.timeout)
+    begun = (order.folder / "run.json").is_file()
+    run, brief = (_resumed if begun else _begun)(order, method, settings, roster)
+    with logging_to(order.folder, ["flower"]) as write:
+
+        def tell(event: dict[str, Any]) -> None:
+            write(event)
+            if on_event is not None:
+                on_event(event)
+
+        strategy = PolyfedStrategy(run, brief, roster, order.waits, tell)
+        left = run.settings.rounds - run.progress.round
+        if left <= 0:
+            raise UsageError(
+                f"all {run.settings.rounds} rounds are played", where=str(order.folder), remedy="ask for more rounds"
+            )
+        strategy.start(grid, to_record(run.progress.server), num_rounds=left, timeout=order.waits.timeout)
+        if not strategy.n_used:
+            raise PolyfedError(
+                "not one round counted",
+                where=str(order.folder),
+                remedy="the refused clients in events.jsonl say why; then resume with more rounds",
+            )
+        run.write_results(order.folder)
+    return run
+
+
+def _begun(order: Order, method: Method, settings: Settings, roster: Roster) -> tuple[Run, Brief]:
+    """Round 0, and a folder for what follows."""
+    data, folder = order.config.data, order.folder
+    tasks, scaling = chosen_tasks(data), chosen_scaling(data)
+    chosen_split(data)  # a wrong one is refused before anybody is asked
+    document = _document(order.config, method)
+    nodes = None if order.nodes is None else str(order.nodes)
+    brief = Brief(uuid.uuid4().hex, document, settings.seed, rounds=settings.rounds, nodes=nodes)
+    notes = roster.gather(brief.to_dict(), order.waits.nodes, order.waits.wait)
+    agreed = agree(tasks, notes)
+    members = tuple(sorted(notes))
+    spec = FederationSpec(agreed.tasks, len(Encoder.of(agreed).names), members, agreed.codecs)
+    study = Study(spec, {}, {}, scaling, agreed, {name: note.n_bytes for name, note in notes.items()})
+    run = Run(method, study, settings, log=EventLog())
+    run.log.add(start_event(run))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "config.toml", to_toml(_without_gaps(document)).encode())
+    about = {"study": brief.study, "labelled": sorted(roster.labelled)}
+    write_whole(folder / "flower.json", json.dumps(about).encode())
+    storage.create(run, folder)
+    return load(folder, method=method), _settled(brief, agreed, members)
+
+
+def _resumed(order: Order, method: Method, settings: Settings, roster: Roster) -> tuple[Run, Brief]:
+    """A run that stopped: the same study, so that clients find their states again."""
+    folder = order.folder
+    if not (folder / "flower.json").is_file():
+        raise UsageError(
+            "the run there was not played on Flower", where=str(folder), remedy="go on with polyfed run --resume"
+        )
+    storage.check_same(folder, method, settings)
+    run = load(folder, method=method)
+    run.plan(settings.rounds)
+    about = json.loads((folder / "flower.json").read_bytes())
+    roster.labelled.update(about["labelled"])
+    nodes = None if order.nodes is None else str(order.nodes)
+    document = _document(order.config, method)
+    brief = Brief(about["study"], document, settings.seed, rounds=settings.rounds, nodes=nodes)
+    brief = _settled(brief, run.study.agreed, run.study.spec.clients)
+    members = run.study.spec.clients
+    here = roster.wait_for(brief.to_dict(), members, len(members), order.waits.wait)
+    if absent := sorted(set(members) - here):
+        log.warning("polyfed: going on without %s, not connected", ", ".join(absent))
+    return run, brief
+
+
+def _settled(brief: Brief, agreed: Agreement, members: tuple[str, ...]) -> Brief:
+    return replace(brief, agreed=agreed.to_dict(), members=members)
+
+
+def _document(config: Config, method: Method) -> dict[str, Any]:
+    """The settings with the method's options filled in, as plain values."""
+    document = config.model_dump(mode="json", exclude={"compare"})
+    options = json.loads(json.dumps(storage.options_of(method)))
+    return document | {"method": {"name": method.name, **options}}
+
+
+def _without_gaps(value: Any) -> Any:
+    """TOML has no word for nothing."""
+    if isinstance(value, dict):
+        return {key: _without_gaps(item) for key, item in value.items() if item is not None and item != {}}
+    return [_without_gaps(item) for item in value] if isinstance(value, list) else value

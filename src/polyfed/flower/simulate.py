@@ -1,0 +1,147 @@
+"""A study whose clients are all on this machine, played by the same apps that run on many: `--engine flower-sim`.
+
+What server and clients keep is below `<folder>/flower`; at the end all of it becomes a run folder like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from polyfed.engine import storage
+from polyfed.engine.checkpoints import Checkpoints
+from polyfed.engine.events import EventLog
+from polyfed.engine.rounds import Progress
+from polyfed.engine.run import Run
+from polyfed.engine.simulate import load
+from polyfed.errors import Interrupted, MissingExtraError, PolyfedError
+from polyfed.experiments.building import build_federation, build_method, build_settings
+from polyfed.experiments.config import Config
+from polyfed.experiments.running import leaving_nothing, read_config, refuse_used, resolved
+from polyfed.experiments.toml_text import to_toml
+from polyfed.files import write_whole
+from polyfed.flower.brief import Brief
+from polyfed.flower.client_app import app as client_app
+from polyfed.flower.grid import InProcessGrid
+from polyfed.flower.node import folder_of
+from polyfed.flower.serving import Order, serve
+from polyfed.flower.strategy import Waits
+
+if TYPE_CHECKING:
+    from polyfed.data import Federation
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+def start(
+    config: Config,
+    folder: Path,
+    where: str,
+    *,
+    engine: str = "flower-sim",
+    on_event: OnEvent | None = None,
+    command: Sequence[str] = (),
+) -> Run:
+    """Begin a run in a folder that is new or empty, and play it to its end."""
+    refuse_used(folder)
+    method, settings = build_method(config, where), build_settings(config, where)
+    federation = build_federation(config.data, where)
+    federation.prepare(settings.seed)  # what is wrong with the data is said here, with names and rows
+    with leaving_nothing(folder):
+        write_whole(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
+        return _play(config, folder, federation, engine, on_event, command)
+
+
+def resume(
+    folder: Path, *, engine: str = "flower-sim", on_event: OnEvent | None = None, command: Sequence[str] = ()
+) -> Run:
+    """Go on with a run that was cut off."""
+    config = read_config(folder)
+    return _play(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
+
+
+def _play(
+    config: Config,
+    folder: Path,
+    federation: Federation,
+    engine: str,
+    on_event: OnEvent | None,
+    command: Sequence[str],
+) -> Run:
+    below, n_clients = (folder / "flower").resolve(), len(federation)
+    order = Order(config, below / "server", Waits(nodes=n_clients, wait=60.0), below / "nodes")
+    try:
+        with _quiet():
+            if engine == "flower-ray":
+                played = _on_ray(order, n_clients, on_event)
+            else:
+                grid = InProcessGrid(client_app, [{"partition-id": i} for i in range(n_clients)])
+                played = serve(grid, order, on_event)
+    except KeyboardInterrupt:
+        how = f"go on with: polyfed run --resume {folder} --engine {engine}"
+        raise Interrupted("stopped; the rounds until now are stored", where=str(folder), remedy=how) from None
+    run = _assembled(played, order, federation)
+    run.command = list(command) or None
+    storage.create(run, folder)
+    shutil.copyfile(order.folder / "timing.jsonl", folder / "timing.jsonl")
+    run.write_results(folder)
+    return load(folder, method=played.method)
+
+
+def _assembled(played: Run, order: Order, federation: Federation) -> Run:
+    """The run with the data and the states of its clients, which in a simulation are within reach."""
+    about, states = storage.read_json(order.folder / "flower.json"), {}
+    brief = Brief(about["study"], {}, played.settings.seed, nodes=str(order.nodes))
+    for client, mark in played.progress.clients.items():
+        kept, _ = Checkpoints(folder_of(brief, {}, client) / "states").read(int(mark["round"]))
+        states[client] = kept.clients[client]
+    progress = Progress(played.progress.round, played.progress.server, states)
+    log = EventLog()
+    log.rewrite(played.events)
+    return Run(played.method, federation.prepare(played.settings.seed), played.settings, progress=progress, log=log)
+
+
+def _on_ray(order: Order, n_clients: int, on_event: OnEvent | None) -> Run:
+    """On Flower's own simulation, with Ray's processes for the clients."""
+    try:
+        import ray as _ray  # noqa: F401  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise MissingExtraError(
+            "Ray is not installed", where="--engine flower-ray", remedy="pip install 'flwr[simulation]', or flower-sim"
+        ) from None
+    from flwr.simulation import run_simulation
+
+    server, done, failed = ServerApp(), list[Run](), list[PolyfedError]()
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            done.append(serve(grid, order, on_event))
+        except PolyfedError as error:  # Flower would say only that the simulation failed
+            failed.append(error)
+
+    run_simulation(server, client_app, n_clients, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
+    if not done:
+        raise (
+            failed[0] if failed else PolyfedError("Flower's simulation ended without a result", where=str(order.folder))
+        )
+    return done[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Flower tells every round on stderr; the progress bar does so already."""
+    log = logging.getLogger("flwr")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

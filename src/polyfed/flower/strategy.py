@@ -1,0 +1,227 @@
+"""A Flower Strategy that plays polyfed's rounds: the method's own `download` and `aggregate`, the engine's own guard,
+checkpoints and events. What Flower leaves open is decided here: whom to ask, how long to wait, when to give up."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from polyfed.engine.rounds import Progress, conclude
+from polyfed.engine.run import Run
+from polyfed.errors import PolyfedError
+from polyfed.flower.brief import Brief
+from polyfed.flower.patience import Patience
+from polyfed.flower.roster import Roster, failure, letter
+from polyfed.flower.scores import evaluation_events
+from polyfed.flower.wire import content, opened, to_record
+from polyfed.methods import ClientUpdate, Outcome
+from polyfed.methods.messages import n_bytes
+
+log = logging.getLogger("flwr")
+
+
+class NoAnswer(Exception):
+    """A client that was not there, not asked, or not heard of again."""
+
+
+class NodeError(Exception):
+    """A client that says that it failed."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long the server waits, and for whom.
+
+    Attributes:
+        nodes: clients that must be there in round 0.
+        timeout: seconds that clients have for a round.
+        wait: seconds to wait for nodes to connect, in round 0 and when too few for a quorum are there.
+        lost: rounds in a row without a quorum after which the run ends.
+    """
+
+    nodes: int = 1
+    timeout: float = 600.0
+    wait: float = 120.0
+    lost: int = 3
+
+
+class PolyfedStrategy(Strategy):
+    """Plays the rounds of a run. `run` is the server's: it has a folder, and no data."""
+
+    def __init__(
+        self,
+        run: Run,
+        brief: Brief,
+        roster: Roster,
+        waits: Waits,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.run, self.brief, self.roster, self.waits, self.on_event = run, brief, roster, waits, on_event
+        self.patience = Patience()
+        self.n_used, self.n_lost = 0, 0  # rounds that counted, and rounds in a row that did not
+        self._asked: dict[int, str] = {}
+        self._absent: dict[str, Outcome] = {}
+        self._bytes_down = 0
+        self._next: tuple[Progress, list[dict[str, Any]]] | None = None
+        self._began = self._sent = self._played = 0.0
+
+    def summary(self) -> None:
+        log.info("\t├──> method %s, %d clients", self.run.method.name, len(self.run.study.spec.clients))
+        log.info("\t└──> rounds %d to %d", self.run.progress.round + 1, self.run.settings.rounds)
+
+    # ---- a round ----------------------------------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask those who are drawn, are there, and are not left in peace."""
+        self._began = time.perf_counter()
+        run, method, settings = self.run, self.run.method, self.run.settings
+        round = run.progress.round + 1
+        sampled = settings.participants(sorted(self.roster.labelled), round)
+        asked = self._choose(sampled, round)
+        messages, self._asked, self._bytes_down = [], {}, 0
+        for client in asked:
+            sent, node = method.download(run.progress.server, client), self.roster.node_of[client]
+            self._asked[node] = client
+            self._bytes_down += n_bytes(sent)
+            note = self._brief_for(client, round).to_dict()
+            messages.append(letter(node, MessageType.TRAIN, content(note, sent), self.waits.timeout))
+        self._sent = time.perf_counter()
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check every answer and let the method aggregate those that are fit for use."""
+        round = self.run.progress.round + 1
+        outcomes = dict(self._absent)
+        waited = time.perf_counter() - self._sent
+        silence = f"none within {self.waits.timeout:g} s" if waited >= self.waits.timeout else "it went away"
+        outcomes |= {client: NoAnswer(silence) for client in self._asked.values()}
+        for reply in replies:
+            client = self._asked.get(reply.metadata.src_node_id)
+            if client is not None:
+                outcomes[client] = self._read(client, reply, round)
+        for client in self._asked.values():
+            if isinstance(outcomes[client], NoAnswer):
+                self.patience.failed(client, round)
+            else:
+                self.patience.answered(client)
+        progress, event = conclude(
+            self.run.method, self.run.progress, outcomes, self.run.settings, bytes_down=self._bytes_down
+        )
+        for client, reason in event["refused"].items():
+            log.warning("polyfed: round %d: refused %s: %s", round, client, reason)
+        self._next, self._played = (progress, [event]), time.perf_counter()
+        return to_record(progress.server), MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Every few rounds everyone who is there gets the model and scores it; after the last round in any case."""
+        assert self._next is not None
+        progress, settings = self._next[0], self.run.settings
+        self._asked = {}
+        if not settings.evaluates(progress.round):
+            return []
+        members, last = self.run.study.spec.clients, progress.round == settings.rounds
+        here = self.roster.refresh(self.brief.to_dict(), members)
+        messages = []
+        for client in sorted(here):
+            if last or self.patience.asks(client, progress.round):
+                portion, node = self.run.method.portion(progress.server, client), self.roster.node_of[client]
+                self._asked[node] = client
+                note = self._brief_for(client, progress.round, progress).to_dict()
+                messages.append(letter(node, MessageType.EVALUATE, content(note, portion), self.waits.timeout))
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Write the round down. It counts from here on."""
+        assert self._next is not None
+        progress, events = self._next
+        answers: dict[str, Any] = {}
+        for reply in replies:
+            client = self._asked.get(reply.metadata.src_node_id)
+            if client is None:
+                continue
+            told = self._note(client, reply)
+            if "error" in told:
+                log.warning("polyfed: round %d: no scores of %s: %s", progress.round, client, told["error"])
+            else:
+                answers[client] = told.get("scores")
+        for client in sorted(set(self._asked.values()) - answers.keys()):
+            log.warning("polyfed: round %d: %s was not evaluated", progress.round, client)
+        kinds = {task.name: task.kind for task in self.run.study.spec.tasks}
+        events += evaluation_events(progress.round, answers, kinds)
+        self.run.record(
+            progress,
+            events,
+            on_event=self.on_event,
+            seconds=self._played - self._began,
+            evaluation_seconds=time.perf_counter() - self._played,
+        )
+        self._count(events[0]["used"])
+        return None
+
+    # ---- parts of a round ---------------------------------------------------------------------------------------
+
+    def _choose(self, sampled: list[str], round: int) -> list[str]:
+        """Of those who are drawn, whom to ask; why not the others is noted. Too few for a quorum are waited for."""
+        settings, members = self.run.settings, self.run.study.spec.clients
+        here = self.roster.refresh(self.brief.to_dict(), members)
+        asked = [client for client in sampled if client in here and self.patience.asks(client, round)]
+        if not settings.is_enough(len(asked), len(sampled)):  # then nobody is left in peace
+            n_wanted = next(n for n in range(1, len(sampled) + 1) if settings.is_enough(n, len(sampled)))
+            n_others = len(here - set(sampled))
+            here = self.roster.wait_for(self.brief.to_dict(), members, n_wanted + n_others, self.waits.wait)
+            asked = [client for client in sampled if client in here]
+        self._absent = {
+            client: NoAnswer("it did not answer before and is asked again later" if client in here else "not connected")
+            for client in sampled
+            if client not in asked
+        }
+        return asked
+
+    def _brief_for(self, client: str, round: int, progress: Progress | None = None) -> Brief:
+        marks = (progress or self.run.progress).clients
+        return self.brief.at(round, int(marks[client]["round"]) if client in marks else 0)
+
+    def _note(self, client: str, reply: Message) -> dict[str, Any]:
+        try:
+            note = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
+        except (ValueError, TypeError, KeyError) as error:
+            note = {"error": f"its answer is not understood ({error})"}
+        if note.get("lost"):
+            text = f"{client} has lost its state and begins anew"
+            log.warning("polyfed: %s", text)
+            self.run.log.add_timing(warning=text)
+        return note
+
+    def _read(self, client: str, reply: Message, round: int) -> Outcome:
+        """An update, with the mark that the server keeps of it: the round, by which the client knows its state again."""
+        note = self._note(client, reply)
+        if "error" in note:
+            return NodeError(str(note["error"])[:300])
+        try:
+            update = ClientUpdate.from_wire(opened(reply)[1])
+        except Exception as error:  # whatever a node sends must not end the run
+            return NodeError(f"its update is not understood ({type(error).__name__}: {error})")
+        return {"round": torch.tensor(round)}, update
+
+    def _count(self, used: bool) -> None:
+        self.n_used, self.n_lost = self.n_used + used, 0 if used else self.n_lost + 1
+        if self.n_lost >= self.waits.lost:
+            raise PolyfedError(
+                f"{self.n_lost} rounds in a row had no quorum; stopped after round {self.run.progress.round}",
+                where=str(self.run.folder or ""),
+                remedy="look at the refused clients in events.jsonl, then resume",
+            )

@@ -1,0 +1,163 @@
+"""A study gives the same numbers in this process and on Flower."""
+
+from __future__ import annotations
+
+import sys
+
+import pandas as pd
+import pytest
+
+import polyfed as pf
+from flower_playing import (
+    NAMES,
+    assert_same_events,
+    assert_same_predictions,
+    assert_same_server,
+    in_process,
+    new_rows,
+    on_grid,
+    on_node,
+    study,
+)
+from polyfed.cli import main
+from polyfed.errors import UsageError
+from polyfed.methods import METHODS, method
+
+FAST = {  # options that make rounds short
+    "pfedme": {"local_steps": 3},
+    "fedpac": {"local_epochs": 1},
+    "pfedvem": {"head_steps": 2, "local_epochs": 1},
+}
+FEDERATED = [name for name in METHODS if not method(name).pools_data]
+NEW = new_rows()
+
+
+def compare(config, tables, place):
+    reference, played = in_process(config, tables), on_grid(config, tables, place)
+    assert_same_server(reference.progress.server, played.progress.server)
+    assert_same_events(reference.events, played.events)
+    for name in NAMES:
+        assert_same_predictions(on_node(place, played, name), reference, name, NEW)
+    return reference, played
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_every_method_gives_the_same_numbers(name, tables, tmp_path):
+    compare(study(name, **FAST.get(name, {})), tables, tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"scheme": "K"}, {"mode": "average", "local_steps": 2}, {"sample": 2, "seed": 3}])
+def test_personal_parameters_server_modes_and_sampling(options, tables, tmp_path):
+    compare(study(rounds=4, **options), tables, tmp_path)
+
+
+@pytest.mark.parametrize("data", [{"scaling": "local"}, {"scaling": "none"}, {"validation": 0.2}])
+def test_scaling_and_splits(data, tables, tmp_path):
+    compare(study(data=data, rounds=2), tables, tmp_path)
+
+
+def test_a_run_that_stopped_goes_on_as_if_it_had_not(tables, tmp_path):
+    config = study(rounds=5, scheme="K")
+    on_grid(study(rounds=2, scheme="K"), tables, tmp_path)
+    played = on_grid(config, tables, tmp_path)  # another Grid, as after a restart: only files remain
+    reference = in_process(config, tables)
+    assert_same_server(reference.progress.server, played.progress.server)
+    for name in NAMES:
+        assert_same_predictions(on_node(tmp_path, played, name), reference, name, NEW)
+
+
+def test_the_server_keeps_no_data(tables, tmp_path):
+    played = on_grid(study(), tables, tmp_path)
+    assert played.study.clients == {}
+    assert played.clients == []
+    with pytest.raises(UsageError, match="the data of client 'bern' are on its own machine"):
+        played.client("bern")
+    newcomer = played.join("zug", pd.read_csv(tables / "bern.csv"))  # but the prior that all share is there
+    assert newcomer.predict(NEW)["height"].mean.shape == (3,)
+
+
+def test_commands_on_the_folders_of_server_and_node(tables, tmp_path, capsys):
+    on_grid(study(rounds=2), tables, tmp_path)
+    (node,) = (tmp_path / "state" / "basel").glob("*/client-basel")
+    server, new = tmp_path / "server", tmp_path / "new.csv"
+    NEW.to_csv(new, index=False)
+    assert main(["predict", str(node), str(new), "--json"]) == 0
+    assert main(["report", str(node)]) == 0
+    assert main(["report", str(server)]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(server), str(new)]) == 2
+    assert "are on its own machine; predict there" in capsys.readouterr().err
+    assert main(["run", "--resume", str(server), "--rounds", "9"]) == 2
+    assert "played on many machines; go on with polyfed deploy resume" in capsys.readouterr().err
+
+
+def test_the_simulation_of_the_command_line(tables, tmp_path, capsys):
+    """From one folder of tables to a run folder like any other, and the same numbers as without Flower."""
+    common = [
+        "run",
+        "--data",
+        str(tables),
+        "--regression",
+        "height",
+        "--binary",
+        "high",
+        "--rounds",
+        "3",
+        "--no-report",
+    ]
+    common += ["--set", 'method.scheme="K"', "--quiet"]
+    assert main([*common, "--engine", "flower-sim", "--out", str(tmp_path / "a")]) == 0
+    assert main([*common, "--out", str(tmp_path / "b")]) == 0
+    one, other = pf.load(tmp_path / "a"), pf.load(tmp_path / "b")
+    assert_same_server(one.progress.server, other.progress.server)
+    assert_same_events(one.events, other.events)
+    for name in NAMES:
+        assert_same_predictions(one, other, name, NEW)
+        assert_same_server(one.progress.clients[name], other.progress.clients[name])
+    capsys.readouterr()
+    assert main(["run", "--resume", str(tmp_path / "a"), "--rounds", "5", "--no-report", "--quiet"]) == 0
+    assert main([*common, "--engine", "flowr", "--out", str(tmp_path / "c")]) == 2
+    assert "engine 'flowr' is not known; did you mean" in capsys.readouterr().err
+
+
+def test_a_simulation_that_was_cut_off_goes_on(tables, tmp_path, monkeypatch, capsys):
+    from polyfed.flower import strategy
+
+    common = [
+        "run",
+        "--data",
+        str(tables),
+        "--regression",
+        "height",
+        "--binary",
+        "high",
+        "--rounds",
+        "4",
+        "--no-report",
+    ]
+    common += ["--quiet", "--engine", "flower-sim"]
+    count = strategy.PolyfedStrategy._count
+
+    def stopped(self, used):
+        count(self, used)
+        if self.run.progress.round == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(strategy.PolyfedStrategy, "_count", stopped)
+    assert main([*common, "--out", str(tmp_path / "a")]) == 130
+    assert f"go on with: polyfed run --resume {tmp_path / 'a'} --engine flower-sim" in capsys.readouterr().err
+    monkeypatch.setattr(strategy.PolyfedStrategy, "_count", count)
+    resume = ["run", "--resume", str(tmp_path / "a"), "--engine", "flower-sim", "--no-report", "--quiet"]
+    assert main(resume) == 0
+    assert main([*common, "--out", str(tmp_path / "b")]) == 0
+    one, other = pf.load(tmp_path / "a"), pf.load(tmp_path / "b")
+    assert_same_server(one.progress.server, other.progress.server, tolerance=0.0)
+    assert one.events == other.events
+
+
+def test_without_ray_the_other_simulation_says_what_to_install(tables, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    common = ["run", "--data", str(tables), "--regression", "height", "--binary", "high", "--engine", "flower-ray"]
+    assert main([*common, "--out", str(tmp_path / "a")]) == 6
+    assert "Ray is not installed; pip install 'flwr[simulation]'" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
