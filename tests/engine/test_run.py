@@ -258,7 +258,7 @@ def test_results_agree_with_the_scores(method, federation, tmp_path):
 def test_latent_functions_are_in_the_users_units(tmp_path):
     from polyfed.data.datasets import load_dataset
 
-    made = load_dataset("synthetic", n_clients=2, n_regression=20, n_binary=20).with_options(scaling="federated")
+    made = load_dataset("synthetic", n_clients=2, n_regression=20, n_binary=20)
     pf.simulate("pfed-mul", made, rounds=5, seed=0, folder=tmp_path / "run")
     found = json.loads((tmp_path / "run" / "results.json").read_text())["latents"]["client 1"]
     assert found["regression"]["x"][-1] == 100.0

@@ -43,7 +43,7 @@ def against_the_truth(run, federation):
 def test_both_tasks_together_fit_better_are_surer_and_cover_what_they_promise():
     rows = {(method, task): [] for method in ("pfed-mul", "pfed-st") for task in TASKS}
     for seed in SEEDS:
-        federation = load_dataset("synthetic", seed=seed)
+        federation = load_dataset("synthetic", seed=seed).with_options(scaling="none")
         for method, initial in (("pfed-mul", KERNELS | MIXING), ("pfed-st", KERNELS)):
             run = pf.simulate(method, federation, seed=seed, evaluate_every=100, initial=initial, **PROTOCOL)
             for task, figures in against_the_truth(run, federation).items():
@@ -62,7 +62,7 @@ def test_a_client_without_a_label_of_a_task_predicts_it_better_than_the_prior(lo
     """All labels of one task are taken from one client; the others know how the tasks hang together."""
     errors = []
     for seed in SEEDS:
-        federation = load_dataset("synthetic", seed=seed).with_options(scaling="federated")
+        federation = load_dataset("synthetic", seed=seed)
         study = federation.prepare(seed)
         parts = study.clients["client 1"]
         train = type(parts.train)(
@@ -111,7 +111,7 @@ def average_bound(study):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_gradient_mode_reaches_the_optimum_of_the_average_bound(seed):
-    study = load_dataset("synthetic", seed=seed).with_options(scaling="federated").prepare(seed)
+    study = load_dataset("synthetic", seed=seed).prepare(seed)
     flat, first, evaluate = average_bound(study)
     best = -minimize(evaluate, first, jac=True, method="L-BFGS-B", options={"maxiter": 150}).fun
     run = pf.simulate("pfed-mul", study, rounds=60, seed=seed, evaluate_every=100)

@@ -37,7 +37,8 @@ def synthetic(
 ) -> Federation:
     """Clients with so many labels for training and for testing; `noise` is a variance.
 
-    Nothing is scaled: the paper's hyper-parameters are in these units. A client is the same whatever their number.
+    The paper's hyper-parameters are in the units of these inputs: to start from them, use scaling "none". A client is the same
+    whatever their number.
     """
     refuse_unless_whole("synthetic", 1, n_clients=n_clients, n_regression=n_regression, n_binary=n_binary)
     refuse_unless_whole("synthetic", 0, seed=seed, test_regression=test_regression, test_binary=test_binary)
@@ -58,7 +59,7 @@ def synthetic(
         clients[name] = {"regression": (x[a], y[a]), "classification": (x[b], label[b])}
         if test_regression + test_binary:
             tests[name] = {"regression": (x[a_test], y[a_test]), "classification": (x[b_test], label[b_test])}
-    return Federation.from_clients(clients, TASKS, scaling="none", test=tests, truth=truth)
+    return Federation.from_clients(clients, TASKS, test=tests, truth=truth)
 
 
 def draw_functions(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
