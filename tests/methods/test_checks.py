@@ -15,6 +15,7 @@ from polyfed.methods.messages import labelled
 OPTIONS = [(name, {}) for name in METHODS]
 OPTIONS += [(name, {"task_mode": "separate"}) for name in METHODS if hasattr(METHODS[name], "task_mode")]
 OPTIONS += [("pfed-mul", {"scheme": "K"}), ("pfed-mul", {"mode": "average"}), ("pfed-st", {"scheme": "W"})]
+OPTIONS += [("pfed-mul", {"projection": 2, "scheme": "N"}), ("pfed-st", {"projection": 2})]
 OPTIONS += [("scaffold", {"option": "I"}), ("fedper", {"head_init": "own"}), ("fedavg", {"finetune_epochs": 1})]
 
 

@@ -286,7 +286,7 @@ def test_initial_values_can_be_given():
     [
         ({"mode": "averge"}, "mode 'averge' is unknown; did you mean 'average'?"),
         ({"scheme": "Q"}, "scheme 'Q' is unknown"),
-        ({"scheme": "N"}, "scheme 'N' shares the network alone, and there is none"),
+        ({"scheme": "N"}, "scheme 'N' shares the features alone, and nothing makes any"),
         ({"weighting": "size"}, "weighting 'size' is unknown"),
         ({"kernel": "rfb"}, "kernel 'rfb' is unknown; did you mean 'rbf'?"),
         ({"bound": "gauss"}, "bound 'gauss' is unknown; did you mean 'gaussian'?"),

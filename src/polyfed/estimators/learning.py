@@ -52,6 +52,9 @@ def initial_values(prior: Prior, typical_distance: np.ndarray, rng: np.random.Ge
     """Length-scales around a typical distance, mixing weights that let every task lean on every latent."""
     B = prior.n_latents
     start: dict[str, Tensor] = {}
+    if prior.projected is not None:
+        size = (prior.projected, B * prior.dims)
+        start["features.projection"] = torch.from_numpy(rng.standard_normal(size))
     for b, kernel in enumerate(prior.kernels):
         if KERNELS[kernel].has_length_scale:
             # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the typical distance.

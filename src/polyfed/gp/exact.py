@@ -21,9 +21,10 @@ class ExactModel:
     """
 
     def __init__(self, prior: Prior, rows: Rows, distances: Distances | None = None) -> None:
-        """`distances` of an earlier model of the same rows spare their computation, if there is no network."""
+        """`distances` of an earlier model of the same rows spare their computation, if the kernels see the inputs."""
         self.prior, self.rows = prior, rows
-        self.distances = distances or Distances(prior.eta(rows.x))
+        known = distances if prior.sees_inputs else None
+        self.distances = known or Distances(prior.eta(rows.x))
         self._eliminated: Elimination | None = None
         self.a = rows.A @ prior.W
         self.K = lmc_covariance(prior, self.distances, Gather(rows.at, rows.x.shape[-2]), self.a)

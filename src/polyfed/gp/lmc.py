@@ -46,7 +46,7 @@ class Gather:
 def lmc_covariance(prior: Prior, distances: Distances, gather: Gather, a: Tensor) -> Tensor:
     """K over the rows with mixing vectors a (..., N, B); differentiable in Θ, and in z if a network made it."""
     kernels = [KERNELS[name] for name in prior.kernels]
-    if prior.per_dimension or distances.z.requires_grad:
+    if prior.per_dimension or not prior.sees_inputs:
         K = a.new_zeros(())
         for b in range(prior.n_latents):
             k_b = gather(prior.latent_covariance(b, distances.z, distances.z))

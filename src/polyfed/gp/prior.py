@@ -4,7 +4,7 @@ Four groups, told by the first word of a parameter's name:
 
 | group      | names                                        | on paper            |
 |------------|----------------------------------------------|---------------------|
-| `features` | `features.<parameter of the network>`        | θ                   |
+| `features` | `features.<parameter of the network>`, `features.projection` | θ   |
 | `kernels`  | `kernels.<b>.log_amplitude`, `….log_phi1`    | φ_b = (φ₀, φ₁)      |
 | `mixing`   | `mixing.<task>`, a row for each output       | W                   |
 | `noise`    | `noise.<task>`, the logarithm                | σ_i² (or a dispersion) |
@@ -37,11 +37,14 @@ class Prior:
 
     Args:
         kernels: one kernel name for each latent function.
-        dims: number of inputs of the kernels (of the network's features if there is a network).
+        dims: number of inputs of the kernels (of the network's features if there is a network, of what the projections make
+            of them if there are any).
         outputs: task name → number of outputs (one, or one for each class).
         noise: task name → initial σ² (or dispersion), for the tasks that have one.
         per_dimension: a length-scale for each input dimension instead of one for all.
         features: a network η_θ whose outputs the kernels see; None for the inputs themselves.
+        projected: number of inputs (or features) of which each latent has a linear projection of its own to `dims` numbers:
+            a trunk that the latents share, and what each of them looks at; None for latents that all see the same.
 
     >>> prior = Prior(kernels=["rbf", "rbf"], dims=3, outputs={"pulse": 1, "stage": 3}, noise={"pulse": 0.1})
     >>> prior.W.shape, sorted(prior.state())[-3:]
@@ -57,6 +60,7 @@ class Prior:
         noise: Mapping[str, float] | None = None,
         per_dimension: bool = False,
         features: nn.Module | None = None,
+        projected: int | None = None,
     ) -> None:
         for name in kernels:
             if name not in KERNELS:
@@ -64,8 +68,10 @@ class Prior:
         if not kernels:
             raise ConfigError("a prior without latent functions", remedy="give at least one kernel")
         self.kernels, self.dims, self.outputs = tuple(kernels), dims, dict(outputs)
-        self.per_dimension, self.features = per_dimension, features
+        self.per_dimension, self.features, self.projected = per_dimension, features, projected
         self._own: dict[str, Tensor] = {}
+        if projected is not None:
+            self._add("features.projection", torch.ones(projected, self.n_latents * dims))
         n_scales = dims if per_dimension else 1
         for b, kernel in enumerate(self.kernels):
             self._add(f"kernels.{b}.log_amplitude", torch.zeros(()))
@@ -197,20 +203,32 @@ class Prior:
 
     # ---- the latent kernels -----------------------------------------------------------------------------
 
+    @property
+    def sees_inputs(self) -> bool:
+        """Whether the kernels see the inputs themselves, so that no parameter changes a distance but by a scale."""
+        return self.features is None and self.projected is None
+
     def eta(self, x: Tensor) -> Tensor:
-        """What the kernels see of an input (deepkernel): its features, or the input itself."""
-        if self.features is None:
-            return x
-        # The network may run in float32, the GP never does.
-        return self.features(x.to(next(self.features.parameters()).dtype)).to(torch.float64)
+        """What the kernels see of an input (deepkernel): its features, or the input itself; of all latents side by side."""
+        if self.features is not None:
+            # The network may run in float32, the GP never does.
+            x = self.features(x.to(next(self.features.parameters()).dtype)).to(torch.float64)
+        if self.projected is not None:  # entries of size one make projections of size one, however wide x is
+            x = x @ self._own["features.projection"] / self.projected**0.5
+        return x
+
+    def of_latent(self, b: int, z: Tensor) -> Tensor:
+        """The part of the features that latent b sees."""
+        return z if self.projected is None else z[..., b * self.dims : (b + 1) * self.dims]
 
     def latent_covariance(self, b: int, z: Tensor, z2: Tensor) -> Tensor:
         """k_b between two sets of features."""
+        z, z2 = self.of_latent(b, z), self.of_latent(b, z2)
         return self.amplitude(b)[..., None, None] * KERNELS[self.kernels[b]](z, z2, self.phi1(b))
 
     def latent_variance(self, b: int, z: Tensor) -> Tensor:
         """k_b(z, z) for each feature vector."""
-        return self.amplitude(b)[..., None] * KERNELS[self.kernels[b]].diagonal(z, self.phi1(b))
+        return self.amplitude(b)[..., None] * KERNELS[self.kernels[b]].diagonal(self.of_latent(b, z), self.phi1(b))
 
     def amplitude(self, b: int) -> Tensor:
         """φ₀ of latent b."""

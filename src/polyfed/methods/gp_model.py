@@ -36,6 +36,7 @@ class Structure:
     bound: str
     sparsity: Sparsity
     initial: tuple[tuple[str, object], ...] = ()
+    projection: int | None = None
 
     def model(self, codecs: Mapping[str, LabelCodec], n_features: int) -> GPModel:
         """The model of these tasks. Clients whose targets differ in their units alone have the same one."""
@@ -49,7 +50,8 @@ def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_f
     prior = Prior(
         # With fewer latents than tasks one task is modelled at the cost of another.
         kernels=(kernels,) * max(2, len(codecs)) if isinstance(kernels, str) else kernels,
-        dims=n_features,
+        dims=structure.projection or n_features,
+        projected=None if structure.projection is None else n_features,
         outputs={name: likelihood.n_outputs for name, likelihood in likelihoods.items()},
         noise={n: lik.initial_noise for n, lik in likelihoods.items() if lik.initial_noise is not None},
         per_dimension=structure.per_dimension,

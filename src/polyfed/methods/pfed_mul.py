@@ -42,13 +42,15 @@ class PFedMul(Method):
         n_latents: latent functions that the tasks share; None for one for each task, and at least two.
         kernel: of all latents, or one for each.
         per_dimension: a length-scale for each feature.
+        projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
+            network that is kept as it is); None for kernels that see the features themselves.
         bound: `polya-gamma` or `gaussian`.
         scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
         mode: `gradient` or `average`.
         weighting: `uniform` (each client counts once) or `samples`.
         mf_steps: mean-field steps of an E-step, from where the last round ended.
         local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
-        learning_rate: of Adam; or a dictionary with one for each group.
+        learning_rate: of Adam, a tenth of it for projections; or a dictionary with one for each group.
         proximal: pull of personal parameters to the values that all clients started from.
         inducing: inducing inputs of each client; None for the exact posterior.
         inducing_method: how they are chosen.
@@ -63,6 +65,7 @@ class PFedMul(Method):
     n_latents: int | None = None
     kernel: str | Sequence[str] = "rbf"
     per_dimension: bool = False
+    projection: int | None = None
     bound: str = "polya-gamma"
     scheme: str | Sequence[str] = "A"
     mode: str = "gradient"
@@ -83,7 +86,7 @@ class PFedMul(Method):
         check_choice("bound", self.bound, list(BOUNDS))
         for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
             check_choice("kernel", kernel, list(KERNELS))
-        for option in ("n_latents", "mf_steps", "local_steps"):
+        for option in ("n_latents", "projection", "mf_steps", "local_steps"):
             if getattr(self, option) is not None:
                 check_number(option, getattr(self, option), whole=True, least=1)
         check_number("join_steps", self.join_steps, whole=True, least=0)
@@ -93,16 +96,17 @@ class PFedMul(Method):
             raise ConfigError(
                 f"{len(self.kernel)} kernels for {self.n_latents} latents", remedy="give one kernel, or one for each"
             )
-        if self._shared == ("features",):
+        if self._shared == ("features",) and self.projection is None:
             raise ConfigError(
-                f"scheme {self.scheme!r} shares the network alone, and there is none",
-                remedy="choose 'K', 'W' or 'A', or the method 'local' to share nothing",
+                f"scheme {self.scheme!r} shares the features alone, and nothing makes any",
+                remedy="set projection, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
             )
         self._structure()
 
     @property
     def personalises(self) -> bool:
-        return not set(GROUPS[1:]) <= set(self._shared)  # without a network, there is no more to share
+        own = GROUPS if self.projection is not None else GROUPS[1:]  # without features, there is no more to share
+        return not set(own) <= set(self._shared)
 
     # ---- the server ---------------------------------------------------------------------------------------
 
@@ -263,7 +267,7 @@ class PFedMul(Method):
         if isinstance(kernels, str) and self.n_latents is not None:
             kernels = (kernels,) * self.n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
-        return Structure(kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial))
+        return Structure(kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial), self.projection)
 
     def model(self, data: ClientData) -> GPModel:
         """The Gaussian process of a client."""
@@ -274,12 +278,15 @@ class PFedMul(Method):
 
     def _rates(self) -> dict[str, float]:
         given = self.learning_rate
-        rates = dict(given) if isinstance(given, Mapping) else dict.fromkeys(GROUPS, given)
+        if not isinstance(given, Mapping):
+            check_number("learning_rate", given, above=0)
+            return {group: (0.1 if group == "features" else 1.0) * given for group in GROUPS}
+        rates = dict(given)
         for group, rate in rates.items():
             if group not in GROUPS:
                 raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, GROUPS))
             check_number(f"learning_rate of {group}", rate, above=0)
-        return {group: rates.get(group, 0.1) for group in GROUPS}
+        return {group: rates.get(group, 0.01 if group == "features" else 0.1) for group in GROUPS}
 
     def _fresh(self, model: GPModel, personal: State) -> State:
         """A client's state before its first round, with these personal values."""
