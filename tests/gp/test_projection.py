@@ -44,7 +44,7 @@ def by_hand(prior, rows):
     a = rows.A.numpy() @ W
     K = np.zeros((len(at), len(at)))
     for b in range(B):
-        z = x @ values["features.projection"][:, b * WIDTH : (b + 1) * WIDTH] / np.sqrt(D)
+        z = x @ values["features.projection"][:, b * WIDTH : (b + 1) * WIDTH] * 4 / D
         d2 = ((z[:, None] - z[None]) ** 2).sum(-1) * np.exp(values[f"kernels.{b}.log_phi1"])[0]
         s = np.exp(-d2 / 2) if b == 0 else (1 + np.sqrt(5 * d2) + 5 * d2 / 3) * np.exp(-np.sqrt(5 * d2))
         K += np.exp(values[f"kernels.{b}.log_amplitude"]) * np.outer(a[:, b], a[:, b]) * s[at][:, at]
@@ -61,7 +61,7 @@ def test_the_covariance_is_that_of_each_latents_own_view():
 def test_a_projection_to_the_inputs_themselves_changes_nothing():
     plain = Prior(kernels=["rbf"], dims=D, outputs={"pulse": 1, "sick": 1}, noise={"pulse": 0.2})
     same = Prior(kernels=["rbf"], dims=D, projected=D, outputs={"pulse": 1, "sick": 1}, noise={"pulse": 0.2})
-    same.load({**plain.state(), "features.projection": torch.eye(D, dtype=torch.float64) * D**0.5})
+    same.load({**plain.state(), "features.projection": torch.eye(D, dtype=torch.float64) * D / 4})
     rows, new = make_rows(2), torch.from_numpy(np.random.default_rng(3).standard_normal((4, D)))
     found = []
     for prior in (plain, same):
@@ -112,7 +112,6 @@ def test_a_batch_is_a_loop():
 
 def test_inducing_inputs_at_all_inputs_are_exact():
     prior, rows = make_prior(), make_rows(5)
-    bounds = []
-    for model in (ExactModel(prior, rows), SparseModel(prior, rows, rows.x)):
-        bounds.append(model.bound(infer(model, tolerance=1e-10, max_steps=500).q).detach())
+    models = ExactModel(prior, rows), SparseModel(prior, rows, rows.x)
+    bounds = [model.bound(infer(model, tolerance=1e-10, max_steps=500).q).detach() for model in models]
     torch.testing.assert_close(bounds[0], bounds[1], atol=1e-4, rtol=0)

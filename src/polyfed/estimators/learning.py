@@ -13,6 +13,7 @@ from torch import Tensor
 from polyfed.errors import ConfigError, NumericalError
 from polyfed.gp import Model, Prior, Rows, group_of, infer
 from polyfed.gp.kernels import KERNELS
+from polyfed.gp.prior import PROJECTION_STEP
 
 # Targets and inputs are of order one, so values beyond these are data that ask for a degenerate model (constant
 # targets want no noise at all): the optimiser stops there instead of running to infinity.
@@ -54,7 +55,8 @@ def initial_values(prior: Prior, typical_distance: np.ndarray, rng: np.random.Ge
     start: dict[str, Tensor] = {}
     if prior.projected is not None:
         size = (prior.projected, B * prior.dims)
-        start["features.projection"] = torch.from_numpy(rng.standard_normal(size))
+        entry = prior.projected**0.5 / PROJECTION_STEP  # projections of spread one
+        start["features.projection"] = torch.from_numpy(entry * rng.standard_normal(size))
     for b, kernel in enumerate(prior.kernels):
         if KERNELS[kernel].has_length_scale:
             # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the typical distance.

@@ -25,6 +25,9 @@ from polyfed.errors import ConfigError, nearest
 from polyfed.gp.kernels import KERNELS
 
 GROUPS = ("features", "kernels", "mixing", "noise")
+# An optimiser like Adam moves every entry of a projection by about as much. Entries of size √D / 4, of which D are summed and
+# divided by D / 4, make projections of size one that such a step moves equally far, however wide the input is.
+PROJECTION_STEP = 4.0
 
 
 def group_of(name: str) -> str:
@@ -70,6 +73,9 @@ class Prior:
         self.kernels, self.dims, self.outputs = tuple(kernels), dims, dict(outputs)
         self.per_dimension, self.features, self.projected = per_dimension, features, projected
         self._own: dict[str, Tensor] = {}
+        # What a network froze is no part of Θ: it stays in the network, as do running statistics.
+        learned = [] if features is None else [(n, p) for n, p in features.named_parameters() if p.requires_grad]
+        self._net: dict[str, Tensor] = {f"features.{name}": parameter for name, parameter in learned}
         if projected is not None:
             self._add("features.projection", torch.ones(projected, self.n_latents * dims))
         n_scales = dims if per_dimension else 1
@@ -90,8 +96,7 @@ class Prior:
     @property
     def parameters(self) -> dict[str, Tensor]:
         """All parameters, live: the leaves that autograd knows."""
-        net = self.features.named_parameters() if self.features is not None else ()
-        return {f"features.{name}": value for name, value in net} | self._own
+        return self._net | self._own
 
     def group(self, *groups: str) -> dict[str, Tensor]:
         """The live parameters of some groups."""
@@ -125,7 +130,9 @@ class Prior:
     def with_values(self, values: Mapping[str, Tensor]) -> Prior:
         """This prior with other values in leaves of their own; a leading dimension holds the values of many clients."""
         other = copy(self)
-        other._own = {name: values[name].detach().clone().requires_grad_() for name in self._own}
+        for part in ("_net", "_own"):
+            names = getattr(self, part)
+            setattr(other, part, {name: values[name].detach().clone().requires_grad_() for name in names})
         return other
 
     @property
@@ -135,11 +142,13 @@ class Prior:
 
     def expand(self, n_clients: int) -> Prior:
         """This prior n times over, as `stack` would make it of n copies."""
-        return self.with_values({name: value.expand(n_clients, *value.shape) for name, value in self._own.items()})
+        return self.with_values(
+            {name: value.expand(n_clients, *value.shape) for name, value in self.parameters.items()}
+        )
 
     def take(self, clients: Tensor) -> Prior:
         """Of a stacked prior, the values of some of its clients."""
-        return self.with_values({name: value[clients] for name, value in self._own.items()})
+        return self.with_values({name: value[clients] for name, value in self.parameters.items()})
 
     @classmethod
     def stack(cls, priors: Sequence[Prior]) -> Prior:
@@ -212,9 +221,11 @@ class Prior:
         """What the kernels see of an input (deepkernel): its features, or the input itself; of all latents side by side."""
         if self.features is not None:
             # The network may run in float32, the GP never does.
-            x = self.features(x.to(next(self.features.parameters()).dtype)).to(torch.float64)
-        if self.projected is not None:  # entries of size one make projections of size one, however wide x is
-            x = x @ self._own["features.projection"] / self.projected**0.5
+            values = {name.removeprefix("features."): value for name, value in self._net.items()}
+            kind = next(self.features.parameters(), x).dtype
+            x = torch.func.functional_call(self.features, values, (x.to(kind),)).to(torch.float64)
+        if self.projected is not None:
+            x = x @ self._own["features.projection"] * (PROJECTION_STEP / self.projected)
         return x
 
     def of_latent(self, b: int, z: Tensor) -> Tensor:

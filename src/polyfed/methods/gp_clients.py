@@ -42,7 +42,7 @@ def _size(rows: Sequence[Rows]) -> int:
 
 
 class OneByOne:
-    """Clients with inducing inputs, solved in a loop; answers as a `ClientBatch` does."""
+    """Clients with inducing inputs or a network under their kernels, solved in a loop; answers as a `ClientBatch` does."""
 
     def __init__(self, model: GPModel, rows: Sequence[Rows]) -> None:
         self.sparsity, self.rows = model.structure.sparsity, rows
@@ -119,8 +119,8 @@ class LocalWork:
 
         `values`, `memory` and `anchors` hold all clients in a leading dimension.
         """
-        sparse = model.structure.sparsity.points is not None
-        solver = OneByOne(model, rows) if sparse else batch_of(rows)
+        alone = model.structure.sparsity.points is not None or model.prior.features is not None
+        solver = OneByOne(model, rows) if alone else batch_of(rows)
         step: BatchStep | None = None
         for _ in range(self.steps):
             step = solver.step(

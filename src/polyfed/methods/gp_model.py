@@ -20,6 +20,7 @@ from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import Likelihood, Prior, Rows, infer, predict_latents
 from polyfed.methods.messages import State
+from polyfed.nets import n_outputs_of, started, trunk_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -37,6 +38,7 @@ class Structure:
     sparsity: Sparsity
     initial: tuple[tuple[str, object], ...] = ()
     projection: int | None = None
+    network: str | None = None
 
     def model(self, codecs: Mapping[str, LabelCodec], n_features: int) -> GPModel:
         """The model of these tasks. Clients whose targets differ in their units alone have the same one."""
@@ -46,15 +48,19 @@ class Structure:
 @lru_cache(maxsize=256)
 def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_features: int) -> GPModel:
     likelihoods = likelihoods_of(dict(codecs), structure.bound)
-    kernels = structure.kernels
+    kernels, width = structure.kernels, n_features
+    trunk = None if structure.network is None else trunk_of(structure.network, n_features).to(torch.float32).eval()
+    if trunk is not None:
+        width = n_outputs_of(trunk, n_features)
     prior = Prior(
         # With fewer latents than tasks one task is modelled at the cost of another.
         kernels=(kernels,) * max(2, len(codecs)) if isinstance(kernels, str) else kernels,
-        dims=structure.projection or n_features,
-        projected=None if structure.projection is None else n_features,
+        dims=structure.projection or width,
+        projected=None if structure.projection is None else width,
         outputs={name: likelihood.n_outputs for name, likelihood in likelihoods.items()},
         noise={n: lik.initial_noise for n, lik in likelihoods.items() if lik.initial_noise is not None},
         per_dimension=structure.per_dimension,
+        features=trunk,
     )
     return GPModel(structure, prior, likelihoods)
 
@@ -72,6 +78,11 @@ class GPModel:
         d = self.prior.dims
         typical = np.full(d if self.prior.per_dimension else 1, np.sqrt(2.0 * d))
         values = {**self.prior.state(), **initial_values(self.prior, typical, stream.numpy())}
+        if self.prior.features is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(stream.integer())
+                drawn = {f"features.{name}": value for name, value in started(self.prior.features).items()}
+            values |= {name: value for name, value in drawn.items() if name in values}
         for name, given in self.structure.initial:
             if name not in values:
                 raise ConfigError(f"initial has no parameter {name!r}", remedy=f"known are {', '.join(values)}")

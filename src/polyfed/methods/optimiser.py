@@ -45,5 +45,6 @@ class Adam:
             after[f"first.{name}"], after[f"second.{name}"] = first, second
             t = steps.reshape(steps.shape + (1,) * (value.dim() - steps.dim()))
             size = self.rates[name.partition(".")[0]] / (1 - self.beta1**t)
-            moved[name] = value + size * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
+            step = size * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
+            moved[name] = value + step.to(value.dtype)  # a network may be of float32
         return moved, after

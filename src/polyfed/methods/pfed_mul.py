@@ -44,13 +44,15 @@ class PFedMul(Method):
         per_dimension: a length-scale for each feature.
         projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
             network that is kept as it is); None for kernels that see the features themselves.
+        network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
+            for what the factory froze; it runs in float32, with running statistics as they are.
         bound: `polya-gamma` or `gaussian`.
         scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
         mode: `gradient` or `average`.
         weighting: `uniform` (each client counts once) or `samples`.
         mf_steps: mean-field steps of an E-step, from where the last round ended.
         local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
-        learning_rate: of Adam, a tenth of it for projections; or a dictionary with one for each group.
+        learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group.
         proximal: pull of personal parameters to the values that all clients started from.
         inducing: inducing inputs of each client; None for the exact posterior.
         inducing_method: how they are chosen.
@@ -66,6 +68,7 @@ class PFedMul(Method):
     kernel: str | Sequence[str] = "rbf"
     per_dimension: bool = False
     projection: int | None = None
+    network: str | None = None
     bound: str = "polya-gamma"
     scheme: str | Sequence[str] = "A"
     mode: str = "gradient"
@@ -96,16 +99,20 @@ class PFedMul(Method):
             raise ConfigError(
                 f"{len(self.kernel)} kernels for {self.n_latents} latents", remedy="give one kernel, or one for each"
             )
-        if self._shared == ("features",) and self.projection is None:
+        if self._shared == ("features",) and not self._makes_features:
             raise ConfigError(
                 f"scheme {self.scheme!r} shares the features alone, and nothing makes any",
-                remedy="set projection, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
+                remedy="set projection or network, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
             )
         self._structure()
 
     @property
+    def _makes_features(self) -> bool:
+        return self.projection is not None or self.network is not None
+
+    @property
     def personalises(self) -> bool:
-        own = GROUPS if self.projection is not None else GROUPS[1:]  # without features, there is no more to share
+        own = GROUPS if self._makes_features else GROUPS[1:]  # without features, there is no more to share
         return not set(own) <= set(self._shared)
 
     # ---- the server ---------------------------------------------------------------------------------------
@@ -267,7 +274,9 @@ class PFedMul(Method):
         if isinstance(kernels, str) and self.n_latents is not None:
             kernels = (kernels,) * self.n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
-        return Structure(kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial), self.projection)
+        return Structure(
+            kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial), self.projection, self.network
+        )
 
     def model(self, data: ClientData) -> GPModel:
         """The Gaussian process of a client."""
@@ -280,13 +289,18 @@ class PFedMul(Method):
         given = self.learning_rate
         if not isinstance(given, Mapping):
             check_number("learning_rate", given, above=0)
-            return {group: (0.1 if group == "features" else 1.0) * given for group in GROUPS}
+            given = dict.fromkeys(GROUPS[1:], given) | {"features": given * self._slower}
         rates = dict(given)
         for group, rate in rates.items():
             if group not in GROUPS:
                 raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, GROUPS))
             check_number(f"learning_rate of {group}", rate, above=0)
-        return {group: rates.get(group, 0.01 if group == "features" else 0.1) for group in GROUPS}
+        return {group: rates.get(group, 0.1 * (self._slower if group == "features" else 1.0)) for group in GROUPS}
+
+    @property
+    def _slower(self) -> float:
+        """The weights of a network are many and small; those of projections are scaled for a step like any other."""
+        return 0.01 if self.network is not None else 1.0
 
     def _fresh(self, model: GPModel, personal: State) -> State:
         """A client's state before its first round, with these personal values."""
@@ -310,7 +324,8 @@ def _unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> St
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
     """The weighted mean over the first dimension; zero if nobody has a weight."""
     shaped = weights.reshape(-1, *(1,) * (values.dim() - 1))
-    return (shaped * values).sum(0) / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+    mean = (shaped * values).sum(0) / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+    return mean.to(values.dtype)  # a network's are of float32
 
 
 def _owners(name: str, sent: Sequence[ClientUpdate]) -> Tensor:

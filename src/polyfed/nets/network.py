@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from polyfed.nets.trunks import mlp, n_outputs_of, trunk_of
+from polyfed.nets.trunks import mlp, n_outputs_of, started, trunk_of
 
 Values = Mapping[str, Tensor]
 
@@ -55,19 +55,12 @@ class Network:
         )
 
     def initial(self, seed: int) -> dict[str, Tensor]:
-        """Parameters and buffers to start from; torch's global generator is left as it was.
-
-        A layer that its factory froze keeps what it has, which was learned elsewhere.
-        """
+        """Parameters and buffers to start from; torch's global generator is left as it was."""
         values: dict[str, Tensor] = {}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for prefix, trunk in self.trunks.items():
-                for layer in trunk.modules():
-                    own = list(layer.parameters(recurse=False))
-                    if hasattr(layer, "reset_parameters") and (not own or any(p.requires_grad for p in own)):
-                        layer.reset_parameters()  # pyright: ignore[reportCallIssue]
-                values |= {prefix + name: value.detach().clone() for name, value in trunk.state_dict().items()}
+                values |= {prefix + name: value for name, value in started(trunk).items()}
             for task, n_outputs in self.tasks.items():
                 head = nn.Linear(self.width, n_outputs, dtype=torch.float64)
                 values |= {f"{self._head(task)}{name}": v.detach().clone() for name, v in head.state_dict().items()}

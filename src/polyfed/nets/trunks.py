@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from polyfed.errors import ConfigError, nearest
 
@@ -45,10 +45,24 @@ def n_outputs_of(trunk: nn.Module, n_features: int) -> int:
     training = trunk.training
     trunk.eval()
     with torch.no_grad():
-        made = trunk(torch.zeros(2, n_features, dtype=torch.float64))
+        kind = next(trunk.parameters(), torch.zeros((), dtype=torch.float64)).dtype
+        made = trunk(torch.zeros(2, n_features, dtype=kind))
     trunk.train(training)
     if made.dim() != 2:
         raise ConfigError(
             f"the network makes an array of shape {tuple(made.shape)} of two rows", remedy="return (rows, features)"
         )
     return made.shape[1]
+
+
+def started(trunk: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers to start from, drawn by torch's generator as it is now.
+
+    A layer that its factory froze, or marked with `pretrained = True`, keeps what it has, which was learned elsewhere.
+    """
+    kept = {part for layer in trunk.modules() if getattr(layer, "pretrained", False) for part in layer.modules()}
+    for layer in trunk.modules():
+        own = list(layer.parameters(recurse=False))
+        if hasattr(layer, "reset_parameters") and layer not in kept and (not own or any(p.requires_grad for p in own)):
+            layer.reset_parameters()  # pyright: ignore[reportCallIssue]
+    return {name: value.detach().clone() for name, value in trunk.state_dict().items()}
