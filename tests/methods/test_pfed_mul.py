@@ -291,7 +291,7 @@ def test_initial_values_can_be_given():
         ({"kernel": "rfb"}, "kernel 'rfb' is unknown; did you mean 'rbf'?"),
         ({"bound": "gauss"}, "bound 'gauss' is unknown; did you mean 'gaussian'?"),
         ({"local_steps": 0}, "local_steps is 0; give a whole number from 1 up."),
-        ({"learning_rate": -1.0}, "learning_rate of features is -1.0; give a number above 0."),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0; give a number above 0."),
         ({"learning_rate": {"kernel": 0.1}}, "learning_rate names 'kernel'; did you mean 'kernels'?"),
         ({"kernel": ["rbf"], "n_latents": 2}, "1 kernels for 2 latents; give one kernel, or one for each."),
         ({"proximal": float("nan")}, "proximal is nan"),

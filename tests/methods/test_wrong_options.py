@@ -59,7 +59,7 @@ def test_of_all_methods_with_networks(name, options, text):
         ("pfedme", {"local_steps": 1.5}, "local_steps is 1.5; give a whole number from 1 up."),
         ("pfedme", {"momentum": 0.9}, "momentum is 0.9; leave it at 0: pFedMe's steps are plain."),
         ("pfed-st", {"scheme": "Q"}, "scheme 'Q' is unknown"),
-        ("pfed-st", {"learning_rate": -0.1}, "learning_rate of features is -0.1; give a number above 0."),
+        ("pfed-st", {"learning_rate": -0.1}, "learning_rate is -0.1; give a number above 0."),
         ("pfed-st", {"mf_steps": 0}, "mf_steps is 0; give a whole number from 1 up."),
         ("pfed-st", {"kernel": "rfb"}, "kernel 'rfb' is unknown; did you mean 'rbf'?"),
         ("pfed-stt", {}, "method 'pfed-stt' is unknown; did you mean 'pfed-st'?"),

@@ -1,0 +1,197 @@
+"""Clients with images: whose they are and what they show. They are opened when somebody says how to see them.
+
+>>> shots = {"ward 1": {"tumour": (["a.png", "b.png"], ["no", "yes"]), "age": (["c.png"], [61.0])}}
+>>> fed = ImageFederation.from_clients(shots, {"tumour": "binary", "age": "regression"}, folder="scans")
+>>> fed
+ImageFederation of 1 client and 3 images; tumour (binary): 2 labels, age (regression): 1 label
+>>> fed.of("ward 1", "age")[0][0].name
+'c.png'
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from polyfed.data.features import to_numpy
+from polyfed.data.federation import Federation
+from polyfed.data.images.files import ImageFiles
+from polyfed.data.images.numbering import Numbering
+from polyfed.data.raw import RawClient
+from polyfed.data.raw_features import RawFeatures, read_features, stack_features
+from polyfed.data.splits import DEFAULT_SPLIT, Split
+from polyfed.data.task import Task, as_tasks
+from polyfed.errors import ConfigError, DataError, UnknownNameError, UsageError, nearest
+
+CORRUPTIONS = ("masked", "blurred")  # how `embed` may be asked to spoil images; what is done to pixels is its affair
+
+
+class Embed(Protocol):
+    """Paths of n images → n rows of numbers. Tests of corrupted images call it with corruption="masked" as well."""
+
+    def __call__(self, paths: list[Path], /) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageFederation:
+    """Made by `from_clients`, or by a data set such as `celeba`; `with_features` turns it into a `Federation`.
+
+    Attributes:
+        files: all images, by number.
+        numbered: the clients and their labels; the one feature of a row is the number of its image.
+        corruption: how test images are spoilt before they are seen; None shows them as they are.
+    """
+
+    files: ImageFiles
+    numbered: Federation
+    corruption: str | None = None
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Mapping[str, Any],
+        tasks: Any,
+        *,
+        folder: str | Path = ".",
+        test: Mapping[str, Any] | None = None,
+        scaling: str = "federated",
+        split: Split = DEFAULT_SPLIT,
+    ) -> ImageFederation:
+        """From {name: {task: (paths, labels)}} or, where tasks share their images, {name: (paths, {task: labels})}.
+
+        Relative paths begin at `folder`. A client in `test` (of the same form) brings test images of its own.
+        """
+        numbering = Numbering()
+        numbered = Federation.from_clients(
+            numbering.of_clients(clients),
+            as_tasks(tasks),
+            test=numbering.of_clients(test or {}),
+            scaling=scaling,
+            split=split,
+        )
+        return cls(numbering.files(Path(folder).expanduser()), numbered)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return self.numbered.tasks
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients, sorted."""
+        return self.numbered.names
+
+    def __len__(self) -> int:
+        return len(self.numbered)
+
+    def __repr__(self) -> str:
+        members = self.numbered.raw.values()
+        labels = []
+        for task in self.tasks:
+            found = [raw.labels[task.name].at < len(raw) - raw.n_test for raw in members if task.name in raw.labels]
+            n = int(np.concatenate(found).sum())
+            labels.append(f"{task.name} ({task.kind}): {n} label{'s' if n > 1 else ''}")
+        n_images = self._n_distinct([numbers(raw)[: len(raw) - raw.n_test] for raw in members])
+        n_test = self._n_distinct([numbers(raw)[len(raw) - raw.n_test :] for raw in members])
+        tested = f", {n_test} {self.corruption or 'further'} images for testing" if n_test else ""
+        clients = f"{len(self)} client{'s' if len(self) > 1 else ''}"
+        return f"ImageFederation of {clients} and {n_images} images; {', '.join(labels)}{tested}"
+
+    def _n_distinct(self, parts: list[np.ndarray]) -> int:
+        return len(self.files.distinct(np.concatenate(parts))[0])
+
+    def of(self, client: str, task: str, *, test: bool = False) -> tuple[list[Path], np.ndarray]:
+        """The images of one client that have a label of one task, and these labels; or those of its test rows."""
+        if client not in self.numbered.raw:
+            raise UnknownNameError(f"client {client!r} is unknown", remedy=nearest(client, self.names[:20]))
+        if task not in [t.name for t in self.tasks]:
+            raise UnknownNameError(f"task {task!r} is unknown", remedy=nearest(task, [t.name for t in self.tasks]))
+        raw = self.numbered.raw[client]
+        if task not in raw.labels:
+            return [], np.empty(0)
+        labels = raw.labels[task]
+        kept = (labels.at >= len(raw) - raw.n_test) == test
+        values = labels.values[kept]
+        if labels.vocabulary is not None:
+            values = np.array(labels.vocabulary)[values]
+        return self.files.paths(numbers(raw)[labels.at[kept]]), values
+
+    def corrupted(self, kind: str) -> ImageFederation:
+        """The same federation with test images that are spoilt; training images, hence units and models, stay."""
+        if kind not in CORRUPTIONS:
+            raise ConfigError(f"corruption {kind!r} is not known", remedy=nearest(kind, CORRUPTIONS))
+        if not any(raw.n_test for raw in self.numbered.raw.values()):
+            raise UsageError(
+                "no client has test images of its own, so none can be spoilt",
+                remedy="say which rows are for testing, for example with test=...",
+            )
+        return replace(self, corruption=kind)
+
+    def with_features(self, embed: Embed) -> Federation:
+        """The federation of what `embed` makes of the images; it sees each distinct image once.
+
+        As in any federation, features and regression targets are standardised in `prepare`, by training rows alone.
+        """
+        shown: list[np.ndarray] = []  # as they are
+        spoilt: list[np.ndarray] = []
+        for raw in self.numbered.raw.values():
+            n_shown = len(raw) - (raw.n_test if self.corruption else 0)
+            shown.append(numbers(raw)[:n_shown])
+            spoilt.append(numbers(raw)[n_shown:])
+        wanted, row_shown = self.files.distinct(np.concatenate(shown))
+        wanted_spoilt, row_spoilt = self.files.distinct(np.concatenate(spoilt))
+        self.files.refuse_absent(np.union1d(wanted, wanted_spoilt))  # before the first of many images is opened
+        features = self._see(embed, wanted, None)
+        if self.corruption:
+            row_spoilt += len(features)
+            of_spoilt = self._see(embed, wanted_spoilt, self.corruption)
+            features = stack_features([features, of_spoilt], where=f"features of {self.corruption} images")
+        raw_clients = {}
+        for (name, raw), a, b in zip(self.numbered.raw.items(), shown, spoilt, strict=True):
+            rows = np.concatenate([row_shown[a], row_spoilt[b]])
+            raw_clients[name] = RawClient(features.take(rows), raw.labels, raw.n_test)
+        return replace(self.numbered, raw=raw_clients)
+
+    def _see(self, embed: Embed, wanted: np.ndarray, corruption: str | None) -> RawFeatures:
+        """The features of these images."""
+        paths = self.files.paths(wanted)
+        given: Any = {} if corruption is None else {"corruption": corruption}
+        _refuse_unless_it_takes(embed, paths, given)
+        found = to_numpy(embed(paths, **given))
+        if found.ndim != 2 or len(found) != len(paths) or found.dtype.kind not in "biuf":
+            raise DataError(
+                f"gave {found.dtype} of shape {found.shape} for {len(paths)} images",
+                where="embed",
+                remedy="let it return a row of numbers for each path, flat if they are pixels",
+            )
+        bad = ~np.isfinite(found).all(axis=1)
+        if bad.any():
+            raise DataError(
+                f"a feature of {paths[int(bad.argmax())].as_posix()} is not finite",
+                where="embed",
+                remedy="look at this image and at the function",
+            )
+        return read_features(found, where="embed")
+
+
+def numbers(raw: RawClient) -> np.ndarray:
+    """The number of the image of each row."""
+    return raw.features.numbers[:, 0].astype(np.int64)
+
+
+def _refuse_unless_it_takes(embed: Any, paths: list[Path], given: Mapping[str, str]) -> None:
+    if not callable(embed):
+        raise ConfigError(f"embed={embed!r} is not a function", remedy="give one from paths to rows of numbers")
+    try:
+        inspect.signature(embed).bind(paths, **given)
+    except ValueError:  # some functions of compiled modules do not tell
+        return
+    except TypeError as error:
+        asked = "".join(f", {key}={value!r}" for key, value in given.items())
+        raise ConfigError(
+            f"cannot be called as embed(paths{asked}): {error}", where="embed", remedy="let it take these arguments"
+        ) from None

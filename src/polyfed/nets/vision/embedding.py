@@ -1,0 +1,109 @@
+"""Frozen features of images: computed once, then read from disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from polyfed.errors import ConfigError, DataError
+from polyfed.nets.vision.building import backbone as build
+from polyfed.nets.vision.cache import FORMAT, FeatureCache, cache_folder
+from polyfed.nets.vision.cutting import POOL, Backbone
+from polyfed.nets.vision.images import check_fit, decode, read_bytes
+
+_AT_ONCE = (
+    8  # through the network; 32 took more than twice the CPU time for each image (EfficientNet-Lite2, MobileNetV2)
+)
+
+
+def embed(
+    paths: Sequence[str | Path],
+    backbone: str | Backbone,
+    *,
+    cut: str = POOL,
+    grid: int | None = None,
+    size: int | None = None,
+    fit: str = "crop",
+    weights: str | Path | None = None,
+    weights_dir: str | Path | None = None,
+    batch: int = 32,
+    cache_dir: str | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> np.ndarray:
+    """Features of images, (images, features), float32, in the order of the paths.
+
+    Each image goes through the network once: its features are kept in `cache_dir` (else $POLYFED_CACHE, else
+    ~/.cache/polyfed) by the image's content, the network, its weights, the cut, the grid and the size. They are stored after
+    every `batch` of images, and an interrupted call goes on from there. `progress` is called with the number of images that
+    are done, and of all.
+
+    A `Backbone` that was made before brings its own cut, grid and size.
+    """
+    check_fit(fit)
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ConfigError(f"batch is {batch!r}", remedy="give a whole number from 1")
+    if isinstance(paths, str | Path):
+        raise ConfigError(f"paths is one path, {str(paths)!r}", remedy="give a list of paths")
+    if isinstance(backbone, str):
+        backbone = build(backbone, cut=cut, grid=grid, size=size, weights=weights, weights_dir=weights_dir)
+    elif (cut, grid, size, weights, weights_dir) != (POOL, None, None, None, None):
+        raise ConfigError(
+            "the backbone is made already", remedy="give cut, grid, size and weights where it is made, or its name here"
+        )
+    net = backbone.eval()
+    kind = hashlib.sha256(f"{FORMAT}|{fit}|{net.digest}".encode()).hexdigest()
+    cache = FeatureCache(cache_folder(cache_dir), kind[:32], net.n_features)
+    images = [_digest(read_bytes(path)) for path in paths]
+    rows: dict[str, list[int]] = {}  # one image may be there under several paths
+    for row, image in enumerate(images):
+        rows.setdefault(image, []).append(row)
+
+    features, done = np.empty((len(images), net.n_features), dtype=np.float32), 0
+
+    def put(image: str, values: np.ndarray) -> None:
+        nonlocal done
+        at = rows.pop(image, [])  # another file may hold it too
+        features[at] = values
+        done += len(at)
+
+    def tell() -> None:
+        if progress is not None:
+            progress(done, len(images))
+
+    for image, values in cache.find(set(rows)):
+        put(image, values)
+    tell()
+    waiting = list(rows)
+    for start in range(0, len(waiting), batch):
+        names = waiting[start : start + batch]
+        pictures = [_decoded(paths[rows[name][0]], name, net.size, fit) for name in names]
+        with torch.inference_mode():
+            made = torch.cat([net(few) for few in torch.from_numpy(np.stack(pictures)).split(_AT_ONCE)]).numpy()
+        _check_finite(made, [paths[rows[name][0]] for name in names], net.name)
+        cache.store(names, made)
+        for name, values in zip(names, made, strict=True):
+            put(name, values)
+        tell()
+    return features
+
+
+def _decoded(path: str | Path, digest: str, size: int, fit: str) -> np.ndarray:
+    content = read_bytes(path)
+    if _digest(content) != digest:  # its features would be kept under the name of the old image
+        raise DataError("the image changed while it was read", where=str(path), remedy="start again")
+    return decode(content, path, size, fit)
+
+
+def _check_finite(made: np.ndarray, paths: Sequence[str | Path], name: str) -> None:
+    bad = ~np.isfinite(made).all(axis=1)
+    if bad.any():
+        where = str(paths[int(bad.argmax())])
+        raise DataError(f"backbone {name!r} made features that are not finite", where=where, remedy="check its weights")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

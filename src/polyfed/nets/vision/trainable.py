@@ -1,0 +1,136 @@
+"""Backbones as trunks of networks: flat pixels in, features out, and a choice of what is trained.
+
+What is frozen is at home on every machine and is none of the trunk's parameters: it is not sent round after round, and stays
+float32. A fingerprint of it travels instead, so that a machine with other weights is told so.
+
+>>> net = trunk("torch.nn:Identity", size=4)
+>>> net(torch.zeros(2, 3 * 4 * 4, dtype=torch.float64)).shape, list(net.state_dict())
+(torch.Size([2, 3]), ['fingerprint'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import isqrt
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from polyfed.errors import ConfigError, nearest
+from polyfed.nets.vision.building import backbone
+from polyfed.nets.vision.cutting import POOL, Backbone, digest_of
+from polyfed.nets.vision.weights import RANDOM
+
+TRAIN = ("none", "last", "all")
+_OPTIONS = ("cut", "grid", "train", "weights", "weights_dir")
+
+
+class Trunk(nn.Module):
+    """(rows, 3·size·size) pixels with colours in [0, 1], colour by colour and line by line → (rows, n_features).
+
+    Computes in float32 and answers in the type of its inputs. Frozen batch norms keep their statistics.
+    """
+
+    fingerprint: Tensor
+
+    def __init__(self, net: Backbone, train: str, *, learned: bool) -> None:
+        super().__init__()
+        if train not in TRAIN:
+            raise ConfigError(f"train {train!r} is unknown", remedy=nearest(train, TRAIN))
+        n = {"none": 0, "last": 1, "all": len(net.stages)}[train]
+        names = [name for name, _ in net.stages.named_children()]
+        frozen = nn.Sequential(*list(net.stages)[: len(names) - n])
+        self.size, self.n_features = net.size, net.n_features
+        self._at_home = (net, frozen)  # in a tuple torch does not see them: they are none of the parameters
+        self.stages = nn.Sequential()
+        for name in names[len(names) - n :]:
+            self.stages.add_module(name, net.stages.get_submodule(name))
+        self.stages.requires_grad_(True)
+        # A network that starts anew then starts from what it has.
+        self.stages.pretrained = learned  # pyright: ignore[reportArgumentType]
+        # Small whole numbers: they survive averaging and any type of number.
+        self.register_buffer("fingerprint", _fingerprint(frozen))
+        self._own_fingerprint = self.fingerprint.clone()
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        if not torch.equal(self.fingerprint.to(torch.int64), self._own_fingerprint):
+            raise ConfigError(
+                "the frozen weights of the backbone here differ from those with which training began",
+                remedy="give the same file of weights on every machine",
+            )
+        net, frozen = self._at_home
+        with torch.no_grad():
+            maps = frozen(net.normalise(pixels.reshape(len(pixels), 3, self.size, self.size)))
+        return net.read_out(self._trained(maps)).to(pixels.dtype)
+
+    def train(self, mode: bool = True) -> Trunk:
+        super().train(mode)
+        for layer in self.stages.modules():
+            # They draw from torch's global generator, which no seed of a run reaches.
+            if isinstance(layer, nn.modules.dropout._DropoutNd) or type(layer).__name__ == "StochasticDepth":
+                layer.eval()
+        return self
+
+    def _trained(self, maps: Tensor) -> Tensor:
+        """The trained stages in float32, also where all parameters were made float64, as methods keep them."""
+        parameters, buffers = dict(self.stages.named_parameters()), dict(self.stages.named_buffers())
+        single = {name: _single(value) for name, value in (parameters | buffers).items()}
+        made = functional_call(self.stages, single, (maps,)) if single else self.stages(maps)
+        with torch.no_grad():
+            for name, buffer in buffers.items():  # running statistics moved on in the copies
+                if single[name] is not buffer:
+                    buffer.copy_(single[name])
+        return made
+
+
+def trunk(
+    name: str,
+    *,
+    size: int | None = None,
+    cut: str = POOL,
+    grid: int | None = None,
+    train: str = "none",
+    weights: str | Path | None = None,
+    weights_dir: str | Path | None = None,
+) -> Trunk:
+    """A backbone as a trunk. Trained are: nothing, the last stage before the cut, or all."""
+    net = backbone(name, cut=cut, grid=grid, size=size, weights=weights, weights_dir=weights_dir)
+    return Trunk(net, train, learned=weights != RANDOM)
+
+
+def factory_of(text: str) -> Callable[[int], Trunk]:
+    """The factory that `NAME?cut=layer3&grid=4&train=last` names; it takes the number of pixels' values."""
+    name, _, query = text.partition("?")
+    options: dict = dict(parse_qsl(query, keep_blank_values=True))
+    for option in options:
+        if option not in _OPTIONS:
+            raise ConfigError(f"option {option!r} of a backbone is unknown", remedy=nearest(option, _OPTIONS))
+    if "grid" in options:
+        if not options["grid"].isdecimal():
+            raise ConfigError(f"grid is {options['grid']!r}", remedy="give a whole number")
+        options["grid"] = int(options["grid"])
+    return partial(_for_pixels, name, options)
+
+
+def _for_pixels(name: str, options: dict, n_features: int) -> Trunk:
+    size = isqrt(n_features // 3)
+    if n_features != 3 * size * size:
+        raise ConfigError(
+            f"{n_features} features are not the pixels of a square image in three colours",
+            where=f"backbone {name!r}",
+            remedy="give 3·size·size columns",
+        )
+    return trunk(name, size=size, **options)
+
+
+def _fingerprint(frozen: nn.Module) -> Tensor:
+    digest = digest_of(frozen)
+    return torch.tensor([int(digest[i : i + 4], 16) for i in range(0, 16, 4)])
+
+
+def _single(value: Tensor) -> Tensor:
+    return value.to(torch.float32) if value.is_floating_point() else value
