@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from reprlib import repr as shorten
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -90,7 +91,7 @@ class GPModel:
                 values[name] = torch.tensor(given, dtype=torch.float64).broadcast_to(values[name].shape).clone()
             except (TypeError, ValueError, RuntimeError):
                 raise ConfigError(
-                    f"initial value {given!r} does not fit {name!r}",
+                    f"initial value {shorten(given)} does not fit {name!r}",
                     remedy=f"give numbers of shape {tuple(values[name].shape)}",
                 ) from None
         return values
