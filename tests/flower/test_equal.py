@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pandas as pd
@@ -161,3 +162,24 @@ def test_without_ray_the_other_simulation_says_what_to_install(tables, tmp_path,
     assert main([*common, "--out", str(tmp_path / "a")]) == 6
     assert "Ray is not installed; pip install 'flwr[simulation]'" in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
+
+
+def test_rays_simulation_gives_the_same_numbers(tables, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
+    command = [sys.executable, "-m", "polyfed", "run", "--data", tables, "--regression", "height", "--binary", "high"]
+    command += ["--rounds", "2", "--engine", "flower-ray", "--out", tmp_path / "a", "--no-report", "--quiet"]
+    subprocess.run([str(part) for part in command], check=True, capture_output=True)  # Ray's processes end with it
+    other = in_process(study(rounds=2, evaluate_every=5, data={"test": 0.2}), tables)
+    assert_same_server(pf.load(tmp_path / "a").progress.server, other.progress.server)
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "--dataset", "synthetic", "--engine", "flower-sim"], ["deploy", "status", "."]]
+)
+def test_without_flower_the_commands_say_what_to_install(command, tmp_path):
+    """In a process of its own, in which Flower cannot be imported."""
+    code = "import sys; sys.modules['flwr'] = None; from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 6, done.stderr
+    assert "pip install 'polyfed[flower]'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
