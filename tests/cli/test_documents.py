@@ -22,6 +22,7 @@ HERE = {  # command → arguments, in a folder with `hospitals.csv` and a finish
     "datasets": "",
     "init": "hospitals.csv",
     "demo": "--quick --no-report",
+    "reproduce": "synthetic --quick --rounds 1 --seeds 0",
 }
 
 

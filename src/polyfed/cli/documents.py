@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from polyfed.cli.reproduce_documents import ReproduceDocument
+
 
 class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -210,11 +212,12 @@ class InitDocument(_Document):
     guesses: list[GuessDocument]
 
 
-DOCUMENTS: dict[str, type[_Document]] = {
+DOCUMENTS: dict[str, type[BaseModel]] = {
     "run": RunDocument,
     "predict": PredictDocument,
     "join": JoinDocument,
     "compare": CompareDocument,
+    "reproduce": ReproduceDocument,
     "report": ReportDocument,
     "watch": WatchDocument,
     "doctor": DoctorDocument,

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyfed.data import Federation, Split, load_dataset
+from polyfed.data.datasets import IMAGE_DATASETS
 from polyfed.errors import ConfigError, DataError, PolyfedError
 from polyfed.experiments.config import Config, DataConfig
+from polyfed.experiments.images import image_federation
 
 if TYPE_CHECKING:
     from polyfed.engine import Settings
@@ -87,12 +89,20 @@ def _from_dataset(data: DataConfig) -> Federation:
                 f"data.{key} is given, but data set {data.dataset!r} brings its own",
                 remedy=f"leave {key} out, or give a source instead of a data set",
             )
+    if data.dataset in IMAGE_DATASETS:
+        return image_federation(data)
+    if data.images is not None:
+        raise ConfigError(
+            f"data.images is given, but data set {data.dataset!r} has none",
+            remedy=f"leave it out: sets of images are {', '.join(IMAGE_DATASETS)}",
+        )
     return load_dataset(data.dataset or "", **data.options)
 
 
 def _from_table(data: DataConfig) -> Federation:
-    if data.options:
-        raise ConfigError("data.options is given beside a source", remedy="leave it out: only data sets have options")
+    for key in ("options", "images"):
+        if getattr(data, key):
+            raise ConfigError(f"data.{key} is given beside a source", remedy="leave it out: it is of data sets alone")
     if not data.tasks:
         raise ConfigError(
             "there is no task",

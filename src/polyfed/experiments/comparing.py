@@ -74,7 +74,7 @@ def cells(config: Config, federation: Federation, folder: Path, where: str) -> l
 
 def play(
     todo: Sequence[Cell],
-    federation: Federation,
+    federation: Federation | Callable[[Cell], Federation],
     where: str,
     *,
     jobs: int = 1,
@@ -83,6 +83,7 @@ def play(
 ) -> Iterator[Outcome]:
     """Every cell as it ends; one that fails does not keep the others from their end.
 
+    Cells of several federations bring a function that finds that of each.
     Of cells that several processes share out, `on_event` hears the number of each round and no more.
     """
     open_cells = []
@@ -94,7 +95,7 @@ def play(
     if jobs <= 1 or len(open_cells) <= 1:
         for cell in open_cells:
             hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None
-            yield _attempt(cell, where, federation, hook, command)
+            yield _attempt(cell, where, federation(cell) if callable(federation) else federation, hook, command)
         return
     work = functools.partial(_attempt_apart, where=where, command=command)
     on_word = (lambda cell, round: on_event(cell, {"event": "round", "round": round})) if on_event else None

@@ -35,6 +35,30 @@ class TaskConfig(_Section):
         return Task(**described, classes=None if classes is None else tuple(classes))
 
 
+class ImagesConfig(_Section):
+    """How images become numbers: the features of a network that was trained elsewhere and is kept as it is.
+
+    Attributes:
+        backbone: its name, or a factory as package.module:factory.
+        cut: where it is cut; its pooled last map, if it is not given.
+        grid: points of the raster, each way, over which the map at a cut is averaged.
+        size: side of the images in pixels.
+        fit: "crop" (the central square) or "stretch".
+        weights: a file, or "random".
+        weights_dir: a folder in which the files of known backbones are looked for.
+        cache: a folder that keeps the features.
+    """
+
+    backbone: str = "resnet18"
+    cut: str | None = None
+    grid: int | None = None
+    size: int | None = None
+    fit: str | None = None
+    weights: str | None = None
+    weights_dir: str | None = None
+    cache: str | None = None
+
+
 class DataConfig(_Section):
     """Where the data come from and what they are.
 
@@ -43,6 +67,7 @@ class DataConfig(_Section):
         sha256: of the source; a source that has another is refused.
         dataset: a data set that polyfed brings, instead of a source.
         options: of the data set.
+        images: how those of a data set of images become numbers.
         client: the column that says whose row it is.
         tasks: the targets.
         features: the inputs; all other columns, if it is not given.
@@ -57,6 +82,7 @@ class DataConfig(_Section):
     sha256: str | None = None
     dataset: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    images: ImagesConfig | None = None
     client: str | None = None
     tasks: list[TaskConfig] = Field(default_factory=list)
     features: list[str] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,23 @@ from pydantic import BaseModel, ValidationError
 
 from polyfed.data.task import KINDS
 from polyfed.errors import ConfigError, UsageError, nearest
-from polyfed.experiments.config import CompareConfig, Config, DataConfig, RunConfig, TaskConfig
+from polyfed.experiments.config import CompareConfig, Config, DataConfig, ImagesConfig, RunConfig, TaskConfig
 
 Document = dict[str, Any]
 
 _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): Config,
     ("data",): DataConfig,
+    ("data", "images"): ImagesConfig,
     ("data", "tasks"): TaskConfig,
     ("run",): RunConfig,
     ("compare",): CompareConfig,
+}
+# What is told from where the file lies.
+_PATHS = {
+    ("data",): ("source",),
+    ("data", "options"): ("folder", "table"),
+    ("data", "images"): ("weights_dir", "cache"),
 }
 _WANTED = {
     "int": "a whole number",
@@ -41,7 +48,7 @@ _WANTED = {
 
 
 def read_document(path: Path) -> Document:
-    """The content of a TOML file, unchecked, with its source relative to where we are."""
+    """The content of a TOML file, unchecked, with its source and folders relative to where we are."""
     try:
         document = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
@@ -54,10 +61,19 @@ def read_document(path: Path) -> Document:
         raise ConfigError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save it in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(path, str(error)) from None
-    source = document["data"].get("source") if isinstance(document.get("data"), dict) else None
-    if isinstance(source, str):
-        document["data"]["source"] = str(path.parent / source)
+    move_paths(document, lambda name: str(path.parent / Path(name).expanduser()))
     return document
+
+
+def move_paths(document: Document, move: Callable[[str], str]) -> None:
+    """Write every path in a document of settings anew."""
+    for section, keys in _PATHS.items():
+        table: Any = document
+        for name in section:
+            table = table.get(name) if isinstance(table, dict) else None
+        for key in keys if isinstance(table, dict) else ():
+            if isinstance(table.get(key), str):
+                table[key] = move(table[key])
 
 
 def set_value(document: Document, assignment: str) -> None:

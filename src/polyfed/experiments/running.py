@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, refuse_changed
 from polyfed.experiments.config import Config
-from polyfed.experiments.reading import check, read_document
+from polyfed.experiments.reading import check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import write_whole
 
@@ -107,9 +107,9 @@ def resolved(config: Config, method: Method, federation: Federation, folder: Pat
     from polyfed.engine.storage import options_of
 
     data = config.data.model_dump() | {"scaling": federation.scaling, **asdict(federation.split)}
-    if config.data.source is not None:
-        source = Path(config.data.source).resolve()
-        data |= {"source": str(source), "sha256": digest(source)}
+    move_paths({"data": data}, lambda name: str(Path(name).expanduser().resolve()))  # the run may lie anywhere
+    if data["source"] is not None:
+        data["sha256"] = digest(Path(data["source"]))
     data["tasks"] = [{"name": t.name, "kind": t.kind, **t.model_dump(exclude_defaults=True)} for t in config.data.tasks]
     return {
         "data": {key: value for key, value in data.items() if value not in (None, [], {})},

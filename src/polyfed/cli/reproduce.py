@@ -1,0 +1,125 @@
+"""`polyfed reproduce`: an experiment of the paper, its numbers beside those that were published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyfed.cli.options import COMMAND_LINE, split_names
+from polyfed.cli.output import emit, note, say, show_table
+from polyfed.cli.progress import shared_bar
+from polyfed.errors import Interrupted, PolyfedError, UsageError
+
+if TYPE_CHECKING:
+    from polyfed.experiments.reproducing.reproduce import Experiment
+
+IMAGES = "Images"
+
+
+def command(
+    context: typer.Context,
+    preset: Annotated[
+        str, typer.Argument(help="table1, synthetic, calibration, ood, convergence or ablation.", metavar="PRESET")
+    ],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with celeba/ and dogcat/ in it.", metavar="DIR", rich_help_panel=IMAGES)
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Network that sees the images.", metavar="NAME", rich_help_panel=IMAGES)
+    ] = None,
+    weights_dir: Annotated[
+        Path | None, typer.Option(help="Folder with weights of networks.", metavar="DIR", rich_help_panel=IMAGES)
+    ] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Only these methods.", metavar="A,B")] = None,
+    seeds: Annotated[list[str] | None, typer.Option(help="Seeds instead of the preset's.", metavar="0,1,2")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds instead of the preset's.", metavar="N", min=1)] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version, in minutes; images are made up if there are none.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="Processes that share out the runs.", min=1)] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder. By default runs/reproduce-<preset>.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Play an experiment of the paper; the same command again goes on where it was stopped."""
+    from polyfed.cli.compare import _whole
+    from polyfed.cli.reproduce_documents import ReproduceDocument
+    from polyfed.experiments.reproducing.blocks import Choices
+    from polyfed.experiments.reproducing.presets import read_preset
+    from polyfed.experiments.reproducing.reproduce import image_folders, prepare, write
+
+    original, argv = read_preset(preset), context.obj["argv"]
+    folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else ''}"
+    if folder.is_file() or (folder / "run.json").exists():
+        raise UsageError("is not a folder for experiments", where=str(folder), remedy="choose another with --out")
+    if original.family != "images" and (data_dir or backbone or weights_dir):
+        raise UsageError(
+            f"preset {preset!r} has no images", remedy="leave --data-dir, --backbone and --weights-dir out"
+        )
+    images = {"backbone": backbone, "weights_dir": None if weights_dir is None else str(weights_dir)}
+    try:
+        choices = Choices(
+            seeds=_whole(split_names(seeds)),
+            methods=split_names(methods),
+            rounds=rounds,
+            quick=quick,
+            images={key: value for key, value in images.items() if value is not None},
+            folders=image_folders(original, data_dir, folder, quick=quick),
+        )
+        told = (lambda block: None) if quiet or json or not choices.folders else _tell
+        experiment = prepare(original, choices, folder, COMMAND_LINE, told)
+        failed = _play(experiment, jobs, argv, quiet)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None
+    n_runs = len(experiment.cells) + len(experiment.unplayed)
+    if len(failed) == n_runs:
+        raise next(iter(failed.values()))
+    document, records = write(experiment, failed, argv)
+    emit(ReproduceDocument.model_validate(document)) if json else _show(document, records)
+    if failed:
+        first = str(next(iter(failed.values()))).rstrip(".")
+        raise PolyfedError(f"{len(failed)} of {n_runs} runs failed, the first with: {first}")
+
+
+def _tell(block: Any) -> None:
+    note(f"{block.data} {block.setting.name} {block.variant.title}, seed {block.seed}: looking at the images")
+
+
+def _play(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
+    """The runs that failed; one bar over all rounds."""
+    from polyfed.experiments.comparing import finished
+    from polyfed.experiments.reproducing.reproduce import run
+
+    cells, failed = experiment.cells, experiment.unplayed
+    for error in dict.fromkeys(map(str, failed.values())):
+        note(f"warning: {error}")
+    rounds = {cell.folder: cell.config.run.rounds for cell in cells}
+    with shared_bar(rounds, {cell.folder for cell in cells if finished(cell)}, quiet=quiet) as bar:
+
+        def on_event(cell: Any, event: dict[str, Any]) -> None:
+            if event["event"] == "round":
+                bar(cell.folder, event["round"])
+
+        for outcome in run(experiment, COMMAND_LINE, jobs=jobs, on_event=on_event, command=argv):
+            bar(outcome.cell.folder)
+            if outcome.error is not None:
+                failed[outcome.cell.folder] = outcome.error
+                note(f"warning: {outcome.cell.folder} failed: {outcome.error}")
+    return failed
+
+
+def _show(document: dict[str, Any], records: Any) -> None:
+    from polyfed.experiments.reproducing.tables import tables
+    from polyfed.experiments.reproducing.writing import says, told
+
+    say(f"{document['title']}. {says(document['preset'])}")
+    for table in tables(records):
+        show_table(table.title, table.headings, table.rows)
+    for claim in document["claims"]:
+        say(f"Published ({document['source']}): {claim['text']}. Here: {told(claim)}")
+    say("Differences to the publication:")
+    for one in document["differences"]:
+        say(f"- {one}")
+    say(f"The numbers are in {document['markdown']}, the report is {document['report']}")

@@ -1,0 +1,103 @@
+"""Data sets of images as ordinary federations: a frozen network sees each image once, and its features are kept on disk.
+
+[data]
+dataset = "celeba"
+options = { folder = "celeba", shots = 20 }
+images = { backbone = "resnet18", weights_dir = "weights" }
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyfed.data import Federation
+from polyfed.data.datasets import load_images
+from polyfed.data.images import ImageFederation
+from polyfed.errors import ConfigError, MissingExtraError
+from polyfed.experiments.config import DataConfig, ImagesConfig
+from polyfed.files import write_whole
+
+MASK = 0.6  # side of the black square in the middle, as a share of the image's shorter side
+BLUR = 1 / 16  # standard deviation of the blur, as a share of it
+
+
+def image_federation(data: DataConfig, corruption: str | None = None) -> Federation:
+    """The federation of the features; with a corruption, the test images are spoilt before they are seen."""
+    made = images_of(data)
+    if corruption is not None:
+        made = made.corrupted(corruption)
+    return made.with_features(embedder(data.images or ImagesConfig()))
+
+
+def images_of(data: DataConfig) -> ImageFederation:
+    """The files and labels; nothing is opened yet."""
+    return load_images(data.dataset or "", **data.options)
+
+
+def embedder(images: ImagesConfig) -> Callable[..., np.ndarray]:
+    """Paths → features, as `ImageFederation.with_features` wants it."""
+    vision = vision_room()
+    options: dict[str, Any] = images.model_dump(exclude={"backbone", "cache"}, exclude_none=True)
+
+    def embed(paths: Sequence[Path], corruption: str | None = None) -> np.ndarray:
+        cache = vision.cache.cache_folder(images.cache)
+        if corruption is not None:
+            paths = [spoilt(path, corruption, cache / "spoilt") for path in paths]
+        return vision.embed(paths, images.backbone, cache_dir=cache, **options)
+
+    return embed
+
+
+def vision_room() -> Any:
+    """The module, or an error that says what to install."""
+    try:
+        importlib.import_module("polyfed.nets.vision.cache")
+        importlib.import_module("PIL")
+        return importlib.import_module("polyfed.nets.vision")
+    except ImportError as error:
+        if isinstance(error, MissingExtraError):
+            raise
+        name = "Pillow" if error.name == "PIL" else error.name
+        raise MissingExtraError(
+            f"images need {name}, which is not installed", remedy="pip install 'polyfed[vision]'"
+        ) from None
+
+
+def spoilt(path: Path, corruption: str, folder: Path) -> Path:
+    """A copy of the image that is masked or blurred, made once; the same image is always spoilt in the same way."""
+    if corruption not in _SPOILERS:
+        raise ConfigError(f"corruption {corruption!r} is not known", remedy=f"known are {', '.join(_SPOILERS)}")
+    content = path.read_bytes()
+    out = folder / corruption / f"{hashlib.sha256(content).hexdigest()}.png"
+    if not out.is_file():
+        Image: Any = importlib.import_module("PIL.Image")
+        with Image.open(io.BytesIO(content)) as opened:
+            made = _SPOILERS[corruption](opened.convert("RGB"))
+        written = io.BytesIO()
+        made.save(written, "PNG")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, written.getvalue())
+    return out
+
+
+def _masked(picture: Any) -> Any:
+    width, height = picture.size
+    side = round(MASK * min(width, height))
+    left, top = (width - side) // 2, (height - side) // 2
+    picture.paste((0, 0, 0), (left, top, left + side, top + side))
+    return picture
+
+
+def _blurred(picture: Any) -> Any:
+    filters: Any = importlib.import_module("PIL.ImageFilter")
+    return picture.filter(filters.GaussianBlur(BLUR * min(picture.size)))
+
+
+_SPOILERS: dict[str, Callable[[Any], Any]] = {"masked": _masked, "blurred": _blurred}

@@ -1,0 +1,94 @@
+"""Pictures of an experiment, as charts that the report draws: latent functions, reliability diagrams, curves by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from polyfed.experiments.reproducing.blocks import Block
+from polyfed.experiments.reproducing.measures import read_results
+from polyfed.experiments.reproducing.records import Record
+from polyfed.experiments.reproducing.tables import NAMES
+from polyfed.report.charts import Chart
+from polyfed.report.charts import latents as latent_charts
+from polyfed.report.charts import reliability as reliability_chart
+from polyfed.report.charts.base import COLOURS, figure, line, rounds_axis, short
+
+Pictures = Callable[[Sequence[Block], Sequence[Record], Container[Path]], list[Chart]]
+
+
+def latents(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
+    """The posterior of the latent functions at the first client, with the first seed, for each method."""
+    charts = []
+    for cell in (cell for cell in blocks[0].cells if cell.folder not in failed):
+        results = read_results(cell.folder)
+        first = dict(list(results["latents"].items())[:1])
+        _, made = latent_charts(cell.method, results["tasks"], first) or (None, [])
+        for chart in made:
+            title, figures = f"{cell.method}: {chart.title}", {"": chart.figures["0"]}
+            charts.append(replace(chart, title=title, figures=figures, follows=""))
+    return charts
+
+
+def calibration(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
+    """A reliability diagram for each method and setting, with the first seed."""
+    charts = []
+    for block in (block for block in blocks if block.seed == blocks[0].seed):
+        for cell in (cell for cell in block.cells if cell.folder not in failed):
+            results = read_results(cell.folder)
+            for task, described in results["tasks"].items():
+                id = f"reliability-{block.data}-{block.setting.name}-{cell.method}-{task}"
+                if described["classes"] and (chart := reliability_chart(id, task, results["predictions"])):
+                    charts.append(replace(chart, title=f"{cell.method}, {chart.title}"))
+    return charts
+
+
+def convergence(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
+    """The accuracy by round of all methods; bars are the spread over the seeds."""
+    charts = []
+    for data, setting, task in dict.fromkeys((r.data, r.setting, r.task) for r in records):
+        here = [r for r in records if (r.data, r.setting, r.task) == (data, setting, task)]
+        lines = []
+        for i, row in enumerate(dict.fromkeys(r.row for r in here)):
+            mine = [r for r in here if r.row == row]
+            drawn = line([r.round or 0 for r in mine], [r.mean for r in mine], row, COLOURS[i % len(COLOURS)])
+            if i >= len(COLOURS):
+                drawn["line"]["dash"] = "dot"
+            drawn["error_y"] = {"type": "data", "array": short([r.spread or 0.0 for r in mine]), "thickness": 1}
+            lines.append(drawn)
+        last = max(r.round or 0 for r in here)
+        shown = figure(lines, x="round", y="accuracy", height=420, xaxis=rounds_axis(last))
+        about = f"The accuracy of {task} on {data} by round, a line for each method."
+        charts.append(Chart(f"convergence-{data}-{setting}", f"{data} {setting}: {task}", about, {"": shown}))
+    return charts
+
+
+def bars(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
+    """Each metric as bars beside the published figures, if there are any."""
+    charts = []
+    places = dict.fromkeys((r.data, r.setting, r.group, r.task, r.case, r.metric) for r in records)
+    for place in places:
+        here = [r for r in records if (r.data, r.setting, r.group, r.task, r.case, r.metric) == place]
+        data, setting, group, task, case, metric = place
+        bar = {"type": "bar", "x": [r.row for r in here]}
+        spread = {"type": "data", "array": short([r.spread or 0.0 for r in here])}
+        drawn = [{**bar, "y": short([r.mean for r in here]), "name": "here", "error_y": spread}]
+        drawn[0]["marker"] = {"color": "--blue"}
+        if any(r.published is not None for r in here):
+            known = [float("nan") if r.published is None else r.published for r in here]
+            drawn.append({**bar, "y": short(known), "name": "published", "marker": {"color": "--orange-soft"}})
+        name = NAMES[metric].removesuffix(" %")
+        title = " ".join(filter(None, [data, setting, group, f"{task}:", case, name]))
+        id = "-".join(filter(None, [data, setting, group, task, case, metric])).replace(", ", "-").replace(" ", "-")
+        charts.append(Chart(id, title, f"{title}, a bar for each method.", {"": figure(drawn, y=name)}))
+    return charts
+
+
+PICTURES: dict[str, Pictures] = {
+    "latents": latents,
+    "calibration": calibration,
+    "convergence": convergence,
+    "prediction": bars,
+    "ood": bars,
+}

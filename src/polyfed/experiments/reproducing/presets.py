@@ -1,0 +1,130 @@
+"""The experiments as files: `presets/*.toml`. A preset is a list of data sets, settings, variants, methods and seeds.
+
+>>> sorted(known_presets())
+['ablation', 'calibration', 'convergence', 'ood', 'synthetic', 'table1']
+>>> read_preset("table1").settings[0]
+Setting(name='10x20', clients=20, shots=10, sample=18)
+>>> read_preset("tabel1")
+Traceback (most recent call last):
+polyfed.errors.UsageError: preset 'tabel1' is not known; did you mean 'table1'? known are 'ablation', ...
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from polyfed.errors import UsageError, nearest
+
+FOLDER = files("polyfed.experiments") / "presets"
+SHARED = ("images", "published")  # files beside the presets: what those on images have in common, and published figures
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Setting(_Part):
+    """A size of the federation: clients, labels of each task at each, and clients in a round (all, if not given)."""
+
+    name: str
+    clients: int
+    shots: int | None = None
+    sample: int | None = None
+
+
+class Variant(_Part):
+    """A change of one part of the methods; it is compared with the others of its group."""
+
+    group: str = ""
+    name: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    backbone: str | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.group} {self.name}".strip()
+
+
+class Quick(_Part):
+    """What is smaller when minutes have to do."""
+
+    settings: list[Setting]
+    seeds: list[int]
+    rounds: int
+    methods: list[str] | None = None
+    groups: list[str] | None = None  # of variants
+    base: dict[str, Any] = Field(default_factory=dict)
+
+
+class Preset(_Part):
+    """One experiment.
+
+    Attributes:
+        what: which measures, tables and pictures are made: a key of `measures.MEASURES`.
+        family: "images", if the data sets are folders of images.
+        base: a document of settings as `polyfed compare` has it, to which data set, setting, variant and seed are added.
+        differences: what is done differently than in the publication.
+    """
+
+    name: str
+    title: str
+    what: str
+    data: list[str]
+    settings: list[Setting]
+    methods: list[str]
+    seeds: list[int]
+    quick: Quick
+    family: str | None = None
+    variants: list[Variant] = Field(default_factory=lambda: [Variant()])
+    base: dict[str, Any] = Field(default_factory=dict)
+    differences: list[str] = Field(default_factory=list)
+
+    def made_quick(self) -> Preset:
+        """The same with small numbers."""
+        quick = self.quick
+        base = merged(merged(self.base, quick.base), {"run": {"rounds": quick.rounds}})
+        variants = [one for one in self.variants if quick.groups is None or one.group in quick.groups]
+        chosen = {"settings": quick.settings, "seeds": quick.seeds, "methods": quick.methods or self.methods}
+        return self.model_copy(update={**chosen, "variants": variants, "base": base})
+
+
+def known_presets() -> list[str]:
+    """The names of all presets."""
+    names = [path.name.removesuffix(".toml") for path in FOLDER.iterdir() if path.name.endswith(".toml")]
+    return sorted(name for name in names if name not in SHARED)
+
+
+def read_preset(name: str) -> Preset:
+    """The preset of this name."""
+    if name not in known_presets():
+        raise UsageError(f"preset {name!r} is not known", remedy=nearest(name, known_presets()))
+    document = {**read_toml(name), "name": name}
+    if document.get("family"):
+        document = merged(read_toml(document["family"]), document)
+    return Preset.model_validate(document)
+
+
+def read_toml(name: str) -> dict[str, Any]:
+    """A file of the folder of presets."""
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Tables key by key, and of two values that of `above`; lists of differences one after the other.
+
+    >>> merged({"run": {"rounds": 3, "seed": 0}}, {"run": {"rounds": 5}})
+    {'run': {'rounds': 5, 'seed': 0}}
+    """
+    made = dict(below)
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(made.get(key), dict):
+            made[key] = merged(made[key], value)
+        elif key == "differences":
+            made[key] = [*made.get(key, []), *value]
+        else:
+            made[key] = value
+    return made

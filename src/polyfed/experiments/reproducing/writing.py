@@ -1,0 +1,97 @@
+"""What an experiment leaves in its folder: results.json, results.md, report.html and the pictures as plotly's JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from polyfed.experiments.reproducing.published import Published
+from polyfed.experiments.reproducing.records import Record, holds
+from polyfed.experiments.reproducing.tables import tables
+from polyfed.files import write_whole
+from polyfed.report.charts import Chart
+from polyfed.report.reproduction import coloured, reproduction_html
+
+NOTE = "± standard deviation over the seeds, (rank) among the rows."
+
+
+def says(preset: str) -> str:
+    """What a number in the table is."""
+    rows = "All clients' test rows together" if preset == "calibration" else "Mean over the clients"
+    return f"{rows}, {NOTE}"
+
+
+def describe(records: Sequence[Record], known: Published, about: dict[str, Any]) -> dict[str, Any]:
+    """The document: numbers, what the publication says, and what must be known beside them."""
+    claims = []
+    for claim in known.claims:
+        right, looked = holds(claim, records)
+        claims.append({"text": claim.text, "holds": right, "of": looked})
+    figures = [{key: _finite(value) for key, value in asdict(record).items()} for record in records]
+    return {**about, "source": known.source, "figures": figures, "claims": claims}
+
+
+def write_all(folder: Path, document: dict[str, Any], records: Sequence[Record], charts: Sequence[Chart]) -> None:
+    """All files; `document` already says where they are."""
+    made = tables(records)
+    pictures = folder / "pictures"
+    pictures.mkdir(parents=True, exist_ok=True)
+    for chart in charts:
+        content = json.dumps(coloured(chart.figures[""]), allow_nan=False).encode()
+        write_whole(pictures / f"{chart.id}.json", content)
+    write_whole(folder / "results.json", json.dumps(document, indent=2, allow_nan=False).encode())
+    write_whole(folder / "results.md", markdown(document, records).encode())
+    page = reproduction_html(
+        title=document["title"],
+        says=says(document["preset"]),
+        facts=facts(document),
+        tables=[(table.title, table.headings, table.rows) for table in made],
+        claims=[(claim["text"], told(claim)) for claim in document["claims"]],
+        differences=document["differences"],
+        charts=charts,
+    )
+    write_whole(folder / "report.html", page.encode())
+
+
+def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
+    """The tables with all that belongs below them."""
+    parts = [f"# {document['title']}", f"{says(document['preset'])} Published: `{document['source']}`."]
+    parts += [table.markdown() for table in tables(records)]
+    if document["claims"]:
+        lines = [f"- {claim['text']} (`{document['source']}`): {told(claim)}" for claim in document["claims"]]
+        parts.append("\n".join(["What the publication says, and whether it is so here:", "", *lines]))
+    if failed := [cell for cell in document["cells"] if cell["error"]]:
+        parts.append("\n".join(["Runs that failed:", "", *(f"- {cell['folder']}: {cell['error']}" for cell in failed)]))
+    parts.append("\n".join(["Differences to the publication:", "", *(f"- {one}" for one in document["differences"])]))
+    parts.append("\n".join(f"- {fact}" for fact in [f"command: `{document['invoked']}`", *facts(document)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def facts(document: dict[str, Any]) -> list[str]:
+    """Time, machine and versions."""
+    machine = document["machine"]
+    memory = f", {machine['memory_gb']:g} GB of memory" if machine["memory_gb"] else ""
+    return [
+        f"{len(document['cells'])} runs, {document['seconds']:.0f} s of computing",
+        f"{machine['cores']} cores{memory}",
+        ", ".join(f"{name} {number}" for name, number in document["versions"].items()),
+    ]
+
+
+def told(claim: dict[str, Any]) -> str:
+    """
+    >>> told({"holds": 2, "of": 2}), told({"holds": 1, "of": 2}), told({"holds": 0, "of": 0})
+    ('yes', 'in 1 of 2 cases', 'not measured')
+    """
+    right, looked = claim["holds"], claim["of"]
+    if looked == 0:
+        return "not measured"
+    return "yes" if right == looked else "no" if right == 0 else f"in {right} of {looked} cases"
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
