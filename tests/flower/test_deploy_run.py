@@ -170,3 +170,14 @@ def test_a_server_that_does_not_answer_is_one_sentence(deployment, capsys, monke
     assert main(["deploy", "status", str(deployment.root)]) == 1
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("error: flwr supernode: Connection to the SuperLink is unavailable; is the server up?")
+
+
+def test_resuming_a_run_that_is_over_needs_a_number_of_rounds(deployment, flwr, capsys):
+    fake, folder = flwr(Flwr()), deployment.root / "runs" / "a"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "run.json").write_text('{"settings": {"rounds": 4}}')
+    (folder / "config.toml").write_text(STUDY)
+    (folder / "checkpoints" / "000004.json").write_text("{}")
+    assert main(["deploy", "resume", str(deployment.root), str(folder)]) == 2
+    assert "4 rounds are played already; to go on give --rounds with a number above 4" in capsys.readouterr().err
+    assert fake.asked == []  # nothing was sent

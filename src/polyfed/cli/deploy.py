@@ -137,6 +137,7 @@ def resume(
     json: AsJson = False,
 ) -> None:
     """Go on with a run that was cut off, or make it longer."""
+    from polyfed.cli.run import planned
     from polyfed.flower.deploy.layout import read_deployment
     from polyfed.flower.deploy.runs import read_study
 
@@ -144,7 +145,14 @@ def resume(
     if not deployment.is_server:
         raise UsageError("the folder of the run is on the server", where=str(of), remedy="give this command there")
     refuse_no_run(of)
-    chosen = read_study(of / "config.toml", rounds)
+    wanted, played = planned(of, rounds)
+    if played >= wanted:
+        raise UsageError(
+            f"{played} rounds are played already",
+            where=str(of),
+            remedy=f"to go on give --rounds with a number above {played}",
+        )
+    chosen = read_study(of / "config.toml", wanted)
     config = {"study": chosen.text, "folder": str(of.absolute())}
     _play(deployment, {**config, **_told(deployment, nodes, timeout, wait)}, "deploy resume", json)
 

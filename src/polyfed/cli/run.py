@@ -55,14 +55,14 @@ def command(
         from polyfed.flower import simulate as flower
 
         _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
-        rounds, played = _planned(resume / "flower" / "server", None)
+        rounds, played = planned(resume / "flower" / "server", None)
         with progress_bar(rounds, played=played, quiet=quiet) as on_event:
             made = flower.resume(resume, engine=engine, on_event=on_event, command=argv)
         folder = resume
     elif resume is not None:
         _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
         refuse_no_run(resume)
-        rounds, played = _planned(resume, how.rounds)
+        rounds, played = planned(resume, how.rounds)
         with progress_bar(rounds, played=played, quiet=quiet) as on_event:
             made = running.resume(resume, how.rounds, on_event=on_event, command=argv)
         folder = resume
@@ -147,7 +147,7 @@ def _summary(run: Run, metrics: str) -> Any:
         return None
 
 
-def _planned(folder: Path, rounds: int | None) -> tuple[int, int]:
+def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
     """How many rounds there will be, and how many are played, for the bar; an unsound folder is for others to refuse."""
     import json
 
