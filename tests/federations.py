@@ -87,6 +87,18 @@ def one_round(made: Method, server, states, data, who=None, round=1):
     return made.aggregate(server, updates), updates
 
 
+def fit_of(made: Method, kind, rounds):
+    """Mean log density of the training labels of one task of this kind, after so many rounds."""
+    spec, data = federation(3, kinds=(kind,), whole=True)
+    server, states, _ = play(made, spec, data, rounds=rounds)
+    found = []
+    for name, mine in data.items():
+        at, y = mine.seen[kind]
+        read = made.predictor(server, states[name], mine)(mine.x)[kind].take(at)
+        found.append(read.log_density(mine.codecs[kind].decode(y)).mean())
+    return np.mean(found)
+
+
 def normed(n_features):
     """A trunk with batch norm."""
     return nn.Sequential(nn.Linear(n_features, 5), nn.BatchNorm1d(5), nn.ReLU())

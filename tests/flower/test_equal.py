@@ -92,21 +92,14 @@ def test_commands_on_the_folders_of_server_and_node(tables, tmp_path, capsys):
     assert "played on many machines; go on with polyfed deploy resume" in capsys.readouterr().err
 
 
+def commanded(tables):
+    """The study as a command, without its rounds and its place."""
+    return ["run", "--data", str(tables), "--regression", "height", "--binary", "high", "--no-report"]
+
+
 def test_the_simulation_of_the_command_line(tables, tmp_path, capsys):
     """From one folder of tables to a run folder like any other, and the same numbers as without Flower."""
-    common = [
-        "run",
-        "--data",
-        str(tables),
-        "--regression",
-        "height",
-        "--binary",
-        "high",
-        "--rounds",
-        "3",
-        "--no-report",
-    ]
-    common += ["--set", 'method.scheme="K"', "--quiet"]
+    common = [*commanded(tables), "--rounds", "3", "--set", 'method.scheme="K"', "--quiet"]
     assert main([*common, "--engine", "flower-sim", "--out", str(tmp_path / "a")]) == 0
     assert main([*common, "--out", str(tmp_path / "b")]) == 0
     one, other = pf.load(tmp_path / "a"), pf.load(tmp_path / "b")
@@ -124,19 +117,7 @@ def test_the_simulation_of_the_command_line(tables, tmp_path, capsys):
 def test_a_simulation_that_was_cut_off_goes_on(tables, tmp_path, monkeypatch, capsys):
     from polyfed.flower import strategy
 
-    common = [
-        "run",
-        "--data",
-        str(tables),
-        "--regression",
-        "height",
-        "--binary",
-        "high",
-        "--rounds",
-        "4",
-        "--no-report",
-    ]
-    common += ["--quiet", "--engine", "flower-sim"]
+    common = [*commanded(tables), "--rounds", "4", "--quiet", "--engine", "flower-sim"]
     count = strategy.PolyfedStrategy._count
 
     def stopped(self, used):
@@ -149,6 +130,8 @@ def test_a_simulation_that_was_cut_off_goes_on(tables, tmp_path, monkeypatch, ca
     assert f"go on with: polyfed run --resume {tmp_path / 'a'} --engine flower-sim" in capsys.readouterr().err
     monkeypatch.setattr(strategy.PolyfedStrategy, "_count", count)
     resume = ["run", "--resume", str(tmp_path / "a"), "--engine", "flower-sim", "--no-report", "--quiet"]
+    assert main([*resume, "--rounds", "1"]) == 2
+    assert "2 rounds are played already; to go on give --rounds with a number above 2" in capsys.readouterr().err
     assert main(resume) == 0
     assert main([*common, "--out", str(tmp_path / "b")]) == 0
     one, other = pf.load(tmp_path / "a"), pf.load(tmp_path / "b")
@@ -158,7 +141,7 @@ def test_a_simulation_that_was_cut_off_goes_on(tables, tmp_path, monkeypatch, ca
 
 def test_without_ray_the_other_simulation_says_what_to_install(tables, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    common = ["run", "--data", str(tables), "--regression", "height", "--binary", "high", "--engine", "flower-ray"]
+    common = [*commanded(tables), "--engine", "flower-ray"]
     assert main([*common, "--out", str(tmp_path / "a")]) == 6
     assert "Ray is not installed; pip install 'flwr[simulation]'" in capsys.readouterr().err
     assert not (tmp_path / "a").exists()

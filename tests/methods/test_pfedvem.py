@@ -12,7 +12,7 @@ import torch
 from method_toys import NUMBER, client_of, spec_of
 from torch.nn.functional import softplus
 
-from federations import KINDS, START, federation, my_networks, normed, one_round, play
+from federations import KINDS, START, federation, fit_of, my_networks, normed, one_round, play
 from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
 from polyfed.methods import FedPer
@@ -366,19 +366,8 @@ def test_the_servers_model_and_a_newcomer():
 
 @pytest.mark.parametrize("kind", ["regression", "robust", "binary", "multiclass", "count", "proportion"])
 def test_every_kind_of_task_is_learned_and_predicted(kind):
-    spec, data = federation(3, kinds=(kind,), whole=True)
     made = PFedVEM(hidden=(8,), local_epochs=2)
-
-    def score(rounds):
-        server, states, _ = play(made, spec, data, rounds=rounds)
-        found = []
-        for name, mine in data.items():
-            at, y = mine.seen[kind]
-            read = made.predictor(server, states[name], mine)(mine.x)[kind].take(at)
-            found.append(read.log_density(mine.codecs[kind].decode(y)).mean())
-        return np.mean(found)
-
-    assert score(20) > score(1) + 0.03
+    assert fit_of(made, kind, 20) > fit_of(made, kind, 1) + 0.03
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -55,9 +55,9 @@ def command(
         from polyfed.flower import simulate as flower
 
         _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
-        rounds, played = planned(resume / "flower" / "server", None)
+        rounds, played = planned(resume / "flower" / "server", how.rounds)
         with progress_bar(rounds, played=played, quiet=quiet) as on_event:
-            made = flower.resume(resume, engine=engine, on_event=on_event, command=argv)
+            made = flower.resume(resume, how.rounds, engine=engine, on_event=on_event, command=argv)
         folder = resume
     elif resume is not None:
         _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})

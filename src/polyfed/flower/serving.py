@@ -91,7 +91,9 @@ def serve(grid: Grid, order: Order, on_event: OnEvent | None = None) -> Run:
         left = run.settings.rounds - run.progress.round
         if left <= 0:
             raise UsageError(
-                f"all {run.settings.rounds} rounds are played", where=str(order.folder), remedy="ask for more rounds"
+                f"{run.progress.round} rounds are played already",
+                where=str(order.folder),
+                remedy=f"to go on give --rounds with a number above {run.progress.round}",
             )
         strategy.start(grid, to_record(run.progress.server), num_rounds=left, timeout=order.waits.timeout)
         if not strategy.n_used:

@@ -60,10 +60,17 @@ def start(
 
 
 def resume(
-    folder: Path, *, engine: str = "flower-sim", on_event: OnEvent | None = None, command: Sequence[str] = ()
+    folder: Path,
+    rounds: int | None = None,
+    *,
+    engine: str = "flower-sim",
+    on_event: OnEvent | None = None,
+    command: Sequence[str] = (),
 ) -> Run:
-    """Go on with a run that was cut off."""
+    """Go on with a run that was cut off, until so many rounds are played in all (as many as were asked for, by default)."""
     config = read_config(folder)
+    if rounds is not None:
+        config = config.model_copy(update={"run": config.run.model_copy(update={"rounds": rounds})})
     return _play(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
 
 
