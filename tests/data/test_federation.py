@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyfed.data import Federation, Split, Task
+from polyfed.data import SCALINGS, Federation, Split, Task
 from polyfed.errors import ConfigError, DataError, PolyfedError, UnknownNameError
 
 NAN = float("nan")
@@ -137,7 +137,19 @@ def test_no_scaling():
     assert study.clients["b"].train.seen["pulse"][1].tolist() == [110.0]
 
 
-@pytest.mark.parametrize(("scaling", "unit"), [("federated", 4.0), ("local", 2.0), ("none", 1.0)])
+def test_scaling_of_targets_alone():
+    study = build(hospitals(), {"pulse": "regression"}, scaling="targets").prepare(0)
+    assert study.clients["a"].train.x.tolist() == [[10.0, 0.0], [20.0, 0.0]]
+    assert study.clients["b"].train.x.tolist() == [[60.0, 0.0], [0.0, 1.0]]
+    assert study.encode("b", [[65.0]]).tolist() == [[65.0, 0.0]]
+    deviation = (1400 / 3) ** 0.5  # of 60, 70 and 110, as in federated scaling
+    np.testing.assert_allclose(study.clients["b"].train.seen["pulse"][1], [30 / deviation])
+    codec = study.clients["a"].train.codecs["pulse"]
+    assert (codec.shift, codec.scale) == (pytest.approx(80.0), pytest.approx(deviation))
+    assert study.encoders["a"] is study.encoders["b"]
+
+
+@pytest.mark.parametrize(("scaling", "unit"), [("federated", 4.0), ("local", 2.0), ("targets", 4.0), ("none", 1.0)])
 def test_unit_of_counts(scaling, unit):
     clients = {"a": ([[1.0], [2.0]], {"visits": [1, 3]}), "b": ([[1.0]], {"visits": [8]})}
     data = build(clients, {"visits": "count"}, scaling=scaling).prepare(0).clients["a"].train
@@ -167,7 +179,7 @@ def test_missing_proportions_and_classes():
 
 
 @settings(deadline=None, max_examples=25)
-@given(order=st.permutations(["a", "b", "c", "d"]), scaling=st.sampled_from(["federated", "local", "none"]))
+@given(order=st.permutations(["a", "b", "c", "d"]), scaling=st.sampled_from(SCALINGS))
 def test_the_order_of_clients_changes_nothing(order, scaling):
     def some(name):
         rng = np.random.default_rng(ord(name))
@@ -286,7 +298,7 @@ def test_unknown_tasks_options_and_seeds():
     )
     one = {"pulse": "regression"}
     assert refusal(lambda: build({"a": ONE}, one, scaling="federal"), ConfigError) == (
-        "scaling 'federal' is not known; did you mean 'federated'? known are 'federated', 'local', 'none'."
+        "scaling 'federal' is not known; did you mean 'federated'? known are 'federated', 'local', 'targets', 'none'."
     )
     assert refusal(lambda: build({"a": ONE}, one, split=0.2), ConfigError) == (
         "split=0.2 is not a split; give for example Split(test=0.2)."

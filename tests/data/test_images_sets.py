@@ -78,6 +78,19 @@ def test_the_official_parts_are_kept(folders, name):
     assert {number(image) % 5 for names in shares(fed, test=True).values() for image in names} == {4}
 
 
+@pytest.mark.parametrize("name", ["celeba", "dogcat"])
+def test_options_can_be_chosen_without_a_test_image(folders, name):
+    usual, fed = load(folders, name), load(folders, name, tested_on="validation")
+    assert shares(fed) == shares(usual)  # the clients have what they have
+    seen = {image for names in shares(fed, test=True).values() for image in names}
+    assert len(seen) == 20
+    assert not seen & {image for names in shares(usual).values() for image in names}
+    parts = {(int(image[:6]) - 1 if name == "celeba" else int(image.split(".")[1])) % 5 for image in seen}
+    assert parts <= ({3} if name == "celeba" else {0, 1, 2, 3})  # none of the test part, which is 4
+    with pytest.raises(ConfigError, match=f"{name}: tested_on is 'valid'; did you mean 'validation'"):
+        load(folders, name, tested_on="valid")
+
+
 def test_the_seed_decides_and_more_clients_change_nothing(folders):
     one, again, other = load(folders, "celeba"), load(folders, "celeba"), load(folders, "celeba", seed=1)
     assert shares(one) == shares(again) != shares(other)

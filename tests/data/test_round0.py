@@ -56,10 +56,17 @@ def test_a_description_by_hand():
     }
 
 
-def test_nothing_numeric_is_told_unless_scaling_is_federated():
-    told = note({"age": [10.0, 30.0]}, {"pulse": [60, 80]}, pooled=False).to_dict()
+@pytest.mark.parametrize("scaling", ["local", "none"])
+def test_nothing_numeric_is_told_of_what_is_not_scaled_together(scaling):
+    told = note({"age": [10.0, 30.0]}, {"pulse": [60, 80]}, scaling=scaling).to_dict()
     assert told["moments"] is None
     assert told["targets"] == {}
+
+
+def test_of_features_that_stay_as_they_are_nothing_is_told():
+    told = note({"age": [10.0, 30.0]}, {"pulse": [60, 80]}, scaling="targets").to_dict()
+    assert told["moments"] is None
+    assert told["targets"] == {"pulse": {"count": [2], "mean": [70.0], "spread": [10.0]}}
 
 
 def test_given_classes_are_not_told():

@@ -52,7 +52,9 @@ def test_personal_parameters_server_modes_and_sampling(options, tables, tmp_path
     compare(study(rounds=4, **options), tables, tmp_path)
 
 
-@pytest.mark.parametrize("data", [{"scaling": "local"}, {"scaling": "none"}, {"validation": 0.2}])
+@pytest.mark.parametrize(
+    "data", [{"scaling": "local"}, {"scaling": "targets"}, {"scaling": "none"}, {"validation": 0.2}]
+)
 def test_scaling_and_splits(data, tables, tmp_path):
     compare(study(data=data, rounds=2), tables, tmp_path)
 

@@ -38,7 +38,7 @@ class DataOptions:
     features: Annotated[list[str] | None, _column("Inputs; all other columns if not given.")] = None
     drop: Annotated[list[str] | None, _column("Columns that are neither inputs nor targets.")] = None
     derive: Annotated[list[str] | None, _column("A new column by a comparison: disease=num>0.", "NAME=TEST")] = None
-    scaling: Annotated[str | None, _column("Units: federated, local or none.", "HOW")] = None
+    scaling: Annotated[str | None, _column("Units: federated, local, targets (of these alone) or none.", "HOW")] = None
     test_fraction: Annotated[float | None, _column("Share of each client's rows for testing.", "SHARE")] = None
     validation_fraction: Annotated[float | None, _column("Share of the rows for validation.", "SHARE")] = None
     shots: Annotated[int | None, _column("Keep so many training labels of each task.", "N")] = None

@@ -1,8 +1,8 @@
 """Round 0, the client's part: what a client tells the server about its data before any learning.
 
 Only this leaves the client: names and kinds of columns, categories and classes that occur, and (for federated scaling)
-count, mean and spread of each column and target. All but the classes come from training rows alone; which classes
-exist is part of the task and no statistic.
+count, mean and spread of each column and target, or (for scaling "targets") of each target. All but the classes come
+from training rows alone; which classes exist is part of the task and no statistic.
 
 >>> from polyfed.data.raw import read_client
 >>> raw = read_client("basel", ([[1.0], [3.0], [9.0]], {"pulse": [60, 80, 70]}), [Task("pulse")])
@@ -38,7 +38,7 @@ class Description:
         categories: text column → the texts that occur, sorted.
         classes: class task without given classes → the labels that occur.
         moments: of the columns that are not text, in their order; None unless scaling is federated.
-        targets: regression, robust or count task → moments of its labels; empty unless scaling is federated.
+        targets: regression, robust or count task → moments of its labels; empty unless scaling is federated or targets.
     """
 
     columns: tuple[str, ...]
@@ -86,8 +86,8 @@ class Description:
         )
 
 
-def describe(tasks: Sequence[Task], raw: RawClient, division: Division, *, pooled: bool = True) -> Description:
-    """Describe a client's training rows; without `pooled` scaling the moments are not told."""
+def describe(tasks: Sequence[Task], raw: RawClient, division: Division, *, scaling: str = "federated") -> Description:
+    """Describe a client's training rows; moments are told of what this scaling (SCALINGS) pools."""
     training = division.training(raw)
     features, columns = training.features, raw.features.names
     gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
@@ -99,7 +99,7 @@ def describe(tasks: Sequence[Task], raw: RawClient, division: Division, *, poole
             gaps.add(name)
         categories[name] = tuple(sorted(texts - {None}))
     targets = {}
-    if pooled:
+    if scaling in ("federated", "targets"):
         for task in tasks:
             if task.kind in ("regression", "robust", "count") and task.name in training.labels:
                 targets[task.name] = Moments.of(training.labels[task.name].values[:, None])
@@ -109,7 +109,7 @@ def describe(tasks: Sequence[Task], raw: RawClient, division: Division, *, poole
         gaps=tuple(name in gaps for name in columns),
         categories=categories,
         classes={task.name: _classes_of(task, raw) for task in tasks if task.name in raw.labels and _is_open(task)},
-        moments=Moments.of(features.numbers) if pooled else None,
+        moments=Moments.of(features.numbers) if scaling == "federated" else None,
         targets=targets,
     )
 

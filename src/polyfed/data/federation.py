@@ -36,7 +36,8 @@ class Federation:
 
     tasks     what is to be predicted; a client may lack any of them
     raw       name → the client's data as read, sorted by name
-    scaling   "federated": units that all clients agree on; "local": each client its own; "none": as they came
+    scaling   "federated": units that all clients agree on; "local": each client its own; "none": as they came;
+              "targets": agreed units of the targets, features as they came (pixels, or maps that a network takes)
     split     which rows are for training, validation and testing
     truth     for made-up data, client → {"x": inputs, task: the true latent function there}, in the units given
     """
@@ -139,11 +140,11 @@ class Federation:
         """Split every client's rows, agree on columns, classes and units (round 0), and code all rows as numbers."""
         if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
             raise ConfigError(f"seed={seed!r} is not a seed", remedy="give a whole number from 0 up")
-        pooled, local = self.scaling == "federated", self.scaling == "local"
+        local = self.scaling == "local"
         divisions, notes = {}, {}
         for name, raw in self.raw.items():
             divisions[name] = divide(self.tasks, raw, self.split, seed=int(seed), client=name)
-            notes[name] = describe(self.tasks, raw, divisions[name], pooled=pooled)
+            notes[name] = describe(self.tasks, raw, divisions[name], scaling=self.scaling)
         agreed = agree(self.tasks, notes)
         shared = Encoder.of(agreed)
         clients, encoders = {}, {}

@@ -36,7 +36,7 @@ class Study:
         spec: what everyone knows.
         clients: name → its parts, sorted by name.
         encoders: name → how it encodes rows; one shared object unless scaling is local.
-        scaling: "federated", "local" or "none".
+        scaling: "federated", "local", "targets" or "none".
         agreed: the result of round 0.
         round0_bytes: name → size of what the client told in round 0.
         truth: for made-up data, client → {"x": inputs as given, task: the true latent function there}.

@@ -73,7 +73,7 @@ class DataConfig(_Section):
         features: the inputs; all other columns, if it is not given.
         drop: columns that are neither.
         derive: further columns by one comparison each, such as disease = "num > 0".
-        scaling: "federated", "local" or "none".
+        scaling: "federated", "local", "targets" (features stay as they are) or "none".
         test, validation: fractions of each client's rows.
         shots: training labels of each task that are kept.
     """

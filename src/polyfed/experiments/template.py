@@ -31,7 +31,7 @@ def config_text(guesses: Sequence[Guess], source: Path, out: Path) -> str:
         f"{_setting('drop', dropped)}  # neither inputs nor targets; all columns not named here are inputs",
         '# features = ["..."]  # only these are inputs',
         "test = 0.2  # the share of each client's rows that is kept for testing",
-        '# scaling = "federated"  # or "local" (units of each client) or "none"',
+        '# scaling = "federated"  # or "local" (units of each client), "targets" (features as they are) or "none"',
         "# shots = 10  # keep so many training labels of each task",
         "",
         f"[data.tasks]  # kinds: {', '.join(KINDS)}",

@@ -30,7 +30,7 @@ class OwnData:
 
     def description(self) -> Description:
         """What is told in round 0."""
-        return describe(self.tasks, self.raw, self.division, pooled=self.scaling == "federated")
+        return describe(self.tasks, self.raw, self.division, scaling=self.scaling)
 
     @property
     def has_labels(self) -> bool:

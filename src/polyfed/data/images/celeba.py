@@ -31,11 +31,12 @@ def celeba(
     n_test: int = 200,
     seed: int = 0,
     balanced: bool = False,
+    tested_on: str = "test",
 ) -> ImageFederation:
     """Faces: attributes such as Smiling (binary), coordinates such as rightmouth_x (regression).
 
     `folder` is in the official layout. Clients train on images of the official training part and are tested on `n_test`
-    images of the official test part. The paper has (shots, n_clients) = (50, 10), (20, 15) and (10, 20).
+    images of the official test part, or of the official validation part (`tested_on="validation"`). The paper has (shots, n_clients) = (50, 10), (20, 15) and (10, 20).
     """
     place = data_folder(folder, "celeba", EXPECTED, SOURCE)
     attributes, landmarks = as_names(binary) or [], as_names(regression) or []
@@ -69,6 +70,8 @@ def celeba(
         n_test=n_test,
         seed=seed,
         balanced=balanced,
+        tested_on=tested_on,
+        validation=np.flatnonzero(part == 1),
         where="celeba",
     )
 

@@ -31,12 +31,13 @@ def dogcat(
     seed: int = 0,
     noise: float = 0.5,
     balanced: bool = False,
+    tested_on: str = "test",
 ) -> ImageFederation:
     """Cats and dogs: animal (binary) and score (regression), which is 1 for a dog, −1 for a cat, plus noise.
 
     `folder` has train/ and test/ with folders cats and dogs, or with files cat.0.jpg and dog.0.jpg; without labelled test
     images, some are set aside from train/. `noise` is the standard deviation; the paper calls 0.5 a variance, but only
-    as a standard deviation can it give the paper's errors.
+    as a standard deviation can it give the paper's errors. `tested_on="validation"` tests on training images that nobody has.
     """
     place = data_folder(folder, "dogcat", EXPECTED, SOURCE)
     refuse_unless_whole("dogcat", 0, seed=seed)
@@ -64,6 +65,7 @@ def dogcat(
         n_test=n_test,
         seed=seed,
         balanced=balanced,
+        tested_on=tested_on,
         where="dogcat",
     )
 

@@ -17,8 +17,10 @@ from polyfed.data.federation import Federation
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles
 from polyfed.data.task import Task
-from polyfed.errors import ConfigError
+from polyfed.errors import ConfigError, nearest
 from polyfed.seeds import Stream
+
+PARTS = ("test", "validation")
 
 
 def few_shot(
@@ -34,15 +36,20 @@ def few_shot(
     seed: int,
     balanced: bool = False,
     where: str,
+    tested_on: str = "test",
+    validation: np.ndarray | None = None,
 ) -> ImageFederation:
     """Deal images of the numbers in `train` out to clients, and test all of them on `n_test` of those in `test`.
 
     `labels` has one label of each task for every image. Without a `test` the test images are set aside from `train`
-    first. `balanced` gives a client as many shots of one class of a binary task as of the other, instead of
+    first. `tested_on="validation"` takes those in `validation` instead, or training images that nobody was dealt: to choose
+    options by, without a look at a test image. `balanced` gives a client as many shots of one class of a binary task as of the other, instead of
     as many as chance does.
     """
     refuse_unless_whole(where, 1, shots=shots, n_clients=n_clients, n_test=n_test)
     refuse_unless_whole(where, 0, seed=seed)
+    if tested_on not in PARTS:
+        raise ConfigError(f"tested_on is {tested_on!r}", where=where, remedy=nearest(tested_on, PARTS))
     _refuse_scarcity(n_test, len(train if test is None else test), f"n_test={n_test} needs", "test", "n_test", where)
     tested = Stream(seed, "test images").numpy().permutation(train if test is None else test)[:n_test]
     if test is None:
@@ -60,6 +67,11 @@ def few_shot(
             hands = own[: shots * n_clients].reshape(n_clients, shots)
         for client, hand in zip(clients, hands, strict=True):
             client[task.name] = (hand[:, None], y[hand])
+    if tested_on == "validation":
+        dealt = np.concatenate([hand[:, 0] for client in clients for hand, _ in client.values()])
+        left = np.setdiff1d(pack if validation is None else validation, dealt)
+        _refuse_scarcity(n_test, len(left), f"n_test={n_test} needs", "validation", "n_test", where)
+        tested = Stream(seed, "validation images").numpy().permutation(left)[:n_test]
     names = [f"client {i + 1:0{len(str(n_clients))}d}" for i in range(n_clients)]
     common = (tested[:, None], {task.name: labels[task.name][tested] for task in tasks})
     numbered = Federation.from_clients(dict(zip(names, clients, strict=True)), tasks, test=dict.fromkeys(names, common))

@@ -70,7 +70,7 @@ _STUDY = """\
 # features = ["age", "sex"]  # the inputs; all columns that are no targets, if it is not given
 # drop = ["number"]  # columns that are neither inputs nor targets
 test = 0.2  # the share of each node's rows that is kept for testing
-# scaling = "federated"  # or "local" (units of each node) or "none"
+# scaling = "federated"  # or "local" (units of each node), "targets" (features as they are) or "none"
 
 [data.tasks]  # the targets; kinds: KINDS
 regression = ["pulse"]
