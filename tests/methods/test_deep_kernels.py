@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from federations import START, federation, my_networks, play
-from polyfed.methods import PFedMul
+from polyfed.errors import ConfigError
+from polyfed.methods import METHODS, PFedMul
 from polyfed.methods.checks import check_method
 from polyfed.methods.messages import part
 from polyfed.nets import Network
@@ -40,6 +41,8 @@ def _networks(monkeypatch):
         {"network": "my_networks:normed", "projection": 2, "scheme": "N"},
         {"network": "my_networks:half_frozen", "projection": 2, "mode": "average", "learning_rate": 0.01},
         {"network": "my_networks:small", "scheme": ("kernels",)},  # the network is personal
+        {"network": "my_networks:small", "network_per_latent": True, "projection": 2, "scheme": "N", "chunk": 3},
+        {"network": "my_networks:small", "network_per_latent": True, "weight_decay": 0.1, "mode": "average"},
     ],
     ids=str,
 )
@@ -59,9 +62,10 @@ def test_what_is_frozen_is_no_part_of_theta_and_stays():
     assert torch.equal(frozen, torch.full_like(frozen, 0.3))
 
 
-def test_the_gradient_goes_through_the_network():
+@pytest.mark.parametrize("options", [{}, {"chunk": 3}], ids=str)
+def test_the_gradient_goes_through_the_network(options):
     """Against finite differences of a client's bound, in float64 so that the differences mean something."""
-    made = PFedMul(network="my_networks:small", projection=2, mf_steps=2000, tolerance=1e-13)
+    made = PFedMul(network="my_networks:small", projection=2, mf_steps=2000, tolerance=1e-13, **options)
     spec, data = federation(1, kinds=("regression", "binary"), whole=True)
     mine = data["client 0"]
     made.model(mine).prior.features.to(torch.float64)
@@ -79,6 +83,58 @@ def test_the_gradient_goes_through_the_network():
         moved = [{**server, f"theta/{name}": server[f"theta/{name}"] + sign * step} for sign in (1, -1)]
         slope = (bound(moved[0]).metrics["bound"] - bound(moved[1]).metrics["bound"]) / 2e-5
         np.testing.assert_allclose(float(gradient[name][place]), slope, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pfed-mul", "pfed-st"])
+def test_chunks_change_no_round(name):
+    spec, data = federation(3)
+    ends = [  # a bias at the end of a network would move by rounding alone: kernels do not see it
+        play(METHODS[name](network="my_networks:normed", projection=2, chunk=chunk), spec, data, rounds=3)
+        for chunk in (None, 4)
+    ]
+    for key, value in ends[0][0].items():
+        torch.testing.assert_close(ends[1][0][key], value, rtol=1e-4, atol=1e-5)
+
+
+def test_each_latent_has_a_network_that_starts_and_moves_by_itself():
+    made = PFedMul(network="my_networks:small", network_per_latent=True, n_latents=2, scheme="N")
+    spec, data = federation(2)
+    start = made.init(spec, START)
+    names = set(part(start, "theta"))
+    assert names == {f"features.{b}.{layer}.{kind}" for b in (0, 1) for layer in (0, 2) for kind in ("weight", "bias")}
+    assert not torch.equal(start["theta/features.0.0.weight"], start["theta/features.1.0.weight"])
+    end, states, _ = play(made, spec, data, rounds=2)
+    for name in names:
+        assert not torch.equal(end[f"theta/{name}"], start[f"theta/{name}"])
+    x = data["client 0"].x
+    assert np.isfinite(made.predictor(end, states["client 0"], data["client 0"])(x)["regression"].mean).all()
+
+
+@pytest.mark.parametrize("mode", ["gradient", "average"])
+def test_networks_and_projections_decay_and_nothing_else(mode):
+    """One step of each: with a decay it ends at what AdamW adds, − rate · decay · value."""
+    spec, data = federation(1, whole=True)
+    options = {"network": "my_networks:small", "projection": 2, "mode": mode, "learning_rate": {"features": 0.02}}
+    made, decaying = PFedMul(**options), PFedMul(**options, weight_decay=0.5)
+    start = made.init(spec, START)
+    ends = [part(play(one, spec, data, rounds=1)[0], "theta") for one in (made, decaying)]
+    for name, before in part(start, "theta").items():
+        shrunk = 0.02 * 0.5 * before if name.startswith("features.") else torch.zeros_like(before)
+        torch.testing.assert_close(ends[0][name] - ends[1][name], shrunk, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"network_per_latent": True}, "network_per_latent is set, and there is no network; set network, or leave"),
+        ({"chunk": 8}, "chunk is set, and there is no network; set network, or leave chunk out"),
+        ({"chunk": 0, "network": "my_networks:small"}, "chunk is 0; give a whole number from 1 up"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0; give a number from 0 up"),
+    ],
+)
+def test_options_that_make_no_sense(options, says):
+    with pytest.raises(ConfigError, match=says):
+        PFedMul(**options)
 
 
 def test_a_layer_that_was_learned_elsewhere_is_where_learning_begins(monkeypatch):

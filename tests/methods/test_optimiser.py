@@ -27,6 +27,30 @@ def test_one_client_is_torchs_adam():
         torch.testing.assert_close(values[name], leaf.detach(), rtol=0, atol=1e-13)
 
 
+def test_with_decay_it_is_torchs_adamw():
+    """In float32 too; what is not named does not decay."""
+    generator = torch.Generator().manual_seed(2)
+    values = {"features.a": torch.randn(4, 3, generator=generator), "kernels.b": torch.randn(2, generator=generator)}
+    leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
+    theirs = torch.optim.AdamW(
+        [
+            {"params": [leaves["features.a"]], "lr": 0.01, "weight_decay": 0.3},
+            {"params": [leaves["kernels.b"]], "lr": 0.1, "weight_decay": 0.0},
+        ],
+        maximize=True,
+    )
+    ours = Adam({"features": 0.01, "kernels": 0.1}, {"features": 0.3})
+    state = ours.start(values)
+    for _ in range(9):
+        gradient = {name: torch.randn(v.shape, generator=generator) for name, v in values.items()}
+        values, state = ours.step(values, gradient, state)
+        for name, leaf in leaves.items():
+            leaf.grad = gradient[name]
+        theirs.step()
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(values[name], leaf.detach(), rtol=0, atol=1e-6)
+
+
 def test_many_clients_are_each_by_itself():
     """Two clients, the second of which has taken three steps more."""
     adam = Adam({"kernels": 0.1})

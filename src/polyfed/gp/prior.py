@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from polyfed.errors import ConfigError, nearest
+from polyfed.gp.feature_map import feature_map
 from polyfed.gp.kernels import KERNELS
 
 GROUPS = ("features", "kernels", "mixing", "noise")
@@ -48,6 +49,9 @@ class Prior:
         features: a network η_θ whose outputs the kernels see; None for the inputs themselves.
         projected: number of inputs (or features) of which each latent has a linear projection of its own to `dims` numbers:
             a trunk that the latents share, and what each of them looks at; None for latents that all see the same.
+        apart: the network makes features of each latent side by side (the θ_b of the paper), and latent b sees, or projects,
+            the b-th part of them alone.
+        chunk: inputs that go through the network at once (feature_map); None for all. It changes memory, not results.
 
     >>> prior = Prior(kernels=["rbf", "rbf"], dims=3, outputs={"pulse": 1, "stage": 3}, noise={"pulse": 0.1})
     >>> prior.W.shape, sorted(prior.state())[-3:]
@@ -64,6 +68,8 @@ class Prior:
         per_dimension: bool = False,
         features: nn.Module | None = None,
         projected: int | None = None,
+        apart: bool = False,
+        chunk: int | None = None,
     ) -> None:
         for name in kernels:
             if name not in KERNELS:
@@ -72,6 +78,7 @@ class Prior:
             raise ConfigError("a prior without latent functions", remedy="give at least one kernel")
         self.kernels, self.dims, self.outputs = tuple(kernels), dims, dict(outputs)
         self.per_dimension, self.features, self.projected = per_dimension, features, projected
+        self.apart, self.chunk = apart, chunk
         self._own: dict[str, Tensor] = {}
         # What a network froze is no part of Θ: it stays in the network, as do running statistics.
         learned = [] if features is None else [(n, p) for n, p in features.named_parameters() if p.requires_grad]
@@ -220,17 +227,23 @@ class Prior:
     def eta(self, x: Tensor) -> Tensor:
         """What the kernels see of an input (deepkernel): its features, or the input itself; of all latents side by side."""
         if self.features is not None:
-            # The network may run in float32, the GP never does.
             values = {name.removeprefix("features."): value for name, value in self._net.items()}
-            kind = next(self.features.parameters(), x).dtype
-            x = torch.func.functional_call(self.features, values, (x.to(kind),)).to(torch.float64)
-        if self.projected is not None:
-            x = x @ self._own["features.projection"] * (PROJECTION_STEP / self.projected)
-        return x
+            x = feature_map(self.features, values, x, self.chunk)
+        if self.projected is None:
+            return x
+        P = self._own["features.projection"]
+        if self.apart:
+            pairs = zip(x.split(self.projected, -1), P.split(self.dims, -1), strict=True)
+            projections = torch.cat([z @ P_b for z, P_b in pairs], -1)
+        else:
+            projections = x @ P
+        return projections * (PROJECTION_STEP / self.projected)
 
     def of_latent(self, b: int, z: Tensor) -> Tensor:
         """The part of the features that latent b sees."""
-        return z if self.projected is None else z[..., b * self.dims : (b + 1) * self.dims]
+        if self.projected is None and not self.apart:
+            return z
+        return z[..., b * self.dims : (b + 1) * self.dims]
 
     def latent_covariance(self, b: int, z: Tensor, z2: Tensor) -> Tensor:
         """k_b between two sets of features."""

@@ -21,7 +21,7 @@ from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import Likelihood, Prior, Rows, infer, predict_latents
 from polyfed.methods.messages import State
-from polyfed.nets import n_outputs_of, started, trunk_of
+from polyfed.nets import SideBySide, n_outputs_of, started, trunk_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -40,6 +40,8 @@ class Structure:
     initial: tuple[tuple[str, object], ...] = ()
     projection: int | None = None
     network: str | None = None
+    network_per_latent: bool = False
+    chunk: int | None = None
 
     def model(self, codecs: Mapping[str, LabelCodec], n_features: int) -> GPModel:
         """The model of these tasks. Clients whose targets differ in their units alone have the same one."""
@@ -49,19 +51,26 @@ class Structure:
 @lru_cache(maxsize=256)
 def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_features: int) -> GPModel:
     likelihoods = likelihoods_of(dict(codecs), structure.bound)
-    kernels, width = structure.kernels, n_features
-    trunk = None if structure.network is None else trunk_of(structure.network, n_features).to(torch.float32).eval()
-    if trunk is not None:
+    kernels, width, trunk = structure.kernels, n_features, None
+    if isinstance(kernels, str):  # with fewer latents than tasks one task is modelled at the cost of another
+        kernels = (kernels,) * max(2, len(codecs))
+    if structure.network is not None:
+        trunk = trunk_of(structure.network, n_features).to(torch.float32)
         width = n_outputs_of(trunk, n_features)
+        if structure.network_per_latent:
+            trunk = SideBySide(trunk, len(kernels))
+        # Batch statistics are never used under a GP: they would make a kernel depend on who else is in the batch.
+        trunk.eval()
     prior = Prior(
-        # With fewer latents than tasks one task is modelled at the cost of another.
-        kernels=(kernels,) * max(2, len(codecs)) if isinstance(kernels, str) else kernels,
+        kernels=kernels,
         dims=structure.projection or width,
         projected=None if structure.projection is None else width,
         outputs={name: likelihood.n_outputs for name, likelihood in likelihoods.items()},
         noise={n: lik.initial_noise for n, lik in likelihoods.items() if lik.initial_noise is not None},
         per_dimension=structure.per_dimension,
         features=trunk,
+        apart=structure.network_per_latent,
+        chunk=structure.chunk,
     )
     return GPModel(structure, prior, likelihoods)
 

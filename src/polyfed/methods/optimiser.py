@@ -2,13 +2,13 @@
 
 torch.optim keeps its state inside and one step count for all; a federation needs states that can be stored and sent, and
 clients that have taken different numbers of steps. With one client it is torch's Adam to the last digits (a test).
-Nothing decays: W, φ and σ² have no reason to be small.
+Only groups that are named decay, apart from the gradient (AdamW): W, φ and σ² have no reason to be small.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -20,10 +20,12 @@ State = dict[str, Tensor]
 class Adam:
     """Ascent along the gradient: the bound is to rise.
 
-    `rates` gives the learning rate of a parameter by the first word of its name (its group).
+    `rates` gives the learning rate of a parameter by the first word of its name (its group), `decays` the weight decay: a
+    step shrinks a value by the product of both.
     """
 
     rates: Mapping[str, float]
+    decays: Mapping[str, float] = field(default_factory=dict)
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -44,7 +46,9 @@ class Adam:
             second = self.beta2 * state[f"second.{name}"] + (1 - self.beta2) * g.square()
             after[f"first.{name}"], after[f"second.{name}"] = first, second
             t = steps.reshape(steps.shape + (1,) * (value.dim() - steps.dim()))
-            size = self.rates[name.partition(".")[0]] / (1 - self.beta1**t)
-            step = size * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
-            moved[name] = value + step.to(value.dtype)  # a network may be of float32
+            group = name.partition(".")[0]
+            rate = self.rates[group]
+            step = rate / (1 - self.beta1**t) * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
+            kept = value * (1 - rate * self.decays.get(group, 0.0))
+            moved[name] = kept + step.to(value.dtype)  # a network may be of float32
         return moved, after

@@ -45,7 +45,13 @@ class PFedMul(Method):
         projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
             network that is kept as it is); None for kernels that see the features themselves.
         network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
-            for what the factory froze; it runs in float32, with running statistics as they are.
+            for what the factory froze. It runs in float32, each input by itself: batch norms keep their statistics and never
+            use those of a batch.
+        network_per_latent: each latent has such a network of its own (and sees, or projects, its features alone).
+        chunk: inputs of a client that go through the network at once, to save memory; the gradient is the same, as the E-step
+            and the kernels see all of the client and only the network works in parts (gp/feature_map.py). None for all.
+        weight_decay: of the parameters of networks and projections, apart from the gradient (AdamW); kernels, mixing weights
+            and noise never decay.
         bound: `polya-gamma` or `gaussian`.
         scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
         mode: `gradient` or `average`.
@@ -69,6 +75,9 @@ class PFedMul(Method):
     per_dimension: bool = False
     projection: int | None = None
     network: str | None = None
+    network_per_latent: bool = False
+    chunk: int | None = None
+    weight_decay: float = 0.0
     bound: str = "polya-gamma"
     scheme: str | Sequence[str] = "A"
     mode: str = "gradient"
@@ -89,11 +98,15 @@ class PFedMul(Method):
         check_choice("bound", self.bound, list(BOUNDS))
         for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
             check_choice("kernel", kernel, list(KERNELS))
-        for option in ("n_latents", "projection", "mf_steps", "local_steps"):
+        for option in ("n_latents", "projection", "chunk", "mf_steps", "local_steps"):
             if getattr(self, option) is not None:
                 check_number(option, getattr(self, option), whole=True, least=1)
         check_number("join_steps", self.join_steps, whole=True, least=0)
-        check_number("proximal", self.proximal, least=0)
+        for option in ("proximal", "weight_decay"):
+            check_number(option, getattr(self, option), least=0)
+        if self.network is None and (self.network_per_latent or self.chunk is not None):
+            option = "network_per_latent" if self.network_per_latent else "chunk"
+            raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
         self._rates()
         if not isinstance(self.kernel, str) and len(self.kernel) != (self.n_latents or len(self.kernel)):
             raise ConfigError(
@@ -154,7 +167,7 @@ class PFedMul(Method):
             self.mode == "gradient"
         ):  # one step on the average bound (equ:agg); who lacks a task adds nothing to its rows
             gradient = {name: _mean(value, weights) for name, value in arrays.items()}
-            moved, memory = Adam(self._rates()).step(theta, gradient, part(server, "adam"))
+            moved, memory = self._adam.step(theta, gradient, part(server, "adam"))
             after |= labelled("adam", memory)
         else:  # a row of W or a noise is averaged over the clients that have that task
             moved = {name: theta[name] + _mean(value, weights * _owners(name, sent)) for name, value in arrays.items()}
@@ -197,7 +210,7 @@ class PFedMul(Method):
         work = LocalWork(
             tuple(personal if self.mode == "gradient" else [*shared, *personal]),
             GROUPS,
-            Adam(self._rates()),
+            self._adam,
             self.local_steps,
             self.mf_steps,
             self.tolerance,
@@ -246,7 +259,7 @@ class PFedMul(Method):
         work = LocalWork(
             tuple(personal),
             GROUPS,
-            Adam(self._rates()),
+            self._adam,
             self.join_steps,
             self.mf_steps,
             self.tolerance,
@@ -275,7 +288,15 @@ class PFedMul(Method):
             kernels = (kernels,) * self.n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
         return Structure(
-            kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial), self.projection, self.network
+            kernels,
+            self.per_dimension,
+            self.bound,
+            sparsity,
+            frozen_tree(self.initial),
+            self.projection,
+            self.network,
+            self.network_per_latent,
+            self.chunk,
         )
 
     def model(self, data: ClientData) -> GPModel:
@@ -284,6 +305,10 @@ class PFedMul(Method):
 
     def _names(self, model: GPModel, *, shared: bool) -> list[str]:
         return [name for name in model.prior.parameters if (group_of(name) in self._shared) == shared]
+
+    @property
+    def _adam(self) -> Adam:
+        return Adam(self._rates(), {"features": self.weight_decay})
 
     def _rates(self) -> dict[str, float]:
         given = self.learning_rate

@@ -4,6 +4,7 @@
     vision.backbone("resnet18", cut="layer3", grid=4, size=128)        the network up to a cut, as a module
     vision.trunk("resnet18", size=64, train="last")                    flat pixels → features, partly trained
     network = "polyfed.nets.vision:resnet18?cut=layer3&train=last"     the same in the options of a method
+    network = "polyfed.nets.vision:resnet18?from=layer2&cut=layer3"    on the maps of embed(cut="layer2"), all that follows
 
 Nothing here imports torchvision or Pillow before it is needed (`pip install 'polyfed[vision]'`).
 

@@ -54,14 +54,14 @@ class Backbone(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).reshape(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, 3, 1, 1))
         self.eval().requires_grad_(False)
+        self.shapes: dict[str, tuple[int, ...]] = {}  # stage → the shape of its map of one image
         self.n_features = self._try()
 
     def forward(self, images: Tensor) -> Tensor:
         return self.read_out(self.stages(self.normalise(images)))
 
     def normalise(self, images: Tensor) -> Tensor:
-        # Channels last: a fifth less time in networks of depthwise convolutions (CPU, 8 images at once).
-        return ((images.to(torch.float32) - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+        return in_memory((images.to(torch.float32) - self.mean) / self.std)
 
     def read_out(self, maps: Tensor) -> Tensor:
         """The row of features that is made of the last map; what is a row already stays so."""
@@ -84,7 +84,11 @@ class Backbone(nn.Module):
         """The number of features, found by trying: a factory may return anything."""
         with torch.no_grad():
             try:
-                maps = self.stages(self.normalise(torch.zeros(2, 3, self.size, self.size)))
+                maps = self.normalise(torch.zeros(2, 3, self.size, self.size))
+                for name, stage in self.stages.named_children():
+                    maps = stage(maps)
+                    if isinstance(maps, Tensor):
+                        self.shapes[name] = tuple(maps.shape[1:])
             except Exception as error:  # whatever a module of somebody else raises
                 raise ConfigError(
                     f"it does not take images of {self.size}×{self.size} ({str(error).splitlines()[0]})",
@@ -106,6 +110,11 @@ class Backbone(nn.Module):
                 remedy="give a smaller grid, an earlier cut or larger images",
             )
         return self.read_out(maps).shape[1]
+
+
+def in_memory(maps: Tensor) -> Tensor:
+    """Maps as convolutions want them: channels last, a fifth less time for depthwise ones (CPU, 8 images at once)."""
+    return maps.contiguous(memory_format=torch.channels_last)
 
 
 def digest_of(module: nn.Module) -> str:
