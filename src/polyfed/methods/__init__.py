@@ -19,6 +19,7 @@ from polyfed.methods.fedpac import FedPAC
 from polyfed.methods.fedper import FedPer
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.pfed_mul import PFedMul
+from polyfed.methods.pfed_mul_published import PFedMulPublished
 from polyfed.methods.pfed_st import PFedSt
 from polyfed.methods.pfedgp import PFedGP
 from polyfed.methods.pfedme import PFedMe
@@ -27,7 +28,10 @@ from polyfed.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {
     made.name: made
-    for made in (PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM)
+    for made in (
+        *(PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM),
+        PFedMulPublished,  # last, for nobody should choose it but to explain a published figure
+    )
 }
 
 
@@ -71,6 +75,7 @@ __all__ = [
     "PFedGP",
     "PFedMe",
     "PFedMul",
+    "PFedMulPublished",
     "PFedSt",
     "PFedVEM",
     "Pooled",

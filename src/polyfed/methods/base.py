@@ -51,6 +51,7 @@ class Method(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]  # a line for users who choose
     pools_data: ClassVar[bool] = False  # True for the yardstick that is no federation at all
+    kinds: ClassVar[tuple[str, ...] | None] = None  # of the tasks that it serves; None for all
 
     @property
     def personalises(self) -> bool:

@@ -96,7 +96,7 @@ def nothing_private_is_sent(method: Method) -> None:
 
 
 def functions_change_nothing_in_place(method: Method) -> None:
-    server, data = method.init(_spec(), START), _clients()
+    server, data = method.init(_spec(method), START), _clients(method)
     client = next(iter(data))
     state, message = method.start(data[client], START), method.download(server, client)
     before = [_copy(part) for part in (server, state, message)]
@@ -141,14 +141,14 @@ def personal_states_persist(method: Method) -> None:
 
 def every_client_gets_predictions(method: Method) -> None:
     """Those that lack tasks, have one class, one sample, were never sampled, or come later; and the server's model alone."""
-    data = _clients()
+    data = _clients(method)
     played = _play(method, who=[client for client in data if client != "never sampled"])
-    new = _client(np.random.default_rng(9), 6)
+    new = _served(method, _client(np.random.default_rng(9), 6))
     for client, mine in data.items():
         for state in (played.states[client], None):
-            _finite(method, method.predictor(played.server, state, mine)(mine.x[:3]), client)
+            _finite(method, method.predictor(played.server, state, mine)(mine.x[:3]), mine, client)
     state = method.join(played.server, new, Stream(0, "join", client="new"))
-    _finite(method, method.predictor(played.server, state, new)(new.x[:3]), "new")
+    _finite(method, method.predictor(played.server, state, new)(new.x[:3]), new, "new")
 
 
 def a_portion_of_the_server_is_enough_to_predict(method: Method) -> None:
@@ -203,9 +203,15 @@ def _client(
     return ClientData(x, {task: (np.arange(n), labels[task]) for task in tasks}, CODECS)
 
 
-def _clients() -> dict[str, ClientData]:
+def _served(method: Method, data: ClientData) -> ClientData:
+    """The tasks of the kinds that a method says it serves."""
+    codecs = {name: codec for name, codec in CODECS.items() if method.kinds is None or codec.task.kind in method.kinds}
+    return ClientData(data.x, {task: seen for task, seen in data.seen.items() if task in codecs}, codecs)
+
+
+def _clients(method: Method) -> dict[str, ClientData]:
     rng = np.random.default_rng(0)
-    return {
+    clients = {
         "usual": _client(rng, 12),
         "large": _client(rng, 20),
         "lacks a task": _client(rng, 9, ("pulse", "stage")),
@@ -214,18 +220,21 @@ def _clients() -> dict[str, ClientData]:
         "one sample": _client(rng, 1),
         "never sampled": _client(rng, 5),
     }
+    return {name: _served(method, data) for name, data in clients.items()}
 
 
-def _spec() -> FederationSpec:
-    return FederationSpec(tuple(codec.task for codec in CODECS.values()), 3, tuple(_clients()), CODECS)
+def _spec(method: Method) -> FederationSpec:
+    clients = _clients(method)
+    codecs = clients["usual"].codecs
+    return FederationSpec(tuple(codec.task for codec in codecs.values()), 3, tuple(clients), codecs)
 
 
 def _play(
     method: Method, rounds: int = 2, *, reverse: bool = False, store: bool = False, who: list[str] | None = None
 ) -> _Played:
-    data = _clients()
+    data = _clients(method)
     names = list(reversed(who or list(data))) if reverse else who or list(data)
-    server = method.init(_spec(), START)
+    server = method.init(_spec(method), START)
     states = {client: method.start(mine, START) for client, mine in data.items()}
     updates: dict[str, ClientUpdate] = {}
     message: State = {}
@@ -244,7 +253,7 @@ def _play(
         if store:
             server = from_bytes(to_bytes(server))
             states = {client: from_bytes(to_bytes(state)) for client, state in states.items()}
-            data = _clients()
+            data = _clients(method)
     return _Played(server, states, updates, data, message)
 
 
@@ -253,8 +262,10 @@ def _require(method: Method, holds: bool, what: str) -> None:
         raise CheckFailed(what, where=f"method {method.name!r}")
 
 
-def _finite(method: Method, predictions: Mapping, client: str) -> None:
-    _require(method, list(predictions) == list(CODECS), f"client {client!r} gets predictions of {list(predictions)}")
+def _finite(method: Method, predictions: Mapping, data: ClientData, client: str) -> None:
+    _require(
+        method, list(predictions) == list(data.codecs), f"client {client!r} gets predictions of {list(predictions)}"
+    )
     for task, prediction in predictions.items():
         values = _values(prediction)
         _require(method, bool(np.isfinite(values).all()), f"client {client!r} gets no finite prediction of {task!r}")
