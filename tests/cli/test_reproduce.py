@@ -201,9 +201,9 @@ def test_a_backbone_without_weights_does_not_stop_the_others(polyfed, place, pil
         presets.Variant(group="backbone", name="none", backbone="polyfed.nowhere:net"),
         presets.Variant(group="scheme", name="K", options={"scheme": "K"}),
     ]
-    made_quick = presets.Preset.made_quick
+    made = presets.Preset.made
     change = {"variants": two, "data": ["celeba"]}
-    monkeypatch.setattr(presets.Preset, "made_quick", lambda self: made_quick(self).model_copy(update=change))
+    monkeypatch.setattr(presets.Preset, "made", lambda self, version: made(self, version).model_copy(update=change))
     done = polyfed("reproduce", "ablation", "--quick", "--rounds", "1", "--seeds", "0,1", "--quiet", "--json")
     assert done.code == 1
     assert "2 of 4 runs failed" in done.err

@@ -38,8 +38,18 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, in minutes; images are made up if there are none.")
     ] = False,
+    trained: Annotated[
+        bool,
+        typer.Option(
+            "--trained/--frozen", help="Train the network that sees the images, or only what comes after it.", rich_help_panel=IMAGES
+        ),
+    ] = False,
     jobs: Annotated[int, typer.Option(help="Processes that share out the runs.", min=1)] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder. By default runs/reproduce-<preset>.")] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the runs; presets that share it play their common runs once. By default in --out."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -51,7 +61,9 @@ def command(
     from polyfed.experiments.reproducing.reproduce import image_folders, prepare, write
 
     original, argv = read_preset(preset), context.obj["argv"]
-    folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else ''}"
+    if quick and trained:
+        raise UsageError("--quick has no trained networks", remedy="leave one of the two out")
+    folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else '-trained' if trained else ''}"
     if folder.is_file() or (folder / "run.json").exists():
         raise UsageError("is not a folder for experiments", where=str(folder), remedy="choose another with --out")
     if original.family != "images" and (data_dir or backbone or weights_dir):
@@ -65,11 +77,12 @@ def command(
             methods=split_names(methods),
             rounds=rounds,
             quick=quick,
+            trained=trained,
             images={key: value for key, value in images.items() if value is not None},
             folders=image_folders(original, data_dir, folder, quick=quick),
         )
         told = (lambda block: None) if quiet or json or not choices.folders else _tell
-        experiment = prepare(original, choices, folder, COMMAND_LINE, told)
+        experiment = prepare(original, choices, folder, COMMAND_LINE, told, runs)
         failed = _play(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
         raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None

@@ -34,7 +34,7 @@ def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], *, qu
         found.append(f"the backbone is {', '.join(others)} instead of ResNet-18")
     if missing := [method for method in original.methods if method not in chosen.methods]:
         found.append(f"without {', '.join(missing)}")
-    return [*found, *original.differences]
+    return [*found, *chosen.differences]
 
 
 def machine() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyfed.errors import PolyfedError
+from polyfed.errors import PolyfedError, UsageError
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.comparing import Cell, cells
 from polyfed.experiments.config import Config, DataConfig
@@ -28,12 +28,19 @@ class Choices:
     methods: Sequence[str] | None = None
     rounds: int | None = None
     quick: bool = False
+    trained: bool = False
     images: Mapping[str, Any] | None = None  # of [data.images], such as backbone and weights_dir
     folders: Mapping[str, Path] | None = None  # data set → its folder of images
 
     def of(self, preset: Preset) -> Preset:
         """The preset as it is chosen."""
-        made = preset.made_quick() if self.quick else preset
+        made = preset
+        if self.quick:
+            made = preset.made(preset.quick)
+        elif self.trained:
+            if preset.trained is None:
+                raise UsageError(f"preset {preset.name!r} has no version with trained networks", remedy="try table1")
+            made = preset.made(preset.trained)
         changed: dict[str, Any] = {}
         if self.seeds is not None:
             changed["seeds"] = list(self.seeds)
@@ -74,7 +81,7 @@ def blocks(preset: Preset, choices: Choices, where: str) -> list[Block]:
 
 
 def with_cells(
-    made: Sequence[Block], out: Path, where: str, on_block: Callable[[Block], None] | None = None
+    made: Sequence[Block], runs: Path, where: str, on_block: Callable[[Block], None] | None = None
 ) -> list[Block]:
     """The blocks with their cells, once their data were read; equal runs have one folder.
 
@@ -88,7 +95,7 @@ def with_cells(
         if key not in read and on_block is not None:
             on_block(block)
         read.add(key)
-        folder = out / "runs" / f"{block.data}-{block.setting.name.replace(' ', '-')}"
+        folder = runs / f"{block.data}-{block.setting.name.replace(' ', '-')}"
         if block.variant.title:
             folder /= block.variant.title.replace(" ", "-")
         folder = places.setdefault(block.config.model_dump_json(), folder)
@@ -116,7 +123,10 @@ def _federation(data: str) -> Federation:
 def _document(
     preset: Preset, choices: Choices, data: str, setting: Setting, variant: Variant, seed: int
 ) -> dict[str, Any]:
-    document = merged(preset.base, {"data": {"dataset": data, "options": {"n_clients": setting.clients, "seed": seed}}})
+    document = merged(preset.base, preset.datasets.get(data, {}))
+    document = merged(
+        document, {"data": {"dataset": data, "options": {"n_clients": setting.clients, "seed": seed}}}
+    )
     if preset.family == "images":
         options: dict[str, Any] = {"folder": str((choices.folders or {})[data]), "shots": setting.shots}
         document = merged(document, {"data": {"options": options}})

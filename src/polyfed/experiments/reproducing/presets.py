@@ -49,15 +49,20 @@ class Variant(_Part):
         return f"{self.group} {self.name}".strip()
 
 
-class Quick(_Part):
-    """What is smaller when minutes have to do."""
+class Version(_Part):
+    """Another version of an experiment: what is not given is as in the preset.
 
-    settings: list[Setting]
-    seeds: list[int]
+    `datasets` replaces the preset's altogether, since another backbone has other cuts and sizes, and so does `differences`.
+    """
+
+    settings: list[Setting] | None = None
+    seeds: list[int] | None = None
     rounds: int
     methods: list[str] | None = None
     groups: list[str] | None = None  # of variants
     base: dict[str, Any] = Field(default_factory=dict)
+    datasets: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    differences: list[str] = Field(default_factory=list)
 
 
 class Preset(_Part):
@@ -67,7 +72,10 @@ class Preset(_Part):
         what: which measures, tables and pictures are made: a key of `measures.MEASURES`.
         family: "images", if the data sets are folders of images.
         base: a document of settings as `polyfed compare` has it, to which data set, setting, variant and seed are added.
+        datasets: data set → what is different for it in that document.
         differences: what is done differently than in the publication.
+        quick: a version for minutes.
+        trained: a version whose networks are trained, if there is one.
     """
 
     name: str
@@ -77,19 +85,26 @@ class Preset(_Part):
     settings: list[Setting]
     methods: list[str]
     seeds: list[int]
-    quick: Quick
+    quick: Version
+    trained: Version | None = None
     family: str | None = None
     variants: list[Variant] = Field(default_factory=lambda: [Variant()])
     base: dict[str, Any] = Field(default_factory=dict)
+    datasets: dict[str, dict[str, Any]] = Field(default_factory=dict)
     differences: list[str] = Field(default_factory=list)
 
-    def made_quick(self) -> Preset:
-        """The same with small numbers."""
-        quick = self.quick
-        base = merged(merged(self.base, quick.base), {"run": {"rounds": quick.rounds}})
-        variants = [one for one in self.variants if quick.groups is None or one.group in quick.groups]
-        chosen = {"settings": quick.settings, "seeds": quick.seeds, "methods": quick.methods or self.methods}
-        return self.model_copy(update={**chosen, "variants": variants, "base": base})
+    def made(self, version: Version) -> Preset:
+        """This experiment in another version."""
+        changed: dict[str, Any] = {
+            "settings": version.settings or self.settings,
+            "seeds": version.seeds or self.seeds,
+            "methods": version.methods or self.methods,
+            "variants": [one for one in self.variants if version.groups is None or one.group in version.groups],
+            "base": merged(merged(self.base, version.base), {"run": {"rounds": version.rounds}}),
+            "datasets": version.datasets,
+            "differences": version.differences or self.differences,
+        }
+        return self.model_copy(update=changed)
 
 
 def known_presets() -> list[str]:

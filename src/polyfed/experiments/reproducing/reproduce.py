@@ -48,11 +48,19 @@ class Experiment:
 
 
 def prepare(
-    original: Preset, choices: Choices, folder: Path, where: str, on_block: Callable[[Block], None] | None = None
+    original: Preset,
+    choices: Choices,
+    folder: Path,
+    where: str,
+    on_block: Callable[[Block], None] | None = None,
+    runs: Path | None = None,
 ) -> Experiment:
-    """Check everything, and read the data or have the features of images computed."""
+    """Check everything, and read the data or have the features of images computed.
+
+    Experiments with the same `runs` play a run that they have in common once.
+    """
     preset = choices.of(original)
-    made = with_cells(blocks(preset, choices, where), folder, where, on_block)
+    made = with_cells(blocks(preset, choices, where), runs or folder / "runs", where, on_block)
     made_up = any(path.parent == folder / "images" for path in (choices.folders or {}).values())
     return Experiment(original, preset, choices, made, folder, made_up)
 
