@@ -65,7 +65,7 @@ def test_what_is_frozen_is_no_part_of_theta_and_stays():
 @pytest.mark.parametrize("options", [{}, {"chunk": 3}], ids=str)
 def test_the_gradient_goes_through_the_network(options):
     """Against finite differences of a client's bound, in float64 so that the differences mean something."""
-    made = PFedMul(network="my_networks:small", projection=2, mf_steps=2000, tolerance=1e-13, **options)
+    made = PFedMul(network="my_networks:small", projection=2, holdout=0.0, mf_steps=2000, tolerance=1e-13, **options)
     spec, data = federation(1, kinds=("regression", "binary"), whole=True)
     mine = data["client 0"]
     made.model(mine).prior.features.to(torch.float64)

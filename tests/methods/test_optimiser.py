@@ -51,6 +51,21 @@ def test_with_decay_it_is_torchs_adamw():
         torch.testing.assert_close(values[name], leaf.detach(), rtol=0, atol=1e-6)
 
 
+def test_entries_of_a_projection_move_by_what_they_say():
+    """The first step of Adam is of size one for every entry; of a projection, of size one in the mean square alone."""
+    gradient = {"features.projection": torch.tensor([[3.0, 0.0], [4.0, 0.0]], dtype=torch.float64)}
+    values = {"features.projection": torch.zeros(2, 2, dtype=torch.float64)}
+    adam = Adam({"features": 0.1})
+    moved, state = adam.step(values, gradient, adam.start(values))
+    wanted = 0.1 * torch.tensor([[3.0, 0.0], [4.0, 0.0]]).double() / (25 / 4) ** 0.5
+    torch.testing.assert_close(moved["features.projection"], wanted)
+    # Again with two clients at once, the second of which has ten times the gradient: each has a moment of its own.
+    both = {"features.projection": torch.stack([g * f for f in (1.0, 10.0) for g in gradient.values()])}
+    start = adam.start({"features.projection": torch.zeros(2, 2, 2, dtype=torch.float64)}, 2)
+    again, _ = adam.step({"features.projection": torch.zeros(2, 2, 2, dtype=torch.float64)}, both, start)
+    torch.testing.assert_close(again["features.projection"], wanted.expand(2, 2, 2))
+
+
 def test_many_clients_are_each_by_itself():
     """Two clients, the second of which has taken three steps more."""
     adam = Adam({"kernels": 0.1})

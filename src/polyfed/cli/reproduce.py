@@ -41,14 +41,18 @@ def command(
     trained: Annotated[
         bool,
         typer.Option(
-            "--trained/--frozen", help="Train the network that sees the images, or only what comes after it.", rich_help_panel=IMAGES
+            "--trained/--frozen",
+            help="Train the network that sees the images, or only what comes after it.",
+            rich_help_panel=IMAGES,
         ),
     ] = False,
     jobs: Annotated[int, typer.Option(help="Processes that share out the runs.", min=1)] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder. By default runs/reproduce-<preset>.")] = None,
     runs: Annotated[
         Path | None,
-        typer.Option(help="Folder of the runs; presets that share it play their common runs once. By default in --out."),
+        typer.Option(
+            help="Folder of the runs; presets that share it play their common runs once. By default in --out."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,

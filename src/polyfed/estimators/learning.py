@@ -23,6 +23,7 @@ LIMITS = {
     "mixing": (-30.0, 30.0),
     "noise": (-13.8, 6.9),
 }
+PROJECTION_START = 0.01  # spread of what projections make of inputs of spread one, before anything is learned
 # Θ that wants more steps than this is a wild trial of the line search: a looser, still valid bound turns it away too.
 LEARNING_STEPS = 60
 
@@ -55,7 +56,9 @@ def initial_values(prior: Prior, typical_distance: np.ndarray, rng: np.random.Ge
     start: dict[str, Tensor] = {}
     if prior.projected is not None:
         size = (prior.projected, B * prior.dims)
-        entry = prior.projected**0.5 / PROJECTION_STEP  # projections of spread one
+        # Small, and in every direction: what the labels do not ask for stays small. Projections of spread one would keep
+        # the noise of the inputs, which is all they are at first.
+        entry = PROJECTION_START * prior.projected**0.5 / PROJECTION_STEP
         start["features.projection"] = torch.from_numpy(entry * rng.standard_normal(size))
     for b, kernel in enumerate(prior.kernels):
         if KERNELS[kernel].has_length_scale:

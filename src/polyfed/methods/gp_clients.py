@@ -19,7 +19,7 @@ from polyfed.methods.gp_model import GPModel, clamped
 from polyfed.methods.messages import State
 from polyfed.methods.optimiser import Adam
 
-KEPT_NUMBERS = 2**27  # of the matrices of batches that are kept for the next round: a gigabyte
+KEPT_NUMBERS = 2**25  # of the inputs and matrices of batches that are kept for the next round: a quarter of a gigabyte
 _kept: dict[tuple[int, ...], tuple[Sequence[Rows], ClientBatch]] = {}
 _lock = Lock()
 
@@ -38,7 +38,13 @@ def batch_of(rows: Sequence[Rows]) -> ClientBatch:
 
 
 def _size(rows: Sequence[Rows]) -> int:
-    return sum(len(client) ** 2 for client in rows)
+    return sum(len(client) ** 2 + client.x.numel() for client in rows)
+
+
+def solver_of(model: GPModel, rows: Sequence[Rows]) -> ClientBatch | OneByOne:
+    """What solves these clients: all at once, where that is possible."""
+    alone = model.structure.sparsity.points is not None or model.prior.features is not None
+    return OneByOne(model, rows) if alone else batch_of(rows)
 
 
 class OneByOne:
@@ -119,8 +125,7 @@ class LocalWork:
 
         `values`, `memory` and `anchors` hold all clients in a leading dimension.
         """
-        alone = model.structure.sparsity.points is not None or model.prior.features is not None
-        solver = OneByOne(model, rows) if alone else batch_of(rows)
+        solver = solver_of(model, rows)
         step: BatchStep | None = None
         for _ in range(self.steps):
             step = solver.step(

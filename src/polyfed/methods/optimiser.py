@@ -3,6 +3,9 @@
 torch.optim keeps its state inside and one step count for all; a federation needs states that can be stored and sent, and
 clients that have taken different numbers of steps. With one client it is torch's Adam to the last digits (a test).
 Only groups that are named decay, apart from the gradient (AdamW): W, φ and σ² have no reason to be small.
+
+The entries of a projection share one second moment. With one for each, inputs that say nothing would move as fast as those
+that say it all, and with more inputs than labels the projection is soon made of their noise.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
+
+SHARE_A_MOMENT = ("features.projection",)
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class Adam:
 
     def start(self, values: Mapping[str, Tensor], n_clients: int | None = None) -> State:
         """The state before the first step."""
-        moments = {f"{kind}.{name}": torch.zeros_like(v) for kind in ("first", "second") for name, v in values.items()}
+        moments = {f"first.{name}": torch.zeros_like(v) for name, v in values.items()}
+        moments |= {f"second.{name}": torch.zeros_like(_squares(name, v)) for name, v in values.items()}
         return {"steps": torch.zeros(() if n_clients is None else n_clients, dtype=torch.float64), **moments}
 
     def step(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor], state: State) -> tuple[State, State]:
@@ -43,7 +49,7 @@ class Adam:
         for name, value in values.items():
             g = gradient[name]
             first = self.beta1 * state[f"first.{name}"] + (1 - self.beta1) * g
-            second = self.beta2 * state[f"second.{name}"] + (1 - self.beta2) * g.square()
+            second = self.beta2 * state[f"second.{name}"] + (1 - self.beta2) * _squares(name, g)
             after[f"first.{name}"], after[f"second.{name}"] = first, second
             t = steps.reshape(steps.shape + (1,) * (value.dim() - steps.dim()))
             group = name.partition(".")[0]
@@ -52,3 +58,8 @@ class Adam:
             kept = value * (1 - rate * self.decays.get(group, 0.0))
             moved[name] = kept + step.to(value.dtype)  # a network may be of float32
         return moved, after
+
+
+def _squares(name: str, g: Tensor) -> Tensor:
+    """The squares of a gradient, or their mean over the matrix where its entries share it."""
+    return g.square().mean((-2, -1), keepdim=True) if name in SHARE_A_MOMENT else g.square()

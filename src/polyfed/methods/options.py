@@ -16,9 +16,15 @@ def check_choice(option: str, value: object, known: Sequence[str]) -> None:
 
 
 def check_number(
-    option: str, value: object, *, whole: bool = False, least: float | None = None, above: float | None = None
+    option: str,
+    value: object,
+    *,
+    whole: bool = False,
+    least: float | None = None,
+    above: float | None = None,
+    below: float = float("inf"),
 ) -> None:
-    """A finite number, whole if need be, of at least `least` or above `above`.
+    """A finite number, whole if need be, of at least `least` or above `above`, and less than `below`.
 
     >>> check_number("local_steps", 0, whole=True, least=1)
     Traceback (most recent call last):
@@ -26,11 +32,12 @@ def check_number(
     """
     kind, wanted = ("whole number", Integral) if whole else ("number", Real)
     limit = f" from {least:g} up" if least is not None else f" above {above:g}" if above is not None else ""
+    limit += f" and below {below:g}" if below < float("inf") else ""
     is_number = isinstance(value, wanted) and not isinstance(value, bool)
     if is_number:
         number = float(value)  # pyright: ignore[reportArgumentType]
         high_enough = (least is None or number >= least) and (above is None or number > above)
-        if high_enough and number < float("inf"):
+        if high_enough and number < below:
             return
     raise ConfigError(f"{option} is {value!r}", remedy=f"give a {kind}{limit}")
 

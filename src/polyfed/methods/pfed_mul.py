@@ -9,7 +9,7 @@ the client and stay there. The noise of regression has a closed form that the se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -21,9 +21,11 @@ from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import GROUPS, group_of
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods.logistic import BOUNDS
+from polyfed.gp.meanfield import Marginals
 from polyfed.methods.base import Job, Method, Outcome, Predictor
-from polyfed.methods.gp_clients import LocalWork
+from polyfed.methods.gp_clients import LocalWork, solver_of
 from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows, stacked
+from polyfed.methods.holdout import HOLDOUT, MEMORY, agreement, kept_apart, parted, shortened, trust
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.optimiser import Adam
 from polyfed.methods.options import check_choice, check_number, frozen_tree
@@ -52,6 +54,9 @@ class PFedMul(Method):
             and the kernels see all of the client and only the network works in parts (gp/feature_map.py). None for all.
         weight_decay: of the parameters of networks and projections, apart from the gradient (AdamW); kernels, mixing weights
             and noise never decay.
+        holdout: share of a client's inputs whose labels the features never see: noise, kernels and mixing weights are learned
+            from them, and they tell the server when the features begin to memorise (methods/holdout.py); None for a third
+            where features are learned in mode `gradient`, and none elsewhere.
         bound: `polya-gamma` or `gaussian`.
         scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
         mode: `gradient` or `average`.
@@ -78,6 +83,7 @@ class PFedMul(Method):
     network_per_latent: bool = False
     chunk: int | None = None
     weight_decay: float = 0.0
+    holdout: float | None = None
     bound: str = "polya-gamma"
     scheme: str | Sequence[str] = "A"
     mode: str = "gradient"
@@ -108,6 +114,13 @@ class PFedMul(Method):
             option = "network_per_latent" if self.network_per_latent else "chunk"
             raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
         self._rates()
+        if self.holdout is not None:
+            check_number("holdout", self.holdout, least=0, below=1)
+            if self.holdout and not self._may_hold_out:
+                raise ConfigError(
+                    f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
+                    remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
+                )
         if not isinstance(self.kernel, str) and len(self.kernel) != (self.n_latents or len(self.kernel)):
             raise ConfigError(
                 f"{len(self.kernel)} kernels for {self.n_latents} latents", remedy="give one kernel, or one for each"
@@ -122,6 +135,15 @@ class PFedMul(Method):
     @property
     def _makes_features(self) -> bool:
         return self.projection is not None or self.network is not None
+
+    @property
+    def _may_hold_out(self) -> bool:
+        return self._makes_features and "features" in self._shared and self.mode == "gradient"
+
+    @property
+    def _share(self) -> float:
+        """Of the inputs that are kept apart from the features."""
+        return (HOLDOUT if self._may_hold_out else 0.0) if self.holdout is None else self.holdout
 
     @property
     def personalises(self) -> bool:
@@ -140,19 +162,22 @@ class PFedMul(Method):
             server[f"{kind}/{name}"] = value
         if self.mode == "gradient":
             server |= labelled("adam", Adam({}).start(part(server, "theta")))
+        if self._share:
+            server["agreement/features"] = torch.ones((), dtype=torch.float64)
         return server
 
     def download(self, server: State, client: str) -> State:
         return {**part(server, "theta"), **part(server, "pooled")}
 
     def portion(self, server: State, client: str) -> State:
-        return {name: value for name, value in server.items() if not name.startswith("adam/")}
+        return {name: value for name, value in server.items() if not name.startswith(("adam/", "agreement/"))}
 
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
         tasks = [name.removeprefix("mixing.") for name in self._values(server) if group_of(name) == "mixing"]
+        theta = part(server, "theta")
         return ClientUpdate(
-            part(server, "theta"),
+            theta | labelled("kept", self._features(theta)),
             dict.fromkeys(part(server, "pooled"), (nothing, nothing)),
             counts=dict.fromkeys(tasks, 0),
             metrics={"bound": 0.0},
@@ -169,6 +194,12 @@ class PFedMul(Method):
             gradient = {name: _mean(value, weights) for name, value in arrays.items()}
             moved, memory = self._adam.step(theta, gradient, part(server, "adam"))
             after |= labelled("adam", memory)
+            if features := self._features(gradient):
+                kept = stacked([part(update.arrays, "kept") for update in sent], list(features))
+                now = agreement(features, {name: _mean(value, weights) for name, value in kept.items()})
+                so_far = MEMORY * server["agreement/features"] + (1 - MEMORY) * now
+                after["agreement/features"] = so_far
+                moved = shortened(theta, moved, features, trust(so_far))
         else:  # a row of W or a noise is averaged over the clients that have that task
             moved = {name: theta[name] + _mean(value, weights * _owners(name, sent)) for name, value in arrays.items()}
         after |= labelled("theta", clamped(moved))
@@ -182,7 +213,8 @@ class PFedMul(Method):
     def start(self, data: ClientData, stream: Stream) -> State:
         model = self.model(data)
         values = model.initial_values(stream)
-        return self._fresh(model, {name: values[name] for name in self._names(model, shared=False)})
+        personal = {name: values[name] for name in self._names(model, shared=False)}
+        return self._fresh(model, personal) | self._kept(data, stream)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         return self._together([Job("", state, message, data, stream)])[0]
@@ -204,8 +236,9 @@ class PFedMul(Method):
     def _together(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         model = self.model(jobs[0].data)
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
-        rows = [prepared_rows(job.data, model.likelihoods) for job in jobs]
         states = [job.state for job in jobs]
+        parts = [parted(job.data, job.state["kept"]) if self._share else (job.data, job.data) for job in jobs]
+        rows = [prepared_rows(kept, model.likelihoods) for _, kept in parts]
         before = stacked([job.message for job in jobs], shared) | _unlabelled(states, "personal", personal)
         work = LocalWork(
             tuple(personal if self.mode == "gradient" else [*shared, *personal]),
@@ -218,30 +251,39 @@ class PFedMul(Method):
         )
         memory = _unlabelled(states, "adam", list(part(states[0], "adam")))
         anchors = _unlabelled(states, "anchor", list(part(states[0], "anchor")))
-        starts = [(s["warm/m"], s["warm/v"]) if "warm/m" in s else None for s in states]
-        after, memory, step = work.run(model, rows, before, memory, anchors, starts)
+        after, memory, step = work.run(model, rows, before, memory, anchors, _warm(states, "warm"))
 
         closed = model.closed_form_noise
         learned = [name for name in shared if name not in closed]
         sent = step.gradient if self.mode == "gradient" else {name: after[name] - before[name] for name in learned}
+        steps = {"warm": step}
+        if self._share:  # what is sent of the features comes from the labels that are not kept apart
+            steps["seen"] = solver_of(model, [prepared_rows(seen, model.likelihoods) for seen, _ in parts]).step(
+                model.prior.with_values(after),
+                start=_warm(states, "seen"),
+                tolerance=self.tolerance,
+                max_steps=self.mf_steps,
+                groups=("features",),
+            )
+            sent = sent | steps["seen"].gradient | labelled("kept", self._features(step.gradient))
+            learned = [*learned, *labelled("kept", self._features(step.gradient))]
         done = []
         for i, job in enumerate(jobs):
             mine = step.client(i)
-            m, v = mine.marginals
             state = {
                 **{f"personal/{name}": after[name][i] for name in personal},
                 **{f"adam/{name}": value[i] for name, value in memory.items()},
-                **{name: value for name, value in job.state.items() if name.startswith("anchor/")},
-                "warm/m": m,
-                "warm/v": v,
+                **{n: value for n, value in job.state.items() if n == "kept" or n.startswith("anchor/")},
             }
+            for name, one in steps.items():
+                state |= dict(zip((f"{name}/m", f"{name}/v"), one.client(i).marginals, strict=True))
             counts = job.data.counts()
             update = ClientUpdate(
                 {name: sent[name][i] for name in learned},
                 {name: _pair(mine.noise.get(name.removeprefix("noise."))) for name in shared if name in closed},
                 float(sum(counts.values())),
                 counts,
-                {"bound": mine.bound},
+                {"bound": sum(one.client(i).bound for one in steps.values())},
             )
             done.append((state, update))
         return done
@@ -253,7 +295,7 @@ class PFedMul(Method):
         """Personal groups are learned in `join_steps` steps on the client's own data; shared ones stay as they are."""
         model = self.model(data)
         personal = self._names(model, shared=False)
-        state = self._fresh(model, {name: self._values(server)[name] for name in personal})
+        state = self._fresh(model, {name: self._values(server)[name] for name in personal}) | self._kept(data, stream)
         if not personal or not self.join_steps or not data.n_labels:
             return state
         work = LocalWork(
@@ -336,6 +378,16 @@ class PFedMul(Method):
         anchors = personal if self.proximal > 0 else {}
         return labelled("personal", personal) | labelled("adam", Adam({}).start(learned)) | labelled("anchor", anchors)
 
+    def _kept(self, data: ClientData, stream: Stream) -> State:
+        """The inputs that a client keeps apart from the features, for good."""
+        return (
+            {"kept": kept_apart(data, self._share, replace(stream, purpose="holdout").numpy())} if self._share else {}
+        )
+
+    def _features(self, values: Mapping[str, Tensor]) -> State:
+        """The parameters of features among these, if some labels are kept apart from them."""
+        return {name: value for name, value in values.items() if self._share and group_of(name) == "features"}
+
     @staticmethod
     def _values(server: State) -> State:
         return {**part(server, "initial"), **part(server, "theta"), **part(server, "pooled")}
@@ -344,6 +396,11 @@ class PFedMul(Method):
 def _unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> State:
     """The values of many clients under their plain names, with a leading dimension."""
     return {name: torch.stack([state[f"{label}/{name}"] for state in states]) for name in names}
+
+
+def _warm(states: Sequence[State], label: str) -> list[Marginals | None]:
+    """The marginals at which clients' last E-steps ended, to start from."""
+    return [(s[f"{label}/m"], s[f"{label}/v"]) if f"{label}/m" in s else None for s in states]
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:

@@ -29,7 +29,14 @@ from polyfed.methods.published_inference import ConditionedTwice, Objective, ada
 from polyfed.seeds import Stream
 
 RATES = {"features": 1e-4, "kernels": 1e-3, "mixing": 1e-3, "noise": 1e-3}
-ABSENT = ("bound", "proximal", "inducing", "inducing_method", "tolerance")  # options of PFedMul without a meaning here
+ABSENT = (
+    "bound",
+    "proximal",
+    "inducing",
+    "inducing_method",
+    "tolerance",
+    "holdout",
+)  # options of PFedMul without a meaning here
 REMEDY = "leave it out, or choose the method 'pfed-mul'"
 
 
@@ -42,7 +49,7 @@ class PFedMulPublished(PFedMul):
         regression_weight: α, the weight of the regression tasks in the objective.
         batch: labels of each task in a mini-batch.
         mode: `average` alone.
-        bound, proximal, inducing, inducing_method, tolerance: as they are; the published code has no such option.
+        bound, proximal, inducing, inducing_method, tolerance, holdout: as they are; the published code has no such option.
         weight_decay: of kernels, mixing weights and features, apart from the gradient (AdamW).
         mf_steps: mean-field steps on each mini-batch, and each of the two times at prediction.
         local_steps: passes over the mini-batches in a round.

@@ -36,7 +36,8 @@ def celeba(
     """Faces: attributes such as Smiling (binary), coordinates such as rightmouth_x (regression).
 
     `folder` is in the official layout. Clients train on images of the official training part and are tested on `n_test`
-    images of the official test part, or of the official validation part (`tested_on="validation"`). The paper has (shots, n_clients) = (50, 10), (20, 15) and (10, 20).
+    images of the official test part, or of the validation part if `tested_on="validation"`. The paper has
+    (shots, n_clients) = (50, 10), (20, 15) and (10, 20).
     """
     place = data_folder(folder, "celeba", EXPECTED, SOURCE)
     attributes, landmarks = as_names(binary) or [], as_names(regression) or []

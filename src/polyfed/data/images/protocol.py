@@ -43,8 +43,8 @@ def few_shot(
 
     `labels` has one label of each task for every image. Without a `test` the test images are set aside from `train`
     first. `tested_on="validation"` takes those in `validation` instead, or training images that nobody was dealt: to choose
-    options by, without a look at a test image. `balanced` gives a client as many shots of one class of a binary task as of the other, instead of
-    as many as chance does.
+    options by, without a look at a test image. `balanced` gives a client as many shots of one class of a binary task as of
+    the other, instead of as many as chance does.
     """
     refuse_unless_whole(where, 1, shots=shots, n_clients=n_clients, n_test=n_test)
     refuse_unless_whole(where, 0, seed=seed)

@@ -124,9 +124,7 @@ def _document(
     preset: Preset, choices: Choices, data: str, setting: Setting, variant: Variant, seed: int
 ) -> dict[str, Any]:
     document = merged(preset.base, preset.datasets.get(data, {}))
-    document = merged(
-        document, {"data": {"dataset": data, "options": {"n_clients": setting.clients, "seed": seed}}}
-    )
+    document = merged(document, {"data": {"dataset": data, "options": {"n_clients": setting.clients, "seed": seed}}})
     if preset.family == "images":
         options: dict[str, Any] = {"folder": str((choices.folders or {})[data]), "shots": setting.shots}
         document = merged(document, {"data": {"options": options}})
