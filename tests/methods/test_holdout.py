@@ -80,7 +80,7 @@ def test_each_gradient_is_that_of_a_client_with_that_part_alone():
 
 
 def test_the_server_takes_the_part_of_a_step_that_both_parts_ask_for():
-    spec, data = client()
+    spec, _ = client()
     made, plain = PFedMul(projection=1), PFedMul(projection=1, holdout=0.0)
     server, whole = made.init(spec, START), plain.init(spec, START)
     server["agreement/features"] = torch.tensor(0.05, dtype=torch.float64)
@@ -154,6 +154,6 @@ def test_where_it_has_no_meaning_it_is_refused(options, text):
 
 
 def test_without_a_gradient_of_features_nothing_is_kept_apart():
-    spec, data = client()
+    _, data = client()
     for options in ({}, {"projection": 2, "mode": "average"}, {"projection": 2, "scheme": ["mixing"]}):
         assert "kept" not in PFedMul(**options).start(data, START)

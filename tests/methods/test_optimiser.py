@@ -56,7 +56,7 @@ def test_entries_of_a_projection_move_by_what_they_say():
     gradient = {"features.projection": torch.tensor([[3.0, 0.0], [4.0, 0.0]], dtype=torch.float64)}
     values = {"features.projection": torch.zeros(2, 2, dtype=torch.float64)}
     adam = Adam({"features": 0.1})
-    moved, state = adam.step(values, gradient, adam.start(values))
+    moved, _ = adam.step(values, gradient, adam.start(values))
     wanted = 0.1 * torch.tensor([[3.0, 0.0], [4.0, 0.0]]).double() / (25 / 4) ** 0.5
     torch.testing.assert_close(moved["features.projection"], wanted)
     # Again with two clients at once, the second of which has ten times the gradient: each has a moment of its own.

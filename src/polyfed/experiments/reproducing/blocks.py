@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,7 @@ class Block:
     variant: Variant
     seed: int
     config: Config
+    usual: Config  # without the variant
     cells: tuple[Cell, ...] = ()
     error: PolyfedError | None = None
 
@@ -71,10 +73,13 @@ class Block:
 
 def blocks(preset: Preset, choices: Choices, where: str) -> list[Block]:
     """All blocks, without their data; the preset is as it was chosen."""
+
+    def config(data: str, setting: Setting, variant: Variant, seed: int) -> Config:
+        return check(_document(preset, choices, data, setting, variant, seed), where)
+
     return [
-        Block(data, setting, variant, seed, check(_document(preset, choices, data, setting, variant, seed), where))
-        for data in preset.data
-        for setting in preset.settings
+        Block(*place, variant, seed, config(*place, variant, seed), config(*place, Variant(), seed))
+        for place in itertools.product(preset.data, preset.settings)
         for variant in preset.variants
         for seed in preset.seeds
     ]
@@ -96,9 +101,8 @@ def with_cells(
             on_block(block)
         read.add(key)
         folder = runs / f"{block.data}-{block.setting.name.replace(' ', '-')}"
-        if block.variant.title:
-            folder /= block.variant.title.replace(" ", "-")
-        folder = places.setdefault(block.config.model_dump_json(), folder)
+        places.setdefault(block.usual.model_dump_json(), folder)  # a variant that changes nothing is no variant
+        folder = places.setdefault(block.config.model_dump_json(), folder / block.variant.title.replace(" ", "-"))
         try:
             federation = block.federation
         except PolyfedError as error:
@@ -131,8 +135,9 @@ def _document(
         images = dict(choices.images or {})
         if variant.backbone:
             images["backbone"] = variant.backbone
-        # Another backbone has cuts and sizes of its own.
-        document["data"]["images"] = images if "backbone" in images else {**document["data"]["images"], **images}
+        if not (choices.quick and "backbone" in images):  # the cut and size of a quick run are for no network at all
+            images = {**document["data"]["images"], **images}
+        document["data"]["images"] = images
     if setting.sample is not None:
         document = merged(document, {"run": {"sample": setting.sample}})
     known = document.get("compare", {}).get("options", {})
