@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,6 +75,8 @@ def command(
         raise UsageError(
             f"preset {preset!r} has no images", remedy="leave --data-dir, --backbone and --weights-dir out"
         )
+    if weights_dir is not None:  # networks that methods train look there too
+        os.environ["POLYFED_WEIGHTS"] = str(weights_dir)
     images = {"backbone": backbone, "weights_dir": None if weights_dir is None else str(weights_dir)}
     try:
         choices = Choices(

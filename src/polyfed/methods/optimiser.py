@@ -25,8 +25,8 @@ SHARE_A_MOMENT = ("features.projection",)
 class Adam:
     """Ascent along the gradient: the bound is to rise.
 
-    `rates` gives the learning rate of a parameter by the first word of its name (its group), `decays` the weight decay: a
-    step shrinks a value by the product of both.
+    `rates` gives the learning rate of a parameter by the first word of its name (its group), and may have one for projections,
+    which are features too; `decays` gives the weight decay: a step shrinks a value by the product of both.
     """
 
     rates: Mapping[str, float]
@@ -54,6 +54,8 @@ class Adam:
             t = steps.reshape(steps.shape + (1,) * (value.dim() - steps.dim()))
             group = name.partition(".")[0]
             rate = self.rates[group]
+            if name in SHARE_A_MOMENT:
+                rate = self.rates.get("projection", rate)
             step = rate / (1 - self.beta1**t) * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
             kept = value * (1 - rate * self.decays.get(group, 0.0))
             moved[name] = kept + step.to(value.dtype)  # a network may be of float32

@@ -63,7 +63,7 @@ class PFedMul(Method):
         weighting: `uniform` (each client counts once) or `samples`.
         mf_steps: mean-field steps of an E-step, from where the last round ended.
         local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
-        learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group.
+        learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`.
         proximal: pull of personal parameters to the values that all clients started from.
         inducing: inducing inputs of each client; None for the exact posterior.
         inducing_method: how they are chosen.
@@ -356,13 +356,16 @@ class PFedMul(Method):
         given = self.learning_rate
         if not isinstance(given, Mapping):
             check_number("learning_rate", given, above=0)
-            given = dict.fromkeys(GROUPS[1:], given) | {"features": given * self._slower}
+            given = dict.fromkeys((*GROUPS[1:], "projection"), given) | {"features": given * self._slower}
         rates = dict(given)
         for group, rate in rates.items():
-            if group not in GROUPS:
-                raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, GROUPS))
+            if group not in (*GROUPS, "projection"):
+                raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, (*GROUPS, "projection")))
             check_number(f"learning_rate of {group}", rate, above=0)
-        return {group: rates.get(group, 0.1 * (self._slower if group == "features" else 1.0)) for group in GROUPS}
+        if self.network is None and "features" in rates:  # projections are all the features there are
+            rates.setdefault("projection", rates["features"])
+        usual = dict.fromkeys((*GROUPS, "projection"), 0.1) | {"features": 0.1 * self._slower}
+        return usual | rates
 
     @property
     def _slower(self) -> float:
