@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from polyfed.cli.output import number
@@ -27,6 +27,35 @@ def shared_bar(
     if quiet or not sys.stderr.isatty():
         return nullcontext(lambda run, round=None: None)
     return _SharedBar(rounds, ended)
+
+
+@contextmanager
+def images_bar(*, quiet: bool = False) -> Iterator[None]:
+    """A bar with the time left while a network sees images; none if it has seen them all before."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from polyfed.experiments.images import watching
+
+    bar = _rich_bar(transient=True)
+    task = bar.add_task("images", total=None, told="")
+    first: dict[int, int] = {}  # those that were on disk took no time
+
+    def seen(done: int, of: int) -> None:
+        known = first.setdefault(of, done)
+        if known < of:
+            bar.start()
+            bar.update(task, completed=done - known, total=of - known)
+        if done == of:
+            first.clear()
+            bar.reset(task)
+
+    token = watching.set(seen)
+    try:
+        yield
+    finally:
+        watching.reset(token)
+        bar.stop()
 
 
 def _rich_bar(**options: Any) -> Any:

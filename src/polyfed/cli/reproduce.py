@@ -10,7 +10,7 @@ import typer
 
 from polyfed.cli.options import COMMAND_LINE, split_names
 from polyfed.cli.output import emit, note, say, show_table
-from polyfed.cli.progress import shared_bar
+from polyfed.cli.progress import images_bar, shared_bar
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def command(
             folders=image_folders(original, data_dir, folder, quick=quick),
         )
         told = (lambda block: None) if quiet or json or not choices.folders else _tell
-        experiment = prepare(original, choices, folder, COMMAND_LINE, told, runs)
+        with images_bar(quiet=quiet or json):
+            experiment = prepare(original, choices, folder, COMMAND_LINE, told, runs)
         failed = _play(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
         raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None

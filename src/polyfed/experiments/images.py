@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import io
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ from polyfed.data.images import ImageFederation
 from polyfed.errors import ConfigError, MissingExtraError
 from polyfed.experiments.config import DataConfig, ImagesConfig
 from polyfed.files import write_whole
+
+# Who wants to know how many images the network has seen, and of how many: features may take long, and are computed where
+# nobody asks for a progress bar.
+watching: ContextVar[Callable[[int, int], object] | None] = ContextVar("watching", default=None)
 
 MASK = 0.6  # side of the black square in the middle, as a share of the image's shorter side
 BLUR = 1 / 16  # standard deviation of the blur, as a share of it
@@ -50,7 +55,7 @@ def embedder(images: ImagesConfig) -> Callable[..., np.ndarray]:
         cache = vision.cache.cache_folder(images.cache)
         if corruption is not None:
             paths = [spoilt(path, corruption, cache / "spoilt") for path in paths]
-        return vision.embed(paths, images.backbone, cache_dir=cache, **options)
+        return vision.embed(paths, images.backbone, cache_dir=cache, progress=watching.get(), **options)
 
     return embed
 
