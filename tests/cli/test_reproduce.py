@@ -103,7 +103,49 @@ def test_presets_of_images(preset, polyfed, place, pillow):
         assert len({figure.case for figure in document.figures if figure.row == "pfed-mul"}) == 6
     if preset == "ablation":
         folders = {cell.variant: cell.folder for cell in document.cells}
-        assert folders["scheme N"] == folders["kernel rbf"]
+        assert folders["scheme A"] == folders["kernel rbf"] != folders["scheme N"]
+
+
+def test_presets_share_the_runs_they_have_in_common(polyfed, place, pillow, monkeypatch):
+    from polyfed.data.images import make_images
+
+    for name in ("celeba", "dogcat"):
+        make_images(place / "data" / name, 200, layout=name)
+    argv = ["--quick", *SMALL, "--seeds", "0", "--data-dir", "data", "--runs", "together", "--json"]
+    first = polyfed("reproduce", "table1", *argv, "--out", "table")
+    assert first.code == 0, first.err
+    monkeypatch.setattr(engine, "play_round", lambda *_, **__: pytest.fail("a run was played again"))
+    again = polyfed("reproduce", "calibration", *argv, "--out", "calibrated")
+    assert again.code == 0, again.err
+    cells = [{cell.folder for cell in ReproduceDocument.model_validate_json(done.out).cells} for done in (first, again)]
+    assert cells[1] < cells[0]
+    assert (place / "together/celeba-12x3/pfed-mul-0/run.json").is_file()
+
+
+def test_trained_networks(polyfed, place, pillow, monkeypatch):
+    """The version of table1 whose networks are trained, with random weights and tiny images."""
+    pytest.importorskip("torchvision", reason="the networks are torchvision's")
+    from polyfed.data.images import make_images
+    from polyfed.experiments.reproducing import presets
+
+    for name in ("celeba", "dogcat"):
+        make_images(place / "data" / name, 60, layout=name)
+    made = presets.Preset.made
+    small = presets.Setting(name="5x3", shots=5, clients=3)
+    random = {"data": {"images": {"weights": "random", "size": 32}, "options": {"n_test": 8}}}
+
+    def tiny(self, version):
+        options = {m: {**o, "network": f"{o['network']}&weights=random".replace("grid=3", "grid=1")}
+                   for m, o in version.base["compare"]["options"].items()}  # fmt: skip
+        base = presets.merged(version.base, {**random, "compare": {"options": options}})
+        return made(self, version.model_copy(update={"base": base, "settings": [small], "rounds": 1}))
+
+    monkeypatch.setattr(presets.Preset, "made", tiny)
+    done = polyfed("reproduce", "table1", "--trained", "--data-dir", "data", "--quiet", "--json", "--out", "made")
+    assert done.code == 0, done.err
+    document = ReproduceDocument.model_validate_json(done.out)
+    assert {figure.row for figure in document.figures} == {"fedavg", "pfedgp", "pfed-st", "pfed-mul"}
+    assert not any("is frozen: of Dogcat" in difference for difference in document.differences)
 
 
 def test_squared_errors_of_celeba_are_in_standard_deviations(polyfed, place, pillow):
@@ -217,6 +259,8 @@ def test_a_backbone_without_weights_does_not_stop_the_others(polyfed, place, pil
     [
         ("tabel1", 2, "preset 'tabel1' is not known; did you mean 'table1'? known are 'ablation', "),
         ("synthetic --backbone resnet18", 2, "preset 'synthetic' has no images; leave --data-dir, --backbone and"),
+        ("table1 --quick --trained", 2, "--quick has no trained networks; leave one of the two out"),
+        ("synthetic --trained", 2, "preset 'synthetic' has no version with trained networks; try table1"),
         ("synthetic --methods pfed-mull", 3, "method 'pfed-mull' is unknown; did you mean 'pfed-mul'?"),
         ("synthetic --seeds one", 2, "--seeds: 'one' is no seed; give whole numbers"),
     ],
