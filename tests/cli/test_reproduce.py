@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -122,9 +123,9 @@ def test_presets_share_the_runs_they_have_in_common(polyfed, place, pillow, monk
     assert (place / "together/celeba-12x3/pfed-mul-0/run.json").is_file()
 
 
+@pytest.mark.skipif(not find_spec("torchvision"), reason="torchvision (the extra vision) is not installed")
 def test_trained_networks(polyfed, place, pillow, monkeypatch):
     """The version of table1 whose networks are trained, with random weights and tiny images."""
-    pytest.importorskip("torchvision", reason="the networks are torchvision's")
     from polyfed.data.images import make_images
     from polyfed.experiments.reproducing import presets
 
