@@ -29,7 +29,7 @@ from polyfed.files import write_whole
 # nobody asks for a progress bar.
 watching: ContextVar[Callable[[int, int], object] | None] = ContextVar("watching", default=None)
 
-MASK = 0.6  # side of the black square in the middle, as a share of the image's shorter side
+MASK = 0.95  # side of the black square in the middle, as a share of the shorter side: nine tenths of the area, as published
 BLUR = 1 / 16  # standard deviation of the blur, as a share of it
 
 
