@@ -4,7 +4,11 @@ A client keeps q(β_j) = N(μ_j, diag σ_j²), σ = softplus(s), for the head of
 
     1. ρ_j² = (Σ σ_j² + ‖μ_j − w‖²) / D     the optimum of the KL; D counts the weights and biases of the head
     2. steps on μ_j, s_j:  E_q[−log p(y | β, φ(x))] + KL(q ‖ N(w, ρ_j² I)), the expectation over a few draws of β
-    3. epochs on the trunk φ under draws of β, q held fixed
+    3. epochs on the trunk φ under draws of β, q held fixed; a step of EM must not make its objective worse, so epochs
+       that do are done again at half the rate. A client remembers its rate, and tries twice of it in its next round
+
+Without that care 3. runs away: with q fixed its curvature is ‖x‖² E‖β‖², and nothing in 3. can make β smaller.
+
 
 The server takes w = Σ μ_j/ρ_j² / Σ 1/ρ_j² and the mean of the trunks: a client that is unsure, or unlike the others, says
 less about w. `server_rate` is 1 − β of the publication.
@@ -14,7 +18,8 @@ rate then fits clients with ten labels and with ten thousand. For a client with 
 0.001 on the plain sum is head_rate = (n + 1/ρ²)/1000.
 
 The publication has classes alone. The others are an extension of polyfed's: a binary task has one logit, Gaussian and
-Student-t noise is that of all clients' residuals, counts are Poisson with the variance that they are seen to have.
+Student-t noise is that of all clients' residuals, counts are Poisson with the variance that they are seen to have. Noise is
+measured under q, not at μ: the optimum of the bound is E_q (y − f)², which a head that is unsure keeps away from zero.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream
 
 Posterior = tuple[Tensor, Tensor]  # μ and s of a head, (outputs, features + 1): the last column is the bias
+_ATTEMPTS = 8  # at the trunk in a round, the last at 1/128 of the first rate
 _AVERAGED = {"binary": "proba", "multiclass": "proba", "proportion": "mean"}  # what is not linear in β, by kind
 
 
@@ -98,25 +104,22 @@ class PFedVEM(Neural):
     # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net, theta, noise = self.net_of(data), part(message, "theta"), part(message, "noise")
+        net, theta, pooled = self.net_of(data), part(message, "theta"), part(message, "noise")
         before = {**theta, **part(state, "personal")}
         arrays, after, heads, kept = {}, dict(before), {}, {}
         for i, task in enumerate(net.tasks):
             arrays[f"rho2/{i}"] = torch.zeros((), dtype=torch.float64)
             if data.counts()[task]:
-                heads[task], rho2 = self.head_phase(net, state, before, noise, data, task, stream)
+                heads[task], rho2 = self.head_phase(net, state, before, pooled, data, task, stream)
                 arrays[f"rho2/{i}"] = rho2
                 kept |= {f"mean/{i}": heads[task][0], f"raw/{i}": heads[task][1], f"rho2/{i}": rho2}
                 after |= _as_layer(i, heads[task][0])
-        trunk, loss = [name for name in self.trainable(net, before) if name not in net.heads], 0.0
-        if trunk:
-            objective = self.averaged(net, data, heads, _own(stream, "trunk draws").numpy())
-            after, loss = self.train(
-                net, after, data, stream, epochs=self.local_epochs, names=trunk, objective=objective
-            )
+        after, rates, loss = self.trunk_phase(net, state, after, data, heads, stream)
         arrays |= {name: after[name] - value for name, value in theta.items()}  # of heads, μ − w
         kept |= labelled("personal", {name: after[name] for name in self.personal(net)})
-        return {**state, **kept}, self.update(arrays, net, after, data, loss)
+        update = self.update(arrays, net, after, data, loss)
+        noise = {task: self.noise_under(net, after, data, task, heads[task]) for task in update.pooled if task in heads}
+        return {**state, **kept, **rates}, replace(update, pooled={**update.pooled, **noise})
 
     def head_phase(
         self, net: Network, state: State, values: State, noise: State, data: ClientData, task: str, stream: Stream
@@ -137,6 +140,64 @@ class PFedVEM(Neural):
             velocity = self.momentum * velocity + torch.stack(torch.autograd.grad(bound, live))
             mean, raw = mean - step * velocity[0], raw - step * velocity[1]
         return (mean, raw), rho2
+
+    def trunk_phase(
+        self,
+        net: Network,
+        state: State,
+        values: State,
+        data: ClientData,
+        heads: Mapping[str, Posterior],
+        stream: Stream,
+    ) -> tuple[State, State, float]:
+        """3.: all parameters, the rates to remember, the loss. Trunks that tasks have to themselves have rates of their own."""
+        rates, total = {}, 0.0
+        trunk = [name for name in self.trainable(net, values) if name not in net.heads]
+        for owner in dict.fromkeys(net.owner(name) for name in trunk):
+            own = ClientData(data.x, {t: seen for t, seen in data.seen.items() if owner in (None, t)}, data.codecs)
+            if not own.n_labels:
+                continue
+            names, key = [name for name in trunk if net.owner(name) == owner], f"rate/{owner or ''}"
+            rate = min(self.learning_rate, 2 * float(state.get(key, self.learning_rate)))
+            worst = self.trunk_loss(net, values, own, heads, stream)
+            for attempt in range(_ATTEMPTS):
+                objective = self.averaged(net, own, heads, _own(stream, f"trunk draws {attempt}").numpy())
+                trained, loss = self.train(
+                    net, values, own, stream, epochs=self.local_epochs, names=names, rate=rate, objective=objective
+                )
+                if self.trunk_loss(net, trained, own, heads, stream) <= worst:  # not so if it is no number
+                    values, worst = trained, loss
+                    break
+                rate /= 2
+            rates[key], total = torch.tensor(rate, dtype=torch.float64), total + worst
+        return values, rates, total
+
+    def trunk_loss(
+        self, net: Network, values: State, data: ClientData, heads: Mapping[str, Posterior], stream: Stream
+    ) -> float:
+        """What 3. makes smaller, on all labels and under the same draws whenever it is asked for in a round."""
+        everything = {task: np.arange(len(at)) for task, (at, _) in data.seen.items()}
+        live = {**values, **{name: values[name].clone() for name in net.buffers}}  # a forward pass moves them
+        with torch.no_grad():
+            return float(self.averaged(net, data, heads, _own(stream, "trunk loss").numpy())(live, everything))
+
+    def noise_under(
+        self, net: Network, values: State, data: ClientData, task: str, q: Posterior
+    ) -> tuple[Tensor, Tensor]:
+        """(sum, count) of the noise of a task that has one, over draws of its head."""
+        (at, y), codec = data.seen[task], data.codecs[task]
+        measure = SUPERVISION[codec.task.kind].noise
+        assert measure is not None
+        with torch.no_grad():
+            h = _with_one(net.features(values, torch.from_numpy(data.x[at]), task))
+        total, count = measure(*_outputs(h, torch.from_numpy(y), self._mirrored(q)), codec)
+        n = 2 * self.read_draws
+        return torch.tensor(total / n, dtype=torch.float64), torch.tensor(count / n, dtype=torch.float64)
+
+    def _mirrored(self, q: Posterior) -> Tensor:
+        """Draws of a head in pairs around μ, the same for all rows and at any time: a prediction depends on its row alone."""
+        half = Stream(0, "read-out").numpy().standard_normal((self.read_draws, *q[0].shape))
+        return q[0] + softplus(q[1]) * torch.from_numpy(np.concatenate([half, -half]))
 
     def averaged(
         self, net: Network, data: ClientData, heads: Mapping[str, Posterior], rng: np.random.Generator
@@ -178,28 +239,32 @@ class PFedVEM(Neural):
         if self.read_out == "mean" or not heads:
             return plain
 
+        q = {task: (state[f"mean/{i}"], state[f"raw/{i}"]) for task, i in heads.items()}
+        noise = {task: float(value) for task, value in part(server, "noise").items()}
+        for task in noise.keys() & q.keys() & data.seen.keys():
+            total, count = self.noise_under(net, values, data, task, q[task])
+            noise[task] = float(total / count) if count > 0 else noise[task]
+
         def predict(x: np.ndarray) -> Predictions:
             found = dict(plain(x))
-            for task, i in heads.items():
+            for task, (mean, raw) in q.items():
                 with torch.no_grad():
                     h = _with_one(net.features(values, torch.from_numpy(x), task))
-                q = state[f"mean/{i}"], state[f"raw/{i}"]
-                found[task] = self._spread(found[task], h, q, data.codecs[task])
+                codec = data.codecs[task]
+                at_mean = SUPERVISION[codec.task.kind].predict((h @ mean.T).numpy(), noise.get(task, 0.0), codec)
+                found[task] = self._spread(at_mean, h, (mean, raw), codec)
             return Predictions(found)
 
         return predict
 
     def _spread(self, prediction: Prediction, h: Tensor, q: Posterior, codec: LabelCodec) -> Prediction:
         """The prediction of μ with the uncertainty of the head: f is linear in β, so its variance is Σ σ² h²."""
-        (mean, raw), kind = q, codec.task.kind
+        (_, raw), kind = q, codec.task.kind
         std = (h.square() @ softplus(raw).square().T).sqrt().numpy()
         unit = codec.scale if kind in ("regression", "robust") else 1.0
         changes = {"latent_std": unit * (std if kind == "multiclass" else std[:, 0])}
         if kind in _AVERAGED:
-            # The same draws for all rows and at any time: a prediction depends on its row alone.
-            half = Stream(0, "read-out").numpy().standard_normal((self.read_draws, *mean.shape))
-            heads = mean + softplus(raw) * torch.from_numpy(np.concatenate([half, -half]))
-            read, field = SUPERVISION[kind].predict, _AVERAGED[kind]
+            read, field, heads = SUPERVISION[kind].predict, _AVERAGED[kind], self._mirrored(q)
             changes[field] = np.mean([getattr(read((h @ beta.T).numpy(), 0.0, codec), field) for beta in heads], axis=0)
         return replace(prediction, **changes)  # pyright: ignore[reportArgumentType]
 
