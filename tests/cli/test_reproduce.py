@@ -14,7 +14,7 @@ from polyfed.cli.reproduce_documents import ReproduceDocument
 
 SMALL = ["--methods", "fedavg,pfed-mul", "--rounds", "1", "--quiet"]
 OF_IMAGES = {"table1": SMALL, "convergence": SMALL, "calibration": SMALL, "ood": [*SMALL, "--seeds", "0"]}
-OF_IMAGES["ablation"] = ["--rounds", "1", "--seeds", "0", "--quiet"]
+OF_IMAGES["mean"] = OF_IMAGES["ablation"] = ["--rounds", "1", "--seeds", "0", "--quiet"]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_presets_of_images(preset, polyfed, place, pillow):
     assert f"torch {document.versions['torch']}" in text
     metrics = {figure.metric for figure in document.figures}
     assert metrics == {
-        "table1": {"mse", "accuracy"}, "ablation": {"mse", "accuracy"}, "convergence": {"accuracy"},
+        "table1": {"mse", "accuracy"}, "ablation": {"mse", "accuracy"}, "mean": {"mse", "accuracy"}, "convergence": {"accuracy"},
         "calibration": {"ece", "brier", "nll"}, "ood": {"auroc", "fpr95"},
     }[preset]  # fmt: skip
     if preset == "table1":

@@ -39,7 +39,15 @@ def found(monkeypatch):
     monkeypatch.setitem(room.MEASURES, "prediction", measure)
     setting = Setting(name="50x10", clients=10)
     blocks = [
-        Block("celeba", setting, Variant(), seed, None, None, tuple(Cell(m, f"{m}-{seed}") for m in ("pfed-mul", "fedavg")))
+        Block(
+            "celeba",
+            setting,
+            Variant(),
+            seed,
+            None,
+            None,
+            tuple(Cell(m, f"{m}-{seed}") for m in ("pfed-mul", "fedavg")),
+        )
         for seed in (0, 1)
     ]
     return lambda failed=(): collect(blocks, "prediction", failed, published("table1"))

@@ -137,7 +137,7 @@ class ClientBatch:
             grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
             for (name, parameter), grad in zip(wanted.items(), grads, strict=True):
                 self._keep(gradient, name, group, torch.zeros_like(parameter) if grad is None else grad)
-            for task, (sums, counts) in rows.noise_statistics(theta, q.m, q.v).items():
+            for task, (sums, counts) in model.rows.noise_statistics(theta, q.m, q.v).items():
                 self._keep(total, task, group, sums)
                 self._keep(count, task, group, counts)
             self._keep(bound, "bound", group, value.detach())

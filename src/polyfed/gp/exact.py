@@ -22,15 +22,16 @@ class ExactModel:
 
     def __init__(self, prior: Prior, rows: Rows, distances: Distances | None = None) -> None:
         """`distances` of an earlier model of the same rows spare their computation, if the kernels see the inputs."""
-        self.prior, self.rows = prior, rows
+        seen = prior.seen(rows.x)
+        self.prior, self.rows = prior, rows.around(prior.mu(seen))
         known = distances if prior.sees_inputs else None
-        self.distances = known or Distances(prior.eta(rows.x))
+        self.distances = known or Distances(prior.project(seen))
         self._eliminated: Elimination | None = None
         self.a = rows.A @ prior.W
         self.K = lmc_covariance(prior, self.distances, Gather(rows.at, rows.x.shape[-2]), self.a)
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance of f before any label: where inference starts if it has nothing better."""
+        """Mean and variance of f̃ before any label: where inference starts if it has nothing better."""
         v = self.K.detach().diagonal(dim1=-2, dim2=-1).clone()
         return torch.zeros_like(v), v
 
@@ -64,7 +65,7 @@ class ExactModel:
 
         −KL(q‖p) = logZ − E_q[rᵀf − ½fᵀHf], so terms (a) to (d) collapse into logZ + Σ (ℓ − r m + ½ h E[f²]). Sites and
         moments enter as constants: at the fixed point of inference their own derivatives vanish (envelope theorem), so
-        the gradient of this expression, that of logZ and of ℓ in the noise, is the whole gradient of the bound.
+        the gradient of this expression, that of logZ and of ℓ in noise and prior mean, is the whole gradient of the bound.
         """
         value = q.minus_kl + self.rows.local_bound(self.prior, q.m, q.v)
         if torch.is_grad_enabled():
@@ -76,10 +77,10 @@ class ExactModel:
         """q(g(x)) at new inputs (equ:predict), of one client.
 
         The printed formula conditions a task on its own points and on K⁻¹; that loses what the other tasks know. Here
-        μ = k*ᵀ α and v = k** − ‖L⁻¹ S k*‖², with k* the covariance to every row of every task.
+        m = k*ᵀ α and v = k** − ‖L⁻¹ S k*‖², with k* the covariance to every row of every task.
         """
-        prior, rows = self.prior, self.rows
-        z, s = prior.eta(x), q.h.sqrt()
+        prior, rows, seen = self.prior, self.rows, self.prior.seen(x)
+        z, s = prior.project(seen), q.h.sqrt()
         mean, explained, variance = [], [], []
         for b in range(prior.n_latents):
             k_star = self.a[:, b, None] * prior.latent_covariance(b, self.distances.z, z)[rows.at]  # cov(f, g_b(x))
@@ -88,4 +89,4 @@ class ExactModel:
             variance.append(prior.latent_variance(b, z))
         V = torch.stack(explained)  # (B, N, X)
         cov = torch.diag_embed(torch.stack(variance, -1)) - torch.einsum("bnx,cnx->xbc", V, V)
-        return LatentPrediction(torch.stack(mean, -1), cov, prior.mixing())
+        return LatentPrediction(torch.stack(mean, -1), cov, prior.mixing(), prior.mu_by_task(seen))

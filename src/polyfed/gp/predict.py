@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -16,20 +16,23 @@ CHUNK = 4096  # inputs predicted at once
 class LatentPrediction:
     """q(g(x)) at each of N inputs: `mean` (N, B) and `cov` (N, B, B) over the B latent functions.
 
-    `mixing` says how the outputs of each task follow from them: task → W (n_outputs, B).
+    `mixing` says how the outputs of each task follow from them: task → W (n_outputs, B). `mu` is their prior mean,
+    task → (N, n_outputs); empty for zero.
     """
 
     mean: Tensor
     cov: Tensor
     mixing: Mapping[str, Tensor]
+    mu: Mapping[str, Tensor] = field(default_factory=dict)
 
     def outputs(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (N, T) and covariance (N, T, T) of the outputs W g(x)."""
+        """Mean (N, T) and covariance (N, T, T) of W g(x): of outputs, less their prior mean."""
         return self.mean @ W.mT, W @ self.cov @ W.mT
 
     def of(self, task: str) -> tuple[Tensor, Tensor]:
         """Mean and covariance of the outputs of one task."""
-        return self.outputs(self.mixing[task])
+        mean, cov = self.outputs(self.mixing[task])
+        return mean + self.mu[task] if self.mu else mean, cov
 
 
 class Predicts(Protocol):
@@ -43,5 +46,8 @@ def predict_latents(model: Predicts, q: Any, x: Tensor) -> LatentPrediction:
     with torch.no_grad():
         parts = [model.predict(q, part) for part in x.split(CHUNK)]
         return LatentPrediction(
-            torch.cat([part.mean for part in parts]), torch.cat([part.cov for part in parts]), parts[0].mixing
+            torch.cat([part.mean for part in parts]),
+            torch.cat([part.cov for part in parts]),
+            parts[0].mixing,
+            {task: torch.cat([part.mu[task] for part in parts]) for task in parts[0].mu},
         )

@@ -5,6 +5,7 @@ Four groups, told by the first word of a parameter's name:
 | group      | names                                        | on paper            |
 |------------|----------------------------------------------|---------------------|
 | `features` | `features.<parameter of the network>`, `features.projection` | θ   |
+|            | `features.mean`, `features.mean_bias`        | V, c of the prior mean |
 | `kernels`  | `kernels.<b>.log_amplitude`, `….log_phi1`    | φ_b = (φ₀, φ₁)      |
 | `mixing`   | `mixing.<task>`, a row for each output       | W                   |
 | `noise`    | `noise.<task>`, the logarithm                | σ_i² (or a dispersion) |
@@ -27,8 +28,10 @@ from polyfed.gp.kernels import KERNELS
 
 GROUPS = ("features", "kernels", "mixing", "noise")
 # An optimiser like Adam moves every entry of a projection by about as much. Entries of size √D / 4, of which D are summed and
-# divided by D / 4, make projections of size one that such a step moves equally far, however wide the input is.
+# divided by D / 4, make projections of size one that such a step moves equally far, however wide the input is. The entries of
+# a linear mean are scaled alike.
 PROJECTION_STEP = 4.0
+MEANS = ("zero", "linear")
 
 
 def group_of(name: str) -> str:
@@ -37,7 +40,10 @@ def group_of(name: str) -> str:
 
 
 class Prior:
-    """The hyper-parameters Θ of a multi-output GP: f_i(x) = Σ_b W[i, b] g_b(x), g_b ~ GP(0, k_b).  (eq1c)
+    """The hyper-parameters Θ of a multi-output GP: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x), g_b ~ GP(0, k_b).  (eq1c)
+
+    The paper has μ = 0. A linear mean μ(x) = Vᵀx̃ + c, of what the projections see (x̃, the inputs or the features of a
+    network), lets clients with few labels share what f is on average.
 
     Args:
         kernels: one kernel name for each latent function.
@@ -52,6 +58,7 @@ class Prior:
         apart: the network makes features of each latent side by side (the θ_b of the paper), and latent b sees, or projects,
             the b-th part of them alone.
         chunk: inputs that go through the network at once (feature_map); None for all. It changes memory, not results.
+        mean: `zero` or `linear`.
 
     >>> prior = Prior(kernels=["rbf", "rbf"], dims=3, outputs={"pulse": 1, "stage": 3}, noise={"pulse": 0.1})
     >>> prior.W.shape, sorted(prior.state())[-3:]
@@ -70,10 +77,13 @@ class Prior:
         projected: int | None = None,
         apart: bool = False,
         chunk: int | None = None,
+        mean: str = "zero",
     ) -> None:
         for name in kernels:
             if name not in KERNELS:
                 raise ConfigError(f"kernel {name!r} is unknown", remedy=nearest(name, KERNELS))
+        if mean not in MEANS:
+            raise ConfigError(f"mean {mean!r} is unknown", remedy=nearest(mean, MEANS))
         if not kernels:
             raise ConfigError("a prior without latent functions", remedy="give at least one kernel")
         self.kernels, self.dims, self.outputs = tuple(kernels), dims, dict(outputs)
@@ -85,6 +95,17 @@ class Prior:
         self._net: dict[str, Tensor] = {f"features.{name}": parameter for name, parameter in learned}
         if projected is not None:
             self._add("features.projection", torch.ones(projected, self.n_latents * dims))
+        if mean == "linear":
+            n_seen = (projected or dims) * (self.n_latents if apart else 1)
+            n_outputs = sum(self.outputs.values())
+            self._add("features.mean", torch.zeros(n_seen, n_outputs))
+            self._add("features.mean_bias", torch.zeros(n_outputs))
+        if taken := self._net.keys() & self._own.keys():
+            name = min(taken).removeprefix("features.")
+            raise ConfigError(
+                f"the network calls a parameter {name!r}, as projections and means call theirs",
+                remedy="put the network into a torch.nn.Sequential",
+            )
         n_scales = dims if per_dimension else 1
         for b, kernel in enumerate(self.kernels):
             self._add(f"kernels.{b}.log_amplitude", torch.zeros(()))
@@ -224,20 +245,43 @@ class Prior:
         """Whether the kernels see the inputs themselves, so that no parameter changes a distance but by a scale."""
         return self.features is None and self.projected is None
 
+    @property
+    def has_mean(self) -> bool:
+        return "features.mean" in self._own
+
     def eta(self, x: Tensor) -> Tensor:
         """What the kernels see of an input (deepkernel): its features, or the input itself; of all latents side by side."""
-        if self.features is not None:
-            values = {name.removeprefix("features."): value for name, value in self._net.items()}
-            x = feature_map(self.features, values, x, self.chunk)
-        if self.projected is None:
+        return self.project(self.seen(x))
+
+    def seen(self, x: Tensor) -> Tensor:
+        """x̃, what projections and the mean see of an input: the network's features, or the input itself."""
+        if self.features is None:
             return x
+        values = {name.removeprefix("features."): value for name, value in self._net.items()}
+        return feature_map(self.features, values, x, self.chunk)
+
+    def project(self, seen: Tensor) -> Tensor:
+        """What the kernels see of x̃."""
+        if self.projected is None:
+            return seen
         P = self._own["features.projection"]
-        if self.apart:
-            pairs = zip(x.split(self.projected, -1), P.split(self.dims, -1), strict=True)
-            projections = torch.cat([z @ P_b for z, P_b in pairs], -1)
-        else:
-            projections = x @ P
-        return projections * (PROJECTION_STEP / self.projected)
+        if not self.apart:
+            return _scaled_sums(seen, P)
+        pairs = zip(seen.split(self.projected, -1), P.split(self.dims, -1), strict=True)
+        return torch.cat([_scaled_sums(z, P_b) for z, P_b in pairs], -1)
+
+    def mu(self, seen: Tensor) -> Tensor | None:
+        """μ of all outputs (..., N, T), given x̃; None if it is zero."""
+        if not self.has_mean:
+            return None
+        return _scaled_sums(seen, self._own["features.mean"]) + self._own["features.mean_bias"][..., None, :]
+
+    def mu_by_task(self, seen: Tensor) -> dict[str, Tensor]:
+        """Task → μ of its outputs; empty if it is zero."""
+        mu = self.mu(seen)
+        if mu is None:
+            return {}
+        return dict(zip(self.outputs, mu.split(list(self.outputs.values()), -1), strict=True))
 
     def of_latent(self, b: int, z: Tensor) -> Tensor:
         """The part of the features that latent b sees."""
@@ -262,3 +306,8 @@ class Prior:
         """φ₁ of latent b, (..., 1) or (..., D); one for a kernel without."""
         log_phi1 = self._own.get(f"kernels.{b}.log_phi1")
         return torch.ones_like(self.amplitude(b))[..., None] if log_phi1 is None else log_phi1.exp()
+
+
+def _scaled_sums(x: Tensor, V: Tensor) -> Tensor:
+    """Vᵀx for each row x, with entries of V that are scaled for an optimiser's steps."""
+    return x @ V * (PROJECTION_STEP / V.shape[-2])

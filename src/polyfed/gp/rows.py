@@ -3,12 +3,15 @@
 Row j sits at input x[at_j] and sees the outputs through A_j, so that f_j = (A_j W) · g(x_j). A missing label is a row
 that does not exist; a task without labels is a block without rows. Several clients are stacked by padding with rows that
 no block knows: their h stays zero, and a row with h = 0 changes nothing.
+
+A prior mean is known here and nowhere else in inference: f_j = μ_j + f̃_j with μ_j = A_j · μ(x_j), and all that others see
+is f̃, whose prior has mean zero. A site exp(r f − ½ h f²) of f is one of f̃ with r − h μ in place of r.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -59,6 +62,7 @@ class Rows:
         A: (..., N, T) the outputs that a row sees, by the order of the prior's outputs.
         blocks: the tasks that have labels.
         n_fixed: the first so many rows belong to likelihoods whose sites never change.
+        mu: (..., N) the prior mean of each row, with its graph; None for zero.
     """
 
     x: Tensor
@@ -66,6 +70,7 @@ class Rows:
     A: Tensor
     blocks: tuple[Block, ...]
     n_fixed: int = 0
+    mu: Tensor | None = None
 
     @classmethod
     def of(
@@ -147,30 +152,49 @@ class Rows:
         """Empty for one client."""
         return self.at.shape[:-1]
 
+    def around(self, mu: Tensor | None) -> Rows:
+        """These rows with a prior mean, given that of all outputs at x (..., U, T); None for zero.
+
+        >>> from polyfed.gp.likelihoods import OneVsEach
+        >>> x, seen = torch.zeros(1, 1), {"stage": (torch.tensor([0]), torch.tensor([1.0]))}
+        >>> Rows.of(x, seen, {"stage": OneVsEach(3)}).around(torch.tensor([[1.0, 5.0, 7.0]])).mu  # 5 - 1 and 5 - 7
+        tensor([ 4., -2.], dtype=torch.float64)
+        """
+        if mu is None:
+            return self
+        return replace(self, mu=(self.A * torch.take_along_dim(mu, self.at[..., None], -2)).sum(-1))
+
     def sites(self, prior: Prior, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """(h, r) of all rows, given the marginals of q(f)."""
+        """(h, r) of all rows, given the marginals of q(f̃)."""
         h, r = m.new_zeros(m.numel()), m.new_zeros(m.numel())
         with torch.no_grad():
+            f_mean = self._f_mean(m)
             for block in self.blocks:
                 power = block.likelihood.power
-                h_block, r_block = block.likelihood.site(block.y, block.of(m), block.of(v), block.noise(prior))
+                h_block, r_block = block.likelihood.site(block.y, block.of(f_mean), block.of(v), block.noise(prior))
                 h[block.rows], r[block.rows] = power * h_block, power * r_block
-        return h.reshape(m.shape), r.reshape(m.shape)
+            h, r = h.reshape(m.shape), r.reshape(m.shape)
+            return h, r if self.mu is None else r - h * self.mu
+
+    def _f_mean(self, m: Tensor) -> Tensor:
+        """E[f] of each row, given that of f̃."""
+        return m if self.mu is None else m + self.mu
 
     def local_bound(self, prior: Prior, m: Tensor, v: Tensor) -> Tensor:
-        """Σ ℓ over all data of each client; differentiable in the noise parameters."""
-        total = m.new_zeros(self.batch_shape)
+        """Σ ℓ over all data of each client, given the marginals of q(f̃); differentiable in noise and prior mean."""
+        total, f_mean = m.new_zeros(self.batch_shape), self._f_mean(m)
         for block in self.blocks:
-            local = block.likelihood.local_bound(block.y, block.of(m), block.of(v), block.noise(prior))
+            local = block.likelihood.local_bound(block.y, block.of(f_mean), block.of(v), block.noise(prior))
             total = total + block.likelihood.power * block.per_client(local, self.batch_shape)
         return total
 
     def noise_statistics(self, prior: Prior, m: Tensor, v: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """Task → (sum, count) of each client, whose ratio is the best noise given q(f)."""
+        """Task → (sum, count) of each client, whose ratio is the best noise given q(f̃)."""
         statistics = {}
         with torch.no_grad():
+            f_mean = self._f_mean(m)
             for block in self.blocks:
-                best = block.likelihood.best_noise(block.y, block.of(m), block.of(v), block.noise(prior))
+                best = block.likelihood.best_noise(block.y, block.of(f_mean), block.of(v), block.noise(prior))
                 if best is not None:
                     shape = self.batch_shape
                     count = block.per_client(torch.ones_like(best), shape)

@@ -63,7 +63,11 @@ class InducingModel(ABC):
     """Prior, rows and inducing inputs of one client; the same questions as `ExactModel` answers."""
 
     def __init__(self, prior: Prior, rows: Rows, Z: Tensor) -> None:
-        self.prior, self.rows, self.Z = prior, rows, Z
+        # A mean needs the features of all rows, with their graph; the kernels then take theirs from them, and the network has
+        # run once. Without a mean they are made chunk by chunk.
+        self._seen = prior.seen(rows.x) if prior.has_mean else None
+        self.prior, self.Z = prior, Z
+        self.rows = rows if self._seen is None else rows.around(prior.mu(self._seen))
         self.z_Z = prior.eta(Z)
         self._kept: tuple[Tensor, Tensor] | None = None
 
@@ -81,7 +85,7 @@ class InducingModel(ABC):
         """The posterior at new inputs."""
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance of f before any label."""
+        """Mean and variance of f̃ before any label."""
         with torch.no_grad():
             v = self.a_vector()
             for part in self.parts():
@@ -137,7 +141,8 @@ class InducingModel(ABC):
     def inputs(self, part: Part) -> tuple[Tensor, Tensor]:
         """What the kernels see of some rows' inputs, each once, and which of them is each row's."""
         inputs, of_row = torch.unique(self.rows.at[part], return_inverse=True)  # rows of one datum share their input
-        return self.prior.eta(self.rows.x[inputs]), of_row
+        seen = self.prior.seen(self.rows.x[inputs]) if self._seen is None else self._seen[inputs]
+        return self.prior.project(seen), of_row
 
     def statistics(self, h: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """ΦᵀHΦ, Φᵀr and ½ hᵀd over all rows. For gradients each chunk is computed anew instead of being kept."""
@@ -190,7 +195,8 @@ class SparseModel(InducingModel):
 
     def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
         """q(g(x)) at new inputs, with the variance that Z leaves unexplained."""
-        z, M = self.prior.eta(x), len(self.Z)
+        seen, M = self.prior.seen(x), len(self.Z)
+        z = self.prior.project(seen)
         mean, factors, residual = [], [], []
         for b in range(self.prior.n_latents):
             A, left = self._project(b, z)
@@ -202,7 +208,7 @@ class SparseModel(InducingModel):
             residual.append(left)
         V = torch.stack(factors)
         cov = torch.diag_embed(torch.stack(residual, -1)) + torch.einsum("bnx,cnx->xbc", V, V)
-        return LatentPrediction(torch.stack(mean, -1), cov, self.prior.mixing())
+        return LatentPrediction(torch.stack(mean, -1), cov, self.prior.mixing(), self.prior.mu_by_task(seen))
 
     def _project(self, b: int, z: Tensor) -> tuple[Tensor, Tensor]:
         """L_b⁻¹ k_b(Z, z), (M, n), and the variance of g_b(z) that it leaves, (n,)."""
@@ -241,14 +247,15 @@ class PaperSparseModel(InducingModel):
 
     def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
         """The outputs themselves in place of latent functions, so `mixing` is made of rows of the identity."""
-        T, M = len(self.own_roots), len(self.Z)
-        weights = self._interpolation(self.prior.eta(x))
+        T, M, seen = len(self.own_roots), len(self.Z), self.prior.seen(x)
+        weights = self._interpolation(self.prior.project(seen))
         Phi = torch.einsum("tmx,tmu->txu", weights, self.root.reshape(T, M, self.size))
         V = torch.linalg.solve_triangular(q.L, Phi.mT, upper=False)  # (T, T M, X)
         identity = torch.eye(T, dtype=Phi.dtype)
         sizes = [len(W) for W in self.prior.mixing().values()]
         mixing = dict(zip(self.prior.outputs, identity.split(sizes), strict=True))
-        return LatentPrediction((Phi @ q.beta).mT, torch.einsum("tux,sux->xts", V, V), mixing)
+        cov = torch.einsum("tux,sux->xts", V, V)
+        return LatentPrediction((Phi @ q.beta).mT, cov, mixing, self.prior.mu_by_task(seen))
 
     def _interpolation(self, z: Tensor) -> Tensor:
         """k_i(Z, Z)⁻¹ k_i(Z, z) of every output, (T, M, n)."""

@@ -138,7 +138,8 @@ def take(rows: Rows, data: Sequence[Tensor]) -> tuple[Tensor, Rows]:
             positions.append(old.reshape(-1))
             n_rows += old.numel()
     at = torch.cat(positions)
-    return at, Rows(rows.x, rows.at[at], rows.A[at], tuple(blocks))
+    mu = None if rows.mu is None else rows.mu[at]
+    return at, Rows(rows.x, rows.at[at], rows.A[at], tuple(blocks), mu=mu)
 
 
 def batches_of(rows: Rows, batch_size: int) -> int:

@@ -114,7 +114,11 @@ def the_same_streams_give_the_same_result(method: Method) -> None:
     torch.manual_seed(2)
     torch.randn(7)
     second = _play(method)
-    _require(method, _equal(first.server, second.server), "two runs of one seed differ: a global generator is used")
+    _require(
+        method,
+        _equal(first.server, second.server, _precision(first.server)),
+        "two runs of one seed differ: a global generator is used",
+    )
 
 
 def the_order_of_clients_does_not_matter(method: Method) -> None:
@@ -125,9 +129,12 @@ def the_order_of_clients_does_not_matter(method: Method) -> None:
 def a_run_can_be_stored_and_resumed(method: Method) -> None:
     whole = _play(method, rounds=3)
     stored = _play(method, rounds=3, store=True)
-    _require(method, _equal(whole.server, stored.server), "the server's state after a resume is another")
+    exact = _precision(whole.server)
+    _require(method, _equal(whole.server, stored.server, exact), "the server's state after a resume is another")
     for client, state in whole.states.items():
-        _require(method, _equal(state, stored.states[client]), f"the state of {client!r} after a resume is another")
+        _require(
+            method, _equal(state, stored.states[client], exact), f"the state of {client!r} after a resume is another"
+        )
 
 
 def personal_states_persist(method: Method) -> None:
@@ -289,6 +296,12 @@ def _equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor], atol: float = 0.0) 
         return torch.equal(x, y) or (atol > 0 and torch.allclose(x, y, rtol=atol, atol=atol))
 
     return a.keys() == b.keys() and all(same(value, b[name]) for name, value in a.items())
+
+
+def _precision(state: Mapping[str, Tensor]) -> float:
+    """How near two runs of the same must be: alike to the last bit, unless a network computes in float32. Its sums may be
+    taken in another order when its numbers lie elsewhere in memory, and all that follows differs by as much."""
+    return 1e-4 if any(value.dtype == torch.float32 for value in state.values()) else 0.0
 
 
 def _numbers(values) -> set[float]:

@@ -77,7 +77,7 @@ class OneByOne:
             for name, leaf, grad in zip(wanted, leaves, grads, strict=True):
                 gradients[name].append(torch.zeros_like(leaf) if grad is None else grad)
             bounds.append(value.detach())
-            noise.append(rows.noise_statistics(mine, q.m, q.v))
+            noise.append(gp.rows.noise_statistics(mine, q.m, q.v))
             marginals.append((q.m[None], q.v[None]))
             where.append((i, 0, torch.arange(len(rows))))
         zero = torch.zeros((), dtype=torch.float64)

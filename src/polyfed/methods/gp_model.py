@@ -42,6 +42,7 @@ class Structure:
     network: str | None = None
     network_per_latent: bool = False
     chunk: int | None = None
+    mean: str = "zero"
 
     def model(self, codecs: Mapping[str, LabelCodec], n_features: int) -> GPModel:
         """The model of these tasks. Clients whose targets differ in their units alone have the same one."""
@@ -71,6 +72,7 @@ def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_f
         features=trunk,
         apart=structure.network_per_latent,
         chunk=structure.chunk,
+        mean=structure.mean,
     )
     return GPModel(structure, prior, likelihoods)
 

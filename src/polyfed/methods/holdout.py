@@ -77,6 +77,22 @@ def agreement(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
     return torch.where(sizes > 0, product / sizes.clamp_min(torch.finfo(torch.float64).tiny), torch.zeros_like(sizes))
 
 
+def judged_together(features: Mapping[str, Tensor]) -> dict[str, State]:
+    """The parameters whose agreement is one: all that makes features for kernels, and the mean's slopes and its bias apart.
+
+    In one sum the largest gradient would speak for all. That is the bias, a number for each output, which is soon where
+    it belongs; from then on its gradients are chance, and would stop what has yet to be learned.
+
+    >>> g = torch.ones(1)
+    >>> {label: list(of) for label, of in judged_together({"features.0.weight": g, "features.mean_bias": g}).items()}
+    {'features': ['features.0.weight'], 'features.mean_bias': ['features.mean_bias']}
+    """
+    together: dict[str, State] = {}
+    for name, value in features.items():
+        together.setdefault(name if name in ("features.mean", "features.mean_bias") else "features", {})[name] = value
+    return together
+
+
 def trust(mean_agreement: Tensor) -> Tensor:
     """The part of a step that is taken: all of it where the gradients agree well, nothing where they do not."""
     return (mean_agreement / ENOUGH).clamp(0.0, 1.0)

@@ -22,10 +22,11 @@ from polyfed.gp import GROUPS, group_of
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.meanfield import Marginals
+from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Job, Method, Outcome, Predictor
 from polyfed.methods.gp_clients import LocalWork, solver_of
 from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows, stacked
-from polyfed.methods.holdout import HOLDOUT, MEMORY, agreement, kept_apart, parted, shortened, trust
+from polyfed.methods.holdout import HOLDOUT, MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.optimiser import Adam
 from polyfed.methods.options import check_choice, check_number, frozen_tree
@@ -52,8 +53,10 @@ class PFedMul(Method):
         network_per_latent: each latent has such a network of its own (and sees, or projects, its features alone).
         chunk: inputs of a client that go through the network at once, to save memory; the gradient is the same, as the E-step
             and the kernels see all of the client and only the network works in parts (gp/feature_map.py). None for all.
-        weight_decay: of the parameters of networks and projections, apart from the gradient (AdamW); kernels, mixing weights
-            and noise never decay.
+        mean: prior mean of the outputs, `zero` as in the paper or `linear`: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x) with
+            μ(x) = Vᵀx̃ + c, where x̃ are the inputs or the features of the network. V and c belong to the group `features`.
+        weight_decay: of the parameters of networks, projections and means, apart from the gradient (AdamW); kernels, mixing
+            weights and noise never decay.
         holdout: share of a client's inputs whose labels the features never see: noise, kernels and mixing weights are learned
             from them, and they tell the server when the features begin to memorise (methods/holdout.py); None for a third
             where features are learned in mode `gradient`, and none elsewhere.
@@ -63,7 +66,8 @@ class PFedMul(Method):
         weighting: `uniform` (each client counts once) or `samples`.
         mf_steps: mean-field steps of an E-step, from where the last round ended.
         local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
-        learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`.
+        learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`
+            (and prior mean).
         proximal: pull of personal parameters to the values that all clients started from.
         inducing: inducing inputs of each client; None for the exact posterior.
         inducing_method: how they are chosen.
@@ -82,6 +86,7 @@ class PFedMul(Method):
     network: str | None = None
     network_per_latent: bool = False
     chunk: int | None = None
+    mean: str = "zero"
     weight_decay: float = 0.0
     holdout: float | None = None
     bound: str = "polya-gamma"
@@ -102,6 +107,7 @@ class PFedMul(Method):
         check_choice("mode", self.mode, MODES)
         check_choice("weighting", self.weighting, WEIGHTINGS)
         check_choice("bound", self.bound, list(BOUNDS))
+        check_choice("mean", self.mean, MEANS)
         for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
             check_choice("kernel", kernel, list(KERNELS))
         for option in ("n_latents", "projection", "chunk", "mf_steps", "local_steps"):
@@ -128,13 +134,13 @@ class PFedMul(Method):
         if self._shared == ("features",) and not self._makes_features:
             raise ConfigError(
                 f"scheme {self.scheme!r} shares the features alone, and nothing makes any",
-                remedy="set projection or network, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
+                remedy="set projection, network or mean, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
             )
         self._structure()
 
     @property
     def _makes_features(self) -> bool:
-        return self.projection is not None or self.network is not None
+        return self.projection is not None or self.network is not None or self.mean != "zero"
 
     @property
     def _may_hold_out(self) -> bool:
@@ -163,7 +169,8 @@ class PFedMul(Method):
         if self.mode == "gradient":
             server |= labelled("adam", Adam({}).start(part(server, "theta")))
         if self._share:
-            server["agreement/features"] = torch.ones((), dtype=torch.float64)
+            together = judged_together(self._features(part(server, "theta")))
+            server |= labelled("agreement", dict.fromkeys(together, torch.ones((), dtype=torch.float64)))
         return server
 
     def download(self, server: State, client: str) -> State:
@@ -194,11 +201,11 @@ class PFedMul(Method):
             gradient = {name: _mean(value, weights) for name, value in arrays.items()}
             moved, memory = self._adam.step(theta, gradient, part(server, "adam"))
             after |= labelled("adam", memory)
-            if features := self._features(gradient):
+            for label, features in judged_together(self._features(gradient)).items():
                 kept = stacked([part(update.arrays, "kept") for update in sent], list(features))
                 now = agreement(features, {name: _mean(value, weights) for name, value in kept.items()})
-                so_far = MEMORY * server["agreement/features"] + (1 - MEMORY) * now
-                after["agreement/features"] = so_far
+                so_far = MEMORY * server[f"agreement/{label}"] + (1 - MEMORY) * now
+                after[f"agreement/{label}"] = so_far
                 moved = shortened(theta, moved, features, trust(so_far))
         else:  # a row of W or a noise is averaged over the clients that have that task
             moved = {name: theta[name] + _mean(value, weights * _owners(name, sent)) for name, value in arrays.items()}
@@ -339,6 +346,7 @@ class PFedMul(Method):
             self.network,
             self.network_per_latent,
             self.chunk,
+            self.mean,
         )
 
     def model(self, data: ClientData) -> GPModel:
@@ -362,7 +370,7 @@ class PFedMul(Method):
             if group not in (*GROUPS, "projection"):
                 raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, (*GROUPS, "projection")))
             check_number(f"learning_rate of {group}", rate, above=0)
-        if self.network is None and "features" in rates:  # projections are all the features there are
+        if "features" in rates:
             rates.setdefault("projection", rates["features"])
         usual = dict.fromkeys((*GROUPS, "projection"), 0.1) | {"features": 0.1 * self._slower}
         return usual | rates

@@ -36,6 +36,7 @@ ABSENT = (
     "inducing_method",
     "tolerance",
     "holdout",
+    "mean",
 )  # options of PFedMul without a meaning here
 REMEDY = "leave it out, or choose the method 'pfed-mul'"
 

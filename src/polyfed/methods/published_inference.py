@@ -120,7 +120,7 @@ def adamw_step(values: State, gradient: Mapping[str, Tensor], rates: Mapping[str
     natural = {name: value.exp() if is_log(name) else value for name, value in values.items()}
     # ∂/∂φ = ∂/∂log φ / φ
     ascent = {name: -gradient[name] / natural[name] if is_log(name) else -gradient[name] for name in values}
-    new = Adam(rates, decays=dict.fromkeys(rates, decay))
+    new = Adam(rates, decays=dict.fromkeys(rates, decay), together={})  # torch's AdamW
     moved, _ = new.step(natural, ascent, new.start(natural))
     return {name: value.clamp_min(LEAST_PHI).log() if is_log(name) else value for name, value in moved.items()}
 

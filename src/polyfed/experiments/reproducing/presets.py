@@ -1,7 +1,7 @@
 """The experiments as files: `presets/*.toml`. A preset is a list of data sets, settings, variants, methods and seeds.
 
 >>> sorted(known_presets())
-['ablation', 'calibration', 'convergence', 'ood', 'synthetic', 'table1']
+['ablation', 'calibration', 'convergence', 'mean', 'ood', 'synthetic', 'table1']
 >>> read_preset("table1").settings[0]
 Setting(name='10x20', clients=20, shots=10, sample=18)
 >>> read_preset("tabel1")
