@@ -22,7 +22,8 @@ IMAGES = "Images"
 def command(
     context: typer.Context,
     preset: Annotated[
-        str, typer.Argument(help="table1, synthetic, calibration, ood, convergence, ablation or mean.", metavar="PRESET")
+        str,
+        typer.Argument(help="table1, synthetic, calibration, ood, convergence, ablation or mean.", metavar="PRESET"),
     ],
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with celeba/ and dogcat/ in it.", metavar="DIR", rich_help_panel=IMAGES)
