@@ -60,6 +60,15 @@ def test_processes_share_out_the_runs(polyfed, home):
     assert two["table"] == one["table"]
 
 
+def test_options_that_came_later_are_no_difference(polyfed, home):
+    assert polyfed(*COMPARE, "--seeds", "0").code == 0
+    config = home / "all/pfed-mul-0/config.toml"
+    before = config.read_text()
+    config.write_text("\n".join(line for line in before.splitlines() if not line.startswith("proximal")) + "\n")
+    assert config.read_text() != before
+    assert polyfed(*COMPARE, "--seeds", "0").code == 0
+
+
 def test_a_folder_of_another_comparison_is_refused(polyfed, home):
     assert polyfed(*COMPARE, "--seeds", "0").code == 0
     done = polyfed(*COMPARE, "--seeds", "0", "--test-fraction", "0.4", "--set", "compare.options.local.kernel=linear")

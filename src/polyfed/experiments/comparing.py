@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -142,7 +143,13 @@ def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
     if not (cell.folder / "config.toml").is_file():
         return
     wanted = check(resolved(cell.config, method, federation, cell.folder), str(cell.folder)).model_dump()
-    found = read_config(cell.folder).model_dump()
+    there = read_config(cell.folder)
+    found = there.model_dump()
+    with contextlib.suppress(
+        PolyfedError
+    ):  # an option that the method no longer has is a difference that is told below
+        # Options that did not exist when it was played have the values they have when nobody gives them.
+        found["method"] = resolved(there, build_method(there, where), federation, cell.folder)["method"]
     different = [
         "data" if key == "sha256" else key
         for section in ("data", "method", "run")
