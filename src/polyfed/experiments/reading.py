@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from polyfed.data.table_files import SUFFIXES
 from polyfed.data.task import KINDS
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.experiments.config import CompareConfig, Config, DataConfig, ImagesConfig, RunConfig, TaskConfig
@@ -49,6 +50,8 @@ _WANTED = {
 
 def read_document(path: Path) -> Document:
     """The content of a TOML file, unchecked, with its source and folders relative to where we are."""
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        raise ConfigError("is a table, and not a file of settings", where=str(path), remedy=f"give it as --data {path}")
     try:
         document = tomllib.loads(path.read_bytes().decode())
     except OSError as error:

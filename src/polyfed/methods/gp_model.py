@@ -171,8 +171,3 @@ def prepared_rows(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Ro
 def clamped(values: Mapping[str, Tensor]) -> State:
     """Θ within the limits of sane data (LIMITS): constant targets would send σ² to zero."""
     return {name: value.clamp(*limits_of(name)) for name, value in values.items()}
-
-
-def stacked(states: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> State:
-    """The values of many clients, with a leading dimension."""
-    return {name: torch.stack([state[name] for state in states]) for name in names}

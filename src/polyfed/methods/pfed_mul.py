@@ -21,11 +21,11 @@ from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import GROUPS, group_of
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods.logistic import BOUNDS
-from polyfed.gp.meanfield import Marginals
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.client_stacks import as_pair, mean_over, owners, stacked, unlabelled, warm
 from polyfed.methods.gp_clients import LocalWork, solver_of
-from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows, stacked
+from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows
 from polyfed.methods.holdout import HOLDOUT, MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.optimiser import Adam
@@ -195,20 +195,21 @@ class PFedMul(Method):
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
         arrays = stacked([update.arrays for update in sent], list(theta))
         after = dict(server)
-        if (
-            self.mode == "gradient"
-        ):  # one step on the average bound (equ:agg); who lacks a task adds nothing to its rows
-            gradient = {name: _mean(value, weights) for name, value in arrays.items()}
+        # In mode gradient one step on the average bound (equ:agg); who lacks a task adds nothing to its rows.
+        if self.mode == "gradient":
+            gradient = {name: mean_over(value, weights) for name, value in arrays.items()}
             moved, memory = self._adam.step(theta, gradient, part(server, "adam"))
             after |= labelled("adam", memory)
             for label, features in judged_together(self._features(gradient)).items():
                 kept = stacked([part(update.arrays, "kept") for update in sent], list(features))
-                now = agreement(features, {name: _mean(value, weights) for name, value in kept.items()})
+                now = agreement(features, {name: mean_over(value, weights) for name, value in kept.items()})
                 so_far = MEMORY * server[f"agreement/{label}"] + (1 - MEMORY) * now
                 after[f"agreement/{label}"] = so_far
                 moved = shortened(theta, moved, features, trust(so_far))
         else:  # a row of W or a noise is averaged over the clients that have that task
-            moved = {name: theta[name] + _mean(value, weights * _owners(name, sent)) for name, value in arrays.items()}
+            moved = {
+                name: theta[name] + mean_over(value, weights * owners(name, sent)) for name, value in arrays.items()
+            }
         after |= labelled("theta", clamped(moved))
         for name, value in part(server, "pooled").items():  # optimial sigma, over the labels of all clients
             total, count = (torch.stack([update.pooled[name][i] for update in sent]).sum() for i in (0, 1))
@@ -246,19 +247,11 @@ class PFedMul(Method):
         states = [job.state for job in jobs]
         parts = [parted(job.data, job.state["kept"]) if self._share else (job.data, job.data) for job in jobs]
         rows = [prepared_rows(kept, model.likelihoods) for _, kept in parts]
-        before = stacked([job.message for job in jobs], shared) | _unlabelled(states, "personal", personal)
-        work = LocalWork(
-            tuple(personal if self.mode == "gradient" else [*shared, *personal]),
-            GROUPS,
-            self._adam,
-            self.local_steps,
-            self.mf_steps,
-            self.tolerance,
-            self.proximal,
-        )
-        memory = _unlabelled(states, "adam", list(part(states[0], "adam")))
-        anchors = _unlabelled(states, "anchor", list(part(states[0], "anchor")))
-        after, memory, step = work.run(model, rows, before, memory, anchors, _warm(states, "warm"))
+        before = stacked([job.message for job in jobs], shared) | unlabelled(states, "personal", personal)
+        work = self._work(personal if self.mode == "gradient" else [*shared, *personal], self.local_steps)
+        memory = unlabelled(states, "adam", list(part(states[0], "adam")))
+        anchors = unlabelled(states, "anchor", list(part(states[0], "anchor")))
+        after, memory, step = work.run(model, rows, before, memory, anchors, warm(states, "warm"))
 
         closed = model.closed_form_noise
         learned = [name for name in shared if name not in closed]
@@ -267,7 +260,7 @@ class PFedMul(Method):
         if self._share:  # what is sent of the features comes from the labels that are not kept apart
             steps["seen"] = solver_of(model, [prepared_rows(seen, model.likelihoods) for seen, _ in parts]).step(
                 model.prior.with_values(after),
-                start=_warm(states, "seen"),
+                start=warm(states, "seen"),
                 tolerance=self.tolerance,
                 max_steps=self.mf_steps,
                 groups=("features",),
@@ -287,7 +280,7 @@ class PFedMul(Method):
             counts = job.data.counts()
             update = ClientUpdate(
                 {name: sent[name][i] for name in learned},
-                {name: _pair(mine.noise.get(name.removeprefix("noise."))) for name in shared if name in closed},
+                {name: as_pair(mine.noise.get(name.removeprefix("noise."))) for name in shared if name in closed},
                 float(sum(counts.values())),
                 counts,
                 {"bound": sum(one.client(i).bound for one in steps.values())},
@@ -305,15 +298,7 @@ class PFedMul(Method):
         state = self._fresh(model, {name: self._values(server)[name] for name in personal}) | self._kept(data, stream)
         if not personal or not self.join_steps or not data.n_labels:
             return state
-        work = LocalWork(
-            tuple(personal),
-            GROUPS,
-            self._adam,
-            self.join_steps,
-            self.mf_steps,
-            self.tolerance,
-            self.proximal,
-        )
+        work = self._work(personal, self.join_steps)
         values = {name: value[None] for name, value in self._values(server).items()}
         memory = {name: value[None] for name, value in Adam({}).start(part(state, "personal")).items()}
         anchors = {name: value[None] for name, value in part(state, "anchor").items()}
@@ -360,6 +345,9 @@ class PFedMul(Method):
     def _adam(self) -> Adam:
         return Adam(self._rates(), {"features": self.weight_decay})
 
+    def _work(self, moving: Sequence[str], steps: int) -> LocalWork:
+        return LocalWork(tuple(moving), GROUPS, self._adam, steps, self.mf_steps, self.tolerance, self.proximal)
+
     def _rates(self) -> dict[str, float]:
         given = self.learning_rate
         if not isinstance(given, Mapping):
@@ -402,33 +390,3 @@ class PFedMul(Method):
     @staticmethod
     def _values(server: State) -> State:
         return {**part(server, "initial"), **part(server, "theta"), **part(server, "pooled")}
-
-
-def _unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> State:
-    """The values of many clients under their plain names, with a leading dimension."""
-    return {name: torch.stack([state[f"{label}/{name}"] for state in states]) for name in names}
-
-
-def _warm(states: Sequence[State], label: str) -> list[Marginals | None]:
-    """The marginals at which clients' last E-steps ended, to start from."""
-    return [(s[f"{label}/m"], s[f"{label}/v"]) if f"{label}/m" in s else None for s in states]
-
-
-def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """The weighted mean over the first dimension; zero if nobody has a weight."""
-    shaped = weights.reshape(-1, *(1,) * (values.dim() - 1))
-    mean = (shaped * values).sum(0) / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
-    return mean.to(values.dtype)  # a network's are of float32
-
-
-def _owners(name: str, sent: Sequence[ClientUpdate]) -> Tensor:
-    """One for the clients that have the task of this parameter, zero for the others."""
-    if group_of(name) not in ("mixing", "noise"):
-        return torch.ones(len(sent), dtype=torch.float64)
-    task = name.partition(".")[2]
-    return torch.tensor([float(update.counts[task] > 0) for update in sent], dtype=torch.float64)
-
-
-def _pair(statistics: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
-    total, count = statistics or (0.0, 0.0)
-    return torch.tensor(total, dtype=torch.float64), torch.tensor(count, dtype=torch.float64)

@@ -59,7 +59,8 @@ def write_all(folder: Path, document: dict[str, Any], records: Sequence[Record],
 
 def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
     """The tables with all that belongs below them."""
-    parts = [f"# {document['title']}", f"{says(document['preset'])} Published: `{document['source']}`."]
+    published = f" Published: `{document['source']}`." if document["source"] else ""  # not so of an extension
+    parts = [f"# {document['title']}", f"{says(document['preset'])}{published}"]
     parts += [table.markdown() for table in tables(records)]
     if document["claims"]:
         lines = [f"- {claim['text']} (`{document['source']}`): {told(claim)}" for claim in document["claims"]]

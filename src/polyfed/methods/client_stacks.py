@@ -1,0 +1,51 @@
+"""Parameters, states and updates of many clients with a leading dimension, and what a server makes of them.
+
+>>> mean_over(torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 1.0], dtype=torch.float64))
+tensor([2.])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from polyfed.gp import group_of
+from polyfed.gp.meanfield import Marginals
+from polyfed.methods.messages import ClientUpdate, State
+
+
+def stacked(states: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> State:
+    """The values of many clients, with a leading dimension."""
+    return {name: torch.stack([state[name] for state in states]) for name in names}
+
+
+def unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> State:
+    """The values of many clients under their plain names, with a leading dimension."""
+    return {name: torch.stack([state[f"{label}/{name}"] for state in states]) for name in names}
+
+
+def warm(states: Sequence[State], label: str) -> list[Marginals | None]:
+    """The marginals at which clients' last E-steps ended, to start from."""
+    return [(s[f"{label}/m"], s[f"{label}/v"]) if f"{label}/m" in s else None for s in states]
+
+
+def mean_over(values: Tensor, weights: Tensor) -> Tensor:
+    """The weighted mean over the first dimension; zero if nobody has a weight."""
+    shaped = weights.reshape(-1, *(1,) * (values.dim() - 1))
+    mean = (shaped * values).sum(0) / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+    return mean.to(values.dtype)  # a network's are of float32
+
+
+def owners(name: str, sent: Sequence[ClientUpdate]) -> Tensor:
+    """One for the clients that have the task of this parameter, zero for the others."""
+    if group_of(name) not in ("mixing", "noise"):
+        return torch.ones(len(sent), dtype=torch.float64)
+    task = name.partition(".")[2]
+    return torch.tensor([float(update.counts[task] > 0) for update in sent], dtype=torch.float64)
+
+
+def as_pair(statistics: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+    total, count = statistics or (0.0, 0.0)
+    return torch.tensor(total, dtype=torch.float64), torch.tensor(count, dtype=torch.float64)
