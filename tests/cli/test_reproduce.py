@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import statistics
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import polyfed.engine.run as engine
@@ -103,9 +106,46 @@ def test_presets_of_images(preset, polyfed, place, pillow):
         cases = {figure.case for figure in document.figures if figure.row == "fedavg"}
         assert cases == {"masked, entropy", "blurred, entropy"}
         assert len({figure.case for figure in document.figures if figure.row == "pfed-mul"}) == 6
+        strips = [picture for picture in document.pictures if Path(picture).name.startswith("strip-")]
+        assert [Path(strip).stem for strip in strips] == ["strip-celeba-12x3-pfed-mul", "strip-dogcat-12x3-pfed-mul"]
     if preset == "ablation":
         folders = {cell.variant: cell.folder for cell in document.cells}
         assert folders["scheme A"] == folders["kernel rbf"] != folders["scheme N"]
+
+
+def test_the_strip_of_spoilt_images(polyfed, place, pillow):
+    """Twelve test images, two of them masked: what is drawn is seen in the pictures, and what the model says of them."""
+    from PIL import Image
+
+    import polyfed as library
+    from polyfed.data.images import celeba
+
+    argv = ["reproduce", "ood", "--quick", "--methods", "pfed-mul", "--rounds", "2", "--seeds", "0", "--quiet"]
+    assert polyfed(*argv, "--out", "made").code == 0
+    drawn = json.loads((place / "made/pictures/strip-celeba-12x3-pfed-mul.json").read_text())
+    low, high, mean, stars = drawn["data"]
+    pictures = []
+    for shown in drawn["layout"]["images"]:
+        content = base64.b64decode(shown["source"].removeprefix("data:image/jpeg;base64,"))
+        pictures.append(np.asarray(Image.open(io.BytesIO(content)).convert("L")))
+    middle = [picture[10:-10, 10:-10].mean() for picture in pictures]
+    black = [i + 1 for i, shade in enumerate(middle) if shade < 3]
+    assert len(pictures) == 12
+    assert len(black) == 2
+    assert stars["x"] == black
+
+    run = library.load(place / "made/runs/celeba-12x3/pfed-mul-0")
+    client = run.members.names[0]
+    images = celeba(place / "made/images/celeba", shots=12, n_clients=3, n_test=40, seed=0)
+    names = [path.name for path in images.of(client, "Smiling", test=True)[0]]
+    said = run.client(client).predictor(run.study.clients[client].test.x)["Smiling"]
+    for at, name in enumerate(mean["text"]):
+        row = names.index(name)
+        same = mean["y"][at] == pytest.approx(said.latent_mean[row], rel=1e-4)
+        assert same == (at + 1 not in black)  # a mask changes what is believed, and nothing else does
+        if same:
+            width = high["y"][at] - low["y"][at]
+            assert width == pytest.approx(2 * 1.96 * said.latent_std[row], rel=1e-3)
 
 
 def test_presets_share_the_runs_they_have_in_common(polyfed, place, pillow, monkeypatch):

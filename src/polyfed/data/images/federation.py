@@ -120,6 +120,11 @@ class ImageFederation:
             values = np.array(labels.vocabulary)[values]
         return self.files.paths(numbers(raw)[labels.at[kept]]), values
 
+    def test_images(self, client: str) -> list[Path]:
+        """The images of the test rows of one client, in their order."""
+        raw = self.numbered.raw[client]
+        return self.files.paths(numbers(raw)[len(raw) - raw.n_test :])
+
     def corrupted(self, kind: str) -> ImageFederation:
         """The same federation with test images that are spoilt; training images, hence units and models, stay."""
         if kind not in CORRUPTIONS:

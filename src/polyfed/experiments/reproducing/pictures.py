@@ -1,4 +1,4 @@
-"""Pictures of an experiment, as charts that the report draws: latent functions, reliability diagrams, curves by round."""
+"""Pictures of an experiment, as charts that the report draws: latent functions, reliability diagrams, curves by round, bars."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 from polyfed.experiments.reproducing.blocks import Block
 from polyfed.experiments.reproducing.measures import read_results
 from polyfed.experiments.reproducing.records import Record
+from polyfed.experiments.reproducing.strip import strip
 from polyfed.experiments.reproducing.tables import NAMES
 from polyfed.report.charts import Chart
 from polyfed.report.charts import latents as latent_charts
 from polyfed.report.charts import reliability as reliability_chart
-from polyfed.report.charts.base import COLOURS, figure, line, rounds_axis, short
+from polyfed.report.charts.base import COLOURS, Figure, figure, line, rounds_axis, short
 
 Pictures = Callable[[Sequence[Block], Sequence[Record], Container[Path]], list[Chart]]
 
@@ -65,24 +66,34 @@ def convergence(blocks: Sequence[Block], records: Sequence[Record], failed: Cont
 
 
 def bars(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
-    """Each metric as bars beside the published figures, if there are any."""
+    """Each metric as bars, one for each case, beside the published figures, if there are any."""
     charts = []
-    places = dict.fromkeys((r.data, r.setting, r.group, r.task, r.case, r.metric) for r in records)
-    for place in places:
-        here = [r for r in records if (r.data, r.setting, r.group, r.task, r.case, r.metric) == place]
-        data, setting, group, task, case, metric = place
-        bar = {"type": "bar", "x": [r.row for r in here]}
-        spread = {"type": "data", "array": short([r.spread or 0.0 for r in here])}
-        drawn = [{**bar, "y": short([r.mean for r in here]), "name": "here", "error_y": spread}]
-        drawn[0]["marker"] = {"color": "--blue"}
-        if any(r.published is not None for r in here):
-            known = [float("nan") if r.published is None else r.published for r in here]
-            drawn.append({**bar, "y": short(known), "name": "published", "marker": {"color": "--orange-soft"}})
+    for place in dict.fromkeys((r.data, r.setting, r.group, r.task, r.metric) for r in records):
+        here = [r for r in records if (r.data, r.setting, r.group, r.task, r.metric) == place]
+        data, setting, group, task, metric = place
+        drawn: list[Figure] = []
+        for i, case in enumerate(sorted(dict.fromkeys(r.case for r in here))):
+            of_case = [r for r in here if r.case == case]
+            bar = {"type": "bar", "x": [r.row for r in of_case], "marker": {"color": COLOURS[i % len(COLOURS)]}}
+            spread = {"type": "data", "array": short([r.spread or 0.0 for r in of_case]), "thickness": 1}
+            drawn.append({**bar, "y": short([r.mean for r in of_case]), "name": case or "here", "error_y": spread})
+            if any(r.published is not None for r in of_case):
+                known = [float("nan") if r.published is None else r.published for r in of_case]
+                bar["marker"] = {"color": "--orange-soft"}
+                drawn.append({**bar, "y": short(known), "name": "published"})
         name = NAMES[metric].removesuffix(" %")
-        title = " ".join(filter(None, [data, setting, group, f"{task}:", case, name]))
-        id = "-".join(filter(None, [data, setting, group, task, case, metric])).replace(", ", "-").replace(" ", "-")
-        charts.append(Chart(id, title, f"{title}, a bar for each method.", {"": figure(drawn, y=name)}))
+        title = " ".join(filter(None, [data, setting, group, f"{task}:", name]))
+        id = "-".join(filter(None, [data, setting, group, task, metric])).replace(" ", "-")
+        shown = figure(drawn, y=name, height=300 if len(drawn) <= 2 else 400)
+        charts.append(Chart(id, title, f"{title}, a bar for each method.", {"": shown}, wide=len(drawn) > 2))
     return charts
+
+
+def strips(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
+    """Images in a row with what each method believes of them, with the first seed; and the scores as bars."""
+    first = [block for block in blocks if block.seed == blocks[0].seed]
+    made = [strip(block, cell) for block in first for cell in block.cells if cell.folder not in failed]
+    return [*(chart for chart in made if chart), *bars(blocks, records, failed)]
 
 
 PICTURES: dict[str, Pictures] = {
@@ -90,5 +101,5 @@ PICTURES: dict[str, Pictures] = {
     "calibration": calibration,
     "convergence": convergence,
     "prediction": bars,
-    "ood": bars,
+    "ood": strips,
 }

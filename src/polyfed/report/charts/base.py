@@ -42,6 +42,7 @@ class Chart:
     figures: Mapping[str, Figure]  # by the option's value; "" if there is no selector
     options: Mapping[str, str] | None = None  # value → text, of the chart's own selector
     follows: str = ""  # id of a Control
+    wide: bool = False  # as wide as the page
 
     @property
     def control(self) -> str:
