@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import KERNELS, squared_distance
 from problems import law, normal
 
 every_kernel = pytest.mark.parametrize("name", KERNELS)
@@ -74,6 +74,26 @@ def test_gradients_are_finite_where_inputs_coincide(name):
     value = KERNELS[name](x, x, phi1).square().sum() + KERNELS[name].diagonal(x, phi1).sum()
     for gradient in torch.autograd.grad(value, [x, phi1], allow_unused=True):
         assert gradient is None or torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_the_gradient_of_squared_distances_is_that_of_differences(batch):
+    """Also of pairs that are close, of which the distance is computed in another way."""
+    rng = np.random.default_rng(0)
+    x, x2 = normal(rng, *batch, 6, 3), normal(rng, *batch, 4, 3)
+    x = torch.cat([x, x[..., :2, :], x[..., :1, :] + 1e-4], -2).requires_grad_()
+    x2 = torch.cat([x2, x[..., 3:4, :].detach()], -2).requires_grad_()
+    weight, weight2 = normal(rng, *batch, 9, 9), normal(rng, *batch, 9, 5)
+
+    def total(distance) -> torch.Tensor:
+        return (weight * distance(x, x)).sum() + (weight2 * distance(x, x2).square()).sum()
+
+    found = torch.autograd.grad(total(squared_distance), [x, x2])
+    by_differences = torch.autograd.grad(
+        total(lambda a, b: (a[..., :, None, :] - b[..., None, :, :]).square().sum(-1)), [x, x2]
+    )
+    for mine, theirs in zip(found, by_differences, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
 
 
 @every_kernel

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from polyfed.gp import Rows
-from polyfed.gp.likelihoods import Binomial, Gaussian, LogisticSoftmax, OneVsEach
+from polyfed.gp.likelihoods import Bernoulli, Binomial, Gaussian, LogisticSoftmax, OneVsEach
 
 X = torch.arange(8.0, dtype=torch.float64).reshape(4, 2)
 LIKELIHOODS = {"level": Gaussian(), "stage": OneVsEach(3), "rate": Binomial(), "mood": LogisticSoftmax(2)}
@@ -70,3 +70,18 @@ def test_a_datum_of_two_numbers_is_one_row():
     rows = Rows.of(X, {"rate": (torch.tensor([1]), coded([2, 5]))}, LIKELIHOODS)
     assert rows.A.tolist() == [[0, 0, 0, 0, 1, 0, 0]]
     assert rows.blocks[0].y.tolist() == [[2, 5]]
+
+
+def test_inputs_with_one_row_each_are_in_the_order_of_the_rows():
+    """The regression of these comes first, its inputs last: nothing may have to be looked up for that."""
+    x = torch.arange(4, dtype=torch.float64)[:, None]
+    seen = {"stage": (torch.tensor([0, 2]), torch.tensor([1.0, -1.0])), "pulse": (torch.tensor([3, 1]), torch.ones(2))}
+    rows = Rows.of(x, seen, {"stage": Bernoulli(), "pulse": Gaussian()})
+    assert [block.task for block in rows.blocks] == ["pulse", "stage"]
+    assert rows.x[:, 0].tolist() == [3.0, 1.0, 0.0, 2.0]
+    assert rows.at.tolist() == [0, 1, 2, 3]
+    shared = Rows.of(
+        x, {**seen, "pulse": (torch.tensor([2, 1]), torch.ones(2))}, {"stage": Bernoulli(), "pulse": Gaussian()}
+    )
+    assert torch.equal(shared.x, x)  # two rows of one input, and an input without: they stay where they are
+    assert shared.at.tolist() == [2, 1, 0, 2]

@@ -71,13 +71,18 @@ class BatchStep:
     marginals: list[Marginals]
     where: list[tuple[int, int, Tensor]]  # bucket, position in it and rows there, of each client
 
-    def client(self, i: int) -> ClientStep:
+    def marginals_of(self, i: int) -> Marginals:
+        """(m, v) of the rows of one client."""
         bucket, c, spot = self.where[i]
         m, v = self.marginals[bucket]
+        return m[c, spot], v[c, spot]
+
+    def client(self, i: int) -> ClientStep:
+        """All that was found for one client."""
         counted = {task: (float(total[i]), float(count[i])) for task, (total, count) in self.noise.items()}
         return ClientStep(
             float(self.bound[i]),
-            (m[c, spot], v[c, spot]),
+            self.marginals_of(i),
             {name: gradient[i] for name, gradient in self.gradient.items()},
             {task: pair for task, pair in counted.items() if pair[1] > 0},
         )
@@ -91,10 +96,14 @@ class ClientBatch:
 
     def __init__(self, clients: Sequence[Rows]) -> None:
         self.n_clients = len(clients)
-        self.groups = list(buckets([len(rows) for rows in clients]))
+        groups = list(buckets([len(rows) for rows in clients]))
+        self.groups = [torch.tensor(group) for group in groups]
+        self._one = groups == [
+            list(range(self.n_clients))
+        ]  # one bucket, in the order of the clients: nothing to move about
         self.stacks: list[tuple[Rows, Distances]] = []
         where: dict[int, tuple[int, int, Tensor]] = {}
-        for b, group in enumerate(self.groups):
+        for b, group in enumerate(groups):
             members = [clients[i] for i in group]
             rows = Rows.stack(members)
             self.stacks.append((rows, Distances(rows.x)))
@@ -127,7 +136,7 @@ class ClientBatch:
         marginals = []
         begin = start.marginals if isinstance(start, BatchStep) else self._stacked(start or [None] * self.n_clients)
         for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
-            theta = prior.take(torch.tensor(group)) if prior.is_stacked else prior.expand(len(group))
+            theta = prior.expand(len(group)) if not prior.is_stacked else prior if self._one else prior.take(group)
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
                 model = ExactModel(theta, rows, distances)
@@ -155,11 +164,14 @@ class ClientBatch:
                     whole[c, spot] = part
         return stacked
 
-    def _keep(self, store: dict[str, Tensor], name: str, group: Sequence[int], value: Tensor) -> None:
+    def _keep(self, store: dict[str, Tensor], name: str, group: Tensor, value: Tensor) -> None:
         """Write the values of a bucket to their clients' places; clients of which nothing is said keep zero."""
+        if self._one:
+            store[name] = value
+            return
         if name not in store:
             store[name] = value.new_zeros(self.n_clients, *value.shape[1:])
-        store[name][torch.tensor(group)] = value
+        store[name][group] = value
 
 
 def _filled(given: Marginals, otherwise: Marginals) -> Marginals:

@@ -28,6 +28,7 @@ from math import log
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # ---- metrics: t for φ₁ = 1 ------------------------------------------------------------------------------------
 
@@ -37,16 +38,44 @@ def squared_distance(x: Tensor, x2: Tensor) -> Tensor:
 
     Without the second part, repeated inputs a thousand length-scales from the centre would not be the same input.
     """
-    centre = x.mean(-2, keepdim=True) if x.shape[-2] else x.new_zeros(1)
-    a, b = x - centre, x2 - centre
-    norms = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :]
-    d2 = torch.sub(norms, a @ b.mT, alpha=2.0)
-    close = torch.nonzero(d2.detach() <= 1e-4 * norms.detach(), as_tuple=True)
-    if 4 * len(close[0]) > d2.numel():  # most pairs: all of them at once need less memory
-        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
-    i, j = close[-2], close[-1]
-    exact = (_take(a, close[:-2], i) - _take(b, close[:-2], j)).square().sum(-1)
-    return d2.index_put(close, exact) if d2.requires_grad else d2.index_put_(close, exact)
+    return _SquaredDistance.apply(x, None if x2 is x else x2)  # pyright: ignore[reportReturnType]
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """x2 is None for the distances of x to itself, of which those on the diagonal are zero and need no second look."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, x2: Tensor | None) -> Tensor:
+        centre = x.mean(-2, keepdim=True) if x.shape[-2] else x.new_zeros(1)
+        a = x - centre
+        b = a if x2 is None else x2 - centre
+        ctx.save_for_backward(a, *(() if x2 is None else (b,)))
+        norms = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :]
+        d2 = torch.sub(norms, a @ b.mT, alpha=2.0)
+        near = d2 <= 1e-4 * norms
+        if x2 is None:
+            d2.diagonal(dim1=-2, dim2=-1).zero_()
+            near.diagonal(dim1=-2, dim2=-1).zero_()
+        if not bool(near.any()):
+            return d2
+        close = torch.nonzero(near, as_tuple=True)
+        if 4 * len(close[0]) > d2.numel():  # most pairs: all of them at once need less memory
+            return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+        i, j = close[-2], close[-1]
+        exact = (_take(a, close[:-2], i) - _take(b, close[:-2], j)).square().sum(-1)
+        return d2.index_put_(close, exact)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grad_outputs: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        # ∂/∂x_i Σ_ij G_ij ‖x_i − x'_j‖² = 2 Σ_j G_ij (x_i − x'_j); the centre cancels
+        (G,) = grad_outputs
+        a, *other = ctx.saved_tensors
+        if not other:
+            G = G + G.mT
+            return 2.0 * (G.sum(-1, keepdim=True) * a - G @ a), None
+        (b,) = other
+        return 2.0 * (G.sum(-1, keepdim=True) * a - G @ b), 2.0 * (G.sum(-2)[..., None] * b - G.mT @ a)
 
 
 def _take(x: Tensor, batch: tuple[Tensor, ...], i: Tensor) -> Tensor:
@@ -139,7 +168,8 @@ class Kernel:
     def __call__(self, x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
         """s(t) for all pairs."""
         scale = (phi1 ** (1.0 / self.exponent))[..., None, :] if self.has_length_scale else 1.0
-        return self.profile(self.metric(x * scale, x2 * scale), 1.0)
+        z = x * scale
+        return self.profile(self.metric(z, z if x2 is x else x2 * scale), 1.0)
 
     def diagonal(self, x: Tensor, phi1: Tensor) -> Tensor:
         """s at x = x' for each input, without the matrix: every input is a batch of its own."""

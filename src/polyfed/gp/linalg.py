@@ -18,6 +18,7 @@ All functions take any number of leading batch dimensions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -48,8 +49,8 @@ def cholesky(A: Tensor) -> Tensor:
     """The only Cholesky factorisation of the project: L with A = L Lᵀ, or an error that knows its row."""
     L, info = torch.linalg.cholesky_ex(A)
     # LAPACK lets NaN through with info = 0, so the diagonal is looked at too.
-    bad_row = (info > 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)
-    if bool(bad_row.any()):
+    if bool(info.any()) or not isfinite(float(L.detach().diagonal(dim1=-2, dim2=-1).sum())):
+        bad_row = (info > 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)
         batch = int(bad_row.reshape(-1).nonzero()[0, 0])
         diagonal = L.diagonal(dim1=-2, dim2=-1).reshape(-1, L.shape[-1])[batch]
         suspects = [int(info.reshape(-1)[batch]) - 1, *(~torch.isfinite(diagonal)).nonzero()[:1, 0].tolist()]

@@ -156,11 +156,14 @@ class Prior:
         return self
 
     def with_values(self, values: Mapping[str, Tensor]) -> Prior:
-        """This prior with other values in leaves of their own; a leading dimension holds the values of many clients."""
+        """This prior with other values, in leaves of their own that share memory with them; do not `load` into these.
+
+        A leading dimension holds the values of many clients.
+        """
         other = copy(self)
         for part in ("_net", "_own"):
             names = getattr(self, part)
-            setattr(other, part, {name: values[name].detach().clone().requires_grad_() for name in names})
+            setattr(other, part, {name: values[name].detach().requires_grad_() for name in names})
         return other
 
     @property
@@ -291,8 +294,9 @@ class Prior:
 
     def latent_covariance(self, b: int, z: Tensor, z2: Tensor) -> Tensor:
         """k_b between two sets of features."""
-        z, z2 = self.of_latent(b, z), self.of_latent(b, z2)
-        return self.amplitude(b)[..., None, None] * KERNELS[self.kernels[b]](z, z2, self.phi1(b))
+        mine = self.of_latent(b, z)
+        other = mine if z2 is z else self.of_latent(b, z2)
+        return self.amplitude(b)[..., None, None] * KERNELS[self.kernels[b]](mine, other, self.phi1(b))
 
     def latent_variance(self, b: int, z: Tensor) -> Tensor:
         """k_b(z, z) for each feature vector."""

@@ -109,7 +109,8 @@ class Rows:
             blocks.append(Block(task, likelihood, y, torch.arange(n_rows, n_rows + n * R).reshape(n, R)))
             n_rows += n * R
             n_fixed = n_rows if likelihood.fixed_site else n_fixed
-        return cls(x, torch.cat(at), torch.cat(A), tuple(blocks), n_fixed)
+        x, all_at = _in_order_of_rows(x, torch.cat(at))
+        return cls(x, all_at, torch.cat(A), tuple(blocks), n_fixed)
 
     @classmethod
     def stack(cls, clients: Sequence[Rows]) -> Rows:
@@ -204,6 +205,14 @@ class Rows:
     def task_of(self, row: int) -> str:
         """The task to which a row belongs, by its position in a flat vector over all rows."""
         return next((block.task for block in self.blocks if bool((block.rows == row).any())), "none")
+
+
+def _in_order_of_rows(x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each input has one row, the inputs in the order of the rows: nothing need be gathered then, in any step."""
+    order = torch.arange(len(at))
+    if len(x) != len(at) or not torch.equal(at.sort().values, order):
+        return x, at
+    return (x, at) if torch.equal(at, order) else (x[at], order)
 
 
 def places(clients: Sequence[Rows]) -> list[Tensor]:

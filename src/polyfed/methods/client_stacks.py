@@ -17,8 +17,14 @@ from polyfed.methods.messages import ClientUpdate, State
 
 
 def stacked(states: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> State:
-    """The values of many clients, with a leading dimension."""
-    return {name: torch.stack([state[name] for state in states]) for name in names}
+    """The values of many clients, with a leading dimension; what is one tensor for all of them is not copied."""
+    return {name: _stack([state[name] for state in states]) for name in names}
+
+
+def _stack(values: Sequence[Tensor]) -> Tensor:
+    first = values[0]
+    same = all(value is first for value in values)
+    return first.expand(len(values), *first.shape) if same else torch.stack(list(values))
 
 
 def unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> State:
@@ -44,8 +50,3 @@ def owners(name: str, sent: Sequence[ClientUpdate]) -> Tensor:
         return torch.ones(len(sent), dtype=torch.float64)
     task = name.partition(".")[2]
     return torch.tensor([float(update.counts[task] > 0) for update in sent], dtype=torch.float64)
-
-
-def as_pair(statistics: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
-    total, count = statistics or (0.0, 0.0)
-    return torch.tensor(total, dtype=torch.float64), torch.tensor(count, dtype=torch.float64)

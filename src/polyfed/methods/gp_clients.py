@@ -68,7 +68,7 @@ class OneByOne:
         noise: list[dict[str, tuple[Tensor, Tensor]]] = []
         for i, rows in enumerate(self.rows):
             mine = prior.with_values({name: value[i] for name, value in prior.parameters.items()})
-            begin = start.client(i).marginals if isinstance(start, BatchStep) else start[i]
+            begin = start.marginals_of(i) if isinstance(start, BatchStep) else start[i]
             gp = self.sparsity.build(mine, rows, self.sparsity.choose(mine, rows))
             q = infer(gp, start=begin, tolerance=tolerance, max_steps=max_steps).q
             value = gp.bound(q)

@@ -23,7 +23,7 @@ from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Job, Method, Outcome, Predictor
-from polyfed.methods.client_stacks import as_pair, mean_over, owners, stacked, unlabelled, warm
+from polyfed.methods.client_stacks import mean_over, owners, stacked, unlabelled, warm
 from polyfed.methods.gp_clients import LocalWork, solver_of
 from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows
 from polyfed.methods.holdout import HOLDOUT, MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
@@ -267,23 +267,26 @@ class PFedMul(Method):
             )
             sent = sent | steps["seen"].gradient | labelled("kept", self._features(step.gradient))
             learned = [*learned, *labelled("kept", self._features(step.gradient))]
-        done = []
+        done, bounds = [], torch.stack([one.bound for one in steps.values()]).sum(0).tolist()
+        nobody = torch.zeros(len(jobs), dtype=torch.float64)
+        pooled = {
+            name: step.noise.get(name.removeprefix("noise."), (nobody, nobody)) for name in shared if name in closed
+        }
         for i, job in enumerate(jobs):
-            mine = step.client(i)
             state = {
                 **{f"personal/{name}": after[name][i] for name in personal},
                 **{f"adam/{name}": value[i] for name, value in memory.items()},
                 **{n: value for n, value in job.state.items() if n == "kept" or n.startswith("anchor/")},
             }
             for name, one in steps.items():
-                state |= dict(zip((f"{name}/m", f"{name}/v"), one.client(i).marginals, strict=True))
+                state |= dict(zip((f"{name}/m", f"{name}/v"), one.marginals_of(i), strict=True))
             counts = job.data.counts()
             update = ClientUpdate(
                 {name: sent[name][i] for name in learned},
-                {name: as_pair(mine.noise.get(name.removeprefix("noise."))) for name in shared if name in closed},
+                {name: (total[i], count[i]) for name, (total, count) in pooled.items()},
                 float(sum(counts.values())),
                 counts,
-                {"bound": sum(one.client(i).bound for one in steps.values())},
+                {"bound": bounds[i]},
             )
             done.append((state, update))
         return done

@@ -10,6 +10,7 @@ form; two bounds for it:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,8 +18,18 @@ from torch import Tensor
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp.quadrature import expected_logistic
 
-# (m, v) -> E[log 2cosh(f/2)] or its bound, and the site (h, r) of −log 2cosh(f/2) alone
-Local = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+@dataclass(frozen=True)
+class LocalBound:
+    """Of −log 2cosh(f/2), for f with mean m and variance v; each part by itself, as most callers want but one.
+
+    Attributes:
+        average: (m, v) → E[log 2cosh(f/2)] or a number above it.
+        site: (m, v) → the site (h, r).
+    """
+
+    average: Callable[[Tensor, Tensor], Tensor]
+    site: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def log_2cosh_half(c: Tensor) -> Tensor:
@@ -34,33 +45,40 @@ def pg_mean(c: Tensor) -> Tensor:
     return torch.where(small, series, torch.tanh(0.5 * safe) / (2.0 * safe))
 
 
-def polya_gamma(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    c = (m.square() + v).sqrt()  # equ:mf_local_q1: q(ω) = PG(1, c) with c² = E[f²]
+def pg_parameter(m: Tensor, v: Tensor) -> Tensor:
+    """c of q(ω) = PG(1, c), with c² = E[f²].  (equ:mf_local_q1)"""
+    return (m.square() + v).sqrt()
+
+
+def _gaussian_average(m: Tensor, v: Tensor) -> Tensor:
+    return expected_logistic(m, v)[0] - 0.5 * m  # log 2cosh(f/2) = softplus(f) − f/2
+
+
+def _gaussian_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    _, sigmoid, slope = expected_logistic(m, v)  # its derivatives are sigmoid(f) − ½ and sigmoid'(f)
+    return slope, 0.5 - sigmoid + slope * m
+
+
+polya_gamma = LocalBound(
     # elbo-r, terms (b) and (c): −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
-    return log_2cosh_half(c), pg_mean(c), torch.zeros_like(m)
+    average=lambda m, v: log_2cosh_half(pg_parameter(m, v)),
+    site=lambda m, v: (pg_mean(pg_parameter(m, v)), torch.zeros_like(m)),
+)
+BOUNDS = {"polya-gamma": polya_gamma, "gaussian": LocalBound(_gaussian_average, _gaussian_site)}
 
 
-def gaussian(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    softplus, sigmoid, slope = expected_logistic(m, v)
-    # log 2cosh(f/2) = softplus(f) − f/2, with derivatives sigmoid(f) − ½ and sigmoid'(f)
-    return softplus - 0.5 * m, slope, 0.5 - sigmoid + slope * m
-
-
-BOUNDS: dict[str, Local] = {"polya-gamma": polya_gamma, "gaussian": gaussian}
-
-
-def bound_named(name: str) -> Local:
+def bound_named(name: str) -> LocalBound:
     if name not in BOUNDS:
         raise ConfigError(f"bound {name!r} is unknown", remedy=nearest(name, BOUNDS))
     return BOUNDS[name]
 
 
-def logistic_bound(local: Local, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> Tensor:
+def logistic_bound(local: LocalBound, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> Tensor:
     """κ m − n E[log 2cosh(f/2)], elementwise."""
-    return kappa * m - n * local(m, v)[0]
+    return kappa * m - n * local.average(m, v)
 
 
-def logistic_site(local: Local, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def logistic_site(local: LocalBound, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """h = n E[ω] and r = κ (for `polya-gamma`), elementwise."""
-    _, h, r = local(m, v)
+    h, r = local.site(m, v)
     return n * h, kappa + n * r
