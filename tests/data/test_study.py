@@ -206,6 +206,18 @@ def same(one, two):
                     assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
 
 
+def test_inputs_that_clients_have_in_common_are_kept_once():
+    x, y = np.random.default_rng(0).normal(size=(12, 3)), np.arange(12.0)
+    clients = {name: (x[i : i + 4], {"level": y[i : i + 4]}) for i, name in enumerate("abc")}
+    test = {name: (x[6:], {"level": y[6:] + i}) for i, name in enumerate("ab")} | {"c": (-x[6:], {"level": y[6:]})}
+    study = Federation.from_clients(clients, {"level": "regression"}, test=test).prepare(0)
+    stored = [name for name in study.arrays() if name.endswith("test/x")]
+    assert stored == ["client/0/test/x", "client/2/test/x"]
+    again = copied(study)
+    same(study, again)
+    assert again.clients["a"].test.x is again.clients["b"].test.x
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("split", [Split(0.25, 0.2), Split(test=0.0), Split(test=0.1, shots=1)])
 def test_an_exact_copy(scaling, split):

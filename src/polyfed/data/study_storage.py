@@ -1,7 +1,8 @@
 """A study as a JSON document and named arrays, and back, bit for bit.
 
 Names of clients and tasks may contain any character, so arrays go by position: "client/3/train/1/y" holds the labels
-of task 1 in the training part of client 3. Empty arrays are left out.
+of task 1 in the training part of client 3. Empty arrays are left out, and inputs that another client before has too, such
+as test images that are the same for all, are kept once: "client/3/test/x_of" says whose they are.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
@@ -46,10 +48,15 @@ def arrays(study: Study) -> dict[str, np.ndarray]:
     """All arrays by name."""
     tasks = [task.name for task in study.spec.tasks]
     named: dict[str, np.ndarray] = {}
+    first: dict[tuple[str, int], int] = {}  # part and checksum of inputs → the first client with them
     for i, (name, parts) in enumerate(study.clients.items()):
         for part in PARTS:
             data: ClientData = getattr(parts, part)
-            named[f"client/{i}/{part}/x"] = data.x
+            j = first.setdefault((part, crc32(data.x.tobytes())), i)
+            if j < i and np.array_equal(data.x, named[f"client/{j}/{part}/x"]):
+                named[f"client/{i}/{part}/x_of"] = np.array([j])
+            else:
+                named[f"client/{i}/{part}/x"] = data.x
             for t, task in enumerate(tasks):
                 if task in data.seen:
                     named[f"client/{i}/{part}/{t}/at"], named[f"client/{i}/{part}/{t}/y"] = data.seen[task]
@@ -82,7 +89,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             no_numbers = np.empty(0)  # all features may be texts
             mean, scale = (arrays.get(f"client/{i}/{key}", no_numbers) for key in ("mean", "scale"))
             encoders[name] = Encoder(agreed.columns, FeatureScaler(mean, scale))
-        clients[name] = ClientParts(*(_part(arrays, f"client/{i}/{part}", codecs, n_features) for part in PARTS))
+        clients[name] = ClientParts(*(_part(arrays, i, part, codecs, n_features) for part in PARTS))
         if not clients[name].train.x.size:
             raise DataError(
                 f"arrays of client {name!r} are missing", where="saved study", remedy="give both parts of one save"
@@ -99,14 +106,16 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 
 
 def _part(
-    arrays: Mapping[str, np.ndarray], prefix: str, codecs: Mapping[str, LabelCodec], n_features: int
+    arrays: Mapping[str, np.ndarray], i: int, part: str, codecs: Mapping[str, LabelCodec], n_features: int
 ) -> ClientData:
+    prefix = f"client/{i}/{part}"
+    owner = int(arrays.get(f"{prefix}/x_of", [i])[0])
     seen = {
         task: (arrays[f"{prefix}/{t}/at"], arrays[f"{prefix}/{t}/y"])
         for t, task in enumerate(codecs)
         if f"{prefix}/{t}/at" in arrays
     }
-    return ClientData(arrays.get(f"{prefix}/x", np.empty((0, n_features))), seen, codecs)
+    return ClientData(arrays.get(f"client/{owner}/{part}/x", np.empty((0, n_features))), seen, codecs)
 
 
 def _truth(names: list[str] | None, arrays: Mapping[str, np.ndarray], spec: FederationSpec) -> Any:
