@@ -1,9 +1,10 @@
-"""Pictures of an experiment, as charts that the report draws: latent functions, reliability diagrams, curves by round, bars."""
+"""Pictures of an experiment, as charts that the report draws: latent functions, reliability diagrams, curves, points."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 
 from polyfed.experiments.reproducing.blocks import Block
@@ -65,41 +66,54 @@ def convergence(blocks: Sequence[Block], records: Sequence[Record], failed: Cont
     return charts
 
 
-def bars(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
-    """Each metric as bars, one for each case, beside the published figures, if there are any."""
+def points(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
+    """Each metric as a point for each row and case, with the spread over the seeds, beside the published figures."""
     charts = []
-    for place in dict.fromkeys((r.data, r.setting, r.group, r.task, r.metric) for r in records):
-        here = [r for r in records if (r.data, r.setting, r.group, r.task, r.metric) == place]
-        data, setting, group, task, metric = place
+    for place in dict.fromkeys((r.data, r.setting, r.task, r.metric) for r in records):
+        here = [r for r in records if (r.data, r.setting, r.task, r.metric) == place]
+        data, setting, task, metric = place
         drawn: list[Figure] = []
         for i, case in enumerate(sorted(dict.fromkeys(r.case for r in here))):
             of_case = [r for r in here if r.case == case]
-            bar = {"type": "bar", "x": [r.row for r in of_case], "marker": {"color": COLOURS[i % len(COLOURS)]}}
+            rows, colour = [r.row for r in of_case], COLOURS[i % len(COLOURS)]
             spread = {"type": "data", "array": short([r.spread or 0.0 for r in of_case]), "thickness": 1}
-            drawn.append({**bar, "y": short([r.mean for r in of_case]), "name": case or "here", "error_y": spread})
+            drawn.append({**_points(rows, [r.mean for r in of_case], case or "here", colour), "error_y": spread})
             if any(r.published is not None for r in of_case):
                 known = [float("nan") if r.published is None else r.published for r in of_case]
-                bar["marker"] = {"color": "--orange-soft"}
-                drawn.append({**bar, "y": short(known), "name": "published"})
+                drawn.append(_points(rows, known, "published", "--orange", symbol="diamond-open"))
         name = NAMES[metric].removesuffix(" %")
-        title = " ".join(filter(None, [data, setting, group, f"{task}:", name]))
-        id = "-".join(filter(None, [data, setting, group, task, metric])).replace(" ", "-")
-        shown = figure(drawn, y=name, height=300 if len(drawn) <= 2 else 400)
-        charts.append(Chart(id, title, f"{title}, a bar for each method.", {"": shown}, wide=len(drawn) > 2))
+        title = " ".join(filter(None, [data, setting, f"{task}:", name]))
+        id = "-".join(filter(None, [data, setting, task, metric])).replace(" ", "-")
+        wide = len(drawn) > 2 or len({r.row for r in here}) > len(COLOURS) + 2
+        shown = figure(drawn, y=name, height=400 if wide else 300, yaxis=_around(here), scattermode="group")
+        charts.append(Chart(id, title, f"{title}, a point for each row of the table.", {"": shown}, wide=wide))
     return charts
 
 
+def _around(records: Sequence[Record]) -> Figure:
+    """An axis as long as the numbers need: plotly would begin it at zero, where no point is."""
+    values = [r.mean + sign * (r.spread or 0.0) for r in records for sign in (-1, 1)]
+    values = [v for v in [*values, *(r.published for r in records)] if v is not None and isfinite(v)]
+    margin = 0.06 * (max(values) - min(values)) if values else 0.0
+    return {"range": short([min(values) - margin, max(values) + margin])} if margin else {}
+
+
+def _points(rows: Sequence[str], values: Sequence[float], name: str, colour: str, symbol: str = "circle") -> Figure:
+    marker = {"color": colour, "size": 9, "symbol": symbol}
+    return {"type": "scatter", "mode": "markers", "x": list(rows), "y": short(values), "name": name, "marker": marker}
+
+
 def strips(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:
-    """Images in a row with what each method believes of them, with the first seed; and the scores as bars."""
+    """Images in a row with what each method believes of them, with the first seed; and the scores."""
     first = [block for block in blocks if block.seed == blocks[0].seed]
     made = [strip(block, cell) for block in first for cell in block.cells if cell.folder not in failed]
-    return [*(chart for chart in made if chart), *bars(blocks, records, failed)]
+    return [*(chart for chart in made if chart), *points(blocks, records, failed)]
 
 
 PICTURES: dict[str, Pictures] = {
     "latents": latents,
     "calibration": calibration,
     "convergence": convergence,
-    "prediction": bars,
+    "prediction": points,
     "ood": strips,
 }

@@ -65,11 +65,25 @@ def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
     if document["claims"]:
         lines = [f"- {claim['text']} (`{document['source']}`): {told(claim)}" for claim in document["claims"]]
         parts.append("\n".join(["What the publication says, and whether it is so here:", "", *lines]))
-    if failed := [cell for cell in document["cells"] if cell["error"]]:
-        parts.append("\n".join(["Runs that failed:", "", *(f"- {cell['folder']}: {cell['error']}" for cell in failed)]))
+    if failed := _failures(document["cells"]):
+        parts.append("\n".join(["Runs that failed:", "", *(f"- {line}" for line in failed)]))
     parts.append("\n".join(["Differences to the publication:", "", *(f"- {one}" for one in document["differences"])]))
     parts.append("\n".join(f"- {fact}" for fact in [f"command: `{document['invoked']}`", *facts(document)]))
     return "\n\n".join(parts) + "\n"
+
+
+def _failures(cells: Sequence[dict[str, Any]]) -> list[str]:
+    """What went wrong, once for all runs of which it is the same.
+
+    >>> _failures([{"folder": name, "error": "no weights."} for name in ("a", "b")])
+    ['a and 1 more: no weights.']
+    """
+    by_error: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["error"]:
+            by_error.setdefault(cell["error"], []).append(cell["folder"])
+    others = {error: f" and {len(folders) - 1} more" if len(folders) > 1 else "" for error, folders in by_error.items()}
+    return [f"{folders[0]}{others[error]}: {error}" for error, folders in by_error.items()]
 
 
 def facts(document: dict[str, Any]) -> list[str]:
