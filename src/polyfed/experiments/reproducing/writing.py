@@ -89,9 +89,10 @@ def _failures(cells: Sequence[dict[str, Any]]) -> list[str]:
 def facts(document: dict[str, Any]) -> list[str]:
     """Time, machine and versions."""
     machine = document["machine"]
+    played = {cell["folder"] for cell in document["cells"] if not cell["error"]}  # variants may share one
     memory = f", {machine['memory_gb']:g} GB of memory" if machine["memory_gb"] else ""
     return [
-        f"{len(document['cells'])} runs, {document['seconds']:.0f} s of computing",
+        f"{len(played)} runs, {document['seconds']:.0f} s of computing",
         f"{machine['cores']} cores{memory}",
         ", ".join(f"{name} {number}" for name, number in document["versions"].items()),
     ]
