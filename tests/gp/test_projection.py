@@ -8,6 +8,7 @@ import torch
 
 from polyfed.gp import ClientBatch, ExactModel, Prior, Rows, SparseModel, infer, predict_latents
 from polyfed.gp.likelihoods import Bernoulli, Gaussian
+from polyfed.gp.projection import scaled_sums
 
 D, WIDTH, B = 5, 2, 2
 LIKELIHOODS = {"pulse": Gaussian(), "sick": Bernoulli()}
@@ -115,3 +116,16 @@ def test_inducing_inputs_at_all_inputs_are_exact():
     models = ExactModel(prior, rows), SparseModel(prior, rows, rows.x)
     bounds = [model.bound(infer(model, tolerance=1e-10, max_steps=500).q).detach() for model in models]
     torch.testing.assert_close(bounds[0], bounds[1], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("batch_x", "batch_V"), [((), ()), ((3,), (3,)), ((3,), ()), ((), (3,))])
+def test_scaled_sums_are_those_of_a_plain_product(batch_x, batch_V):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.standard_normal((*batch_x, 4, D))).requires_grad_()
+    V = torch.from_numpy(rng.standard_normal((*batch_V, D, WIDTH))).requires_grad_()
+    plain = x @ V * (4.0 / D)
+    torch.testing.assert_close(scaled_sums(x, V), plain)
+    weight = torch.from_numpy(rng.standard_normal(tuple(plain.shape)))
+    mine, theirs = (torch.autograd.grad((weight * found).sum(), [x, V]) for found in (scaled_sums(x, V), plain))
+    for ours, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(ours, other)

@@ -13,7 +13,7 @@ from torch import Tensor
 from polyfed.errors import ConfigError, NumericalError
 from polyfed.gp import Model, Prior, Rows, group_of, infer
 from polyfed.gp.kernels import KERNELS
-from polyfed.gp.prior import PROJECTION_STEP
+from polyfed.gp.projection import PROJECTION_STEP
 
 # Targets and inputs are of order one, so values beyond these are data that ask for a degenerate model (constant
 # targets want no noise at all): the optimiser stops there instead of running to infinity.

@@ -25,12 +25,9 @@ from torch import Tensor, nn
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp.feature_map import feature_map
 from polyfed.gp.kernels import KERNELS
+from polyfed.gp.projection import scaled_sums
 
 GROUPS = ("features", "kernels", "mixing", "noise")
-# An optimiser like Adam moves every entry of a projection by about as much. Entries of size √D / 4, of which D are summed and
-# divided by D / 4, make projections of size one that such a step moves equally far, however wide the input is. The entries of
-# a linear mean are scaled alike.
-PROJECTION_STEP = 4.0
 MEANS = ("zero", "linear")
 
 
@@ -269,15 +266,15 @@ class Prior:
             return seen
         P = self._own["features.projection"]
         if not self.apart:
-            return _scaled_sums(seen, P)
+            return scaled_sums(seen, P)
         pairs = zip(seen.split(self.projected, -1), P.split(self.dims, -1), strict=True)
-        return torch.cat([_scaled_sums(z, P_b) for z, P_b in pairs], -1)
+        return torch.cat([scaled_sums(z, P_b) for z, P_b in pairs], -1)
 
     def mu(self, seen: Tensor) -> Tensor | None:
         """μ of all outputs (..., N, T), given x̃; None if it is zero."""
         if not self.has_mean:
             return None
-        return _scaled_sums(seen, self._own["features.mean"]) + self._own["features.mean_bias"][..., None, :]
+        return scaled_sums(seen, self._own["features.mean"]) + self._own["features.mean_bias"][..., None, :]
 
     def mu_by_task(self, seen: Tensor) -> dict[str, Tensor]:
         """Task → μ of its outputs; empty if it is zero."""
@@ -310,8 +307,3 @@ class Prior:
         """φ₁ of latent b, (..., 1) or (..., D); one for a kernel without."""
         log_phi1 = self._own.get(f"kernels.{b}.log_phi1")
         return torch.ones_like(self.amplitude(b))[..., None] if log_phi1 is None else log_phi1.exp()
-
-
-def _scaled_sums(x: Tensor, V: Tensor) -> Tensor:
-    """Vᵀx for each row x, with entries of V that are scaled for an optimiser's steps."""
-    return x @ V * (PROJECTION_STEP / V.shape[-2])
