@@ -106,6 +106,8 @@ def test_presets_of_images(preset, polyfed, place, pillow):
         cases = {figure.case for figure in document.figures if figure.row == "fedavg"}
         assert cases == {"masked, entropy", "blurred, entropy"}
         assert len({figure.case for figure in document.figures if figure.row == "pfed-mul"}) == 6
+        assert "**celeba, masked**" in text
+        assert rows_of(text)["method"][:2] == ["entropy AUROC", "entropy FPR95"]
         strips = [picture for picture in document.pictures if Path(picture).name.startswith("strip-")]
         assert [Path(strip).stem for strip in strips] == ["strip-celeba-12x3-pfed-mul", "strip-dogcat-12x3-pfed-mul"]
     if preset == "ablation":

@@ -47,10 +47,13 @@ class Table:
 
 
 def tables(records: Sequence[Record]) -> list[Table]:
-    """A table for each data set and group: methods or variants against settings, tasks and metrics."""
-    groups: dict[tuple[str, str], list[Record]] = {}
+    """A table for each data set and group: methods or variants against settings, tasks and metrics.
+
+    Of a case such as "masked, variance", the first half has a table of its own: more columns than that do not fit a page.
+    """
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        groups.setdefault((record.data, record.group), []).append(record)
+        groups.setdefault((record.data, record.group, record.case.partition(", ")[0]), []).append(record)
     return [_table(", ".join(filter(None, key)), found) for key, found in groups.items()]
 
 
@@ -115,4 +118,4 @@ def _table(title: str, records: Sequence[Record]) -> Table:
 
 
 def _column(record: Record) -> tuple[str, str, str, str, int | None]:
-    return record.setting, record.case, record.task, record.metric, record.round
+    return record.setting, record.case.partition(", ")[2], record.task, record.metric, record.round
