@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -142,3 +143,39 @@ def test_a_folder_that_cannot_be_written(polyfed, home):
     done = polyfed(*argv)
     assert done.code == 2
     assert done.err == "error: locked/run: cannot be written: Permission denied; choose another folder with --out.\n"
+
+
+def on_terminal(*arguments: str, cwd: Path) -> str:
+    """What the command draws on a terminal."""
+    ours, theirs = os.openpty()
+    environment = {**ENVIRONMENT, "POLYFED_CACHE": str(cwd / "cache"), "TERM": "xterm", "COLUMNS": "100"}
+    argv = [sys.executable, "-m", "polyfed", *arguments]
+    running = subprocess.Popen(argv, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    drawn = b""
+    try:
+        while piece := os.read(ours, 4096):
+            drawn += piece
+    except OSError:  # how Linux says that nobody draws any more
+        pass
+    os.close(ours)
+    assert running.wait() == 0, drawn.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode())  # without colours and moves of the cursor
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_bar_while_a_network_sees_images_and_none_if_it_has_seen_them(command, tmp_path):
+    pytest.importorskip("PIL", reason="images are opened by Pillow")
+    from polyfed.data.images import make_images
+
+    make_images(tmp_path / "celeba", 60, layout="celeba")
+    (tmp_path / "study.toml").write_text(
+        "[data]\ndataset = 'celeba'\noptions = { folder = 'celeba', shots = 5, n_clients = 2, n_test = 10 }\n"
+        "[data.images]\nbackbone = 'torch.nn:Identity'\ncut = 'layer1'\ngrid = 2\nsize = 32\n"
+        "[run]\nrounds = 1\n[compare]\nmethods = ['local']\nseeds = [0]\n"
+    )
+    drawn = on_terminal(command, "study.toml", "--out", "first", "--no-report", cwd=tmp_path)
+    assert re.search(r"images +━+ +\d+/30 ", drawn)  # two clients with two tasks of five shots, and ten for testing
+    again = on_terminal(command, "study.toml", "--out", "second", "--no-report", cwd=tmp_path)
+    assert "images" not in again
+    assert "1/1" in again  # the bar of the rounds is there

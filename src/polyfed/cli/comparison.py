@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed.cli.compared import describe, is_chosen, show, tried
 from polyfed.cli.output import emit, note
-from polyfed.cli.progress import progress_bar, shared_bar
+from polyfed.cli.progress import images_bar, progress_bar, shared_bar
 from polyfed.cli.reporting import try_report
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
@@ -40,7 +40,8 @@ def run_comparison(
 
     if folder.is_file() or (folder / "run.json").exists():
         raise UsageError("is not a folder for comparisons", where=str(folder), remedy="choose another with --out")
-    federation = build_federation(config.data, where)
+    with images_bar(quiet=quiet):
+        federation = build_federation(config.data, where)
     todo = cells(config, federation, folder, where)
     for option, methods in lacking(config.compare).items():
         if methods:

@@ -35,27 +35,39 @@ def images_bar(*, quiet: bool = False) -> Iterator[None]:
     if quiet or not sys.stderr.isatty():
         yield
         return
+    bar = _rich_bar(transient=True)
+    with _images_on(bar):
+        try:
+            yield
+        finally:
+            bar.stop()
+
+
+@contextmanager
+def _images_on(bar: Any) -> Iterator[None]:
+    """While a network sees images, a line of this bar says how many are left; those that were on disk do not count."""
     from polyfed.experiments.images import watching
 
-    bar = _rich_bar(transient=True)
-    task = bar.add_task("images", total=None, told="")
-    first: dict[int, int] = {}  # those that were on disk took no time
+    lines: list[tuple[Any, int]] = []  # the line of the images that are being seen, and how many were known before
 
     def seen(done: int, of: int) -> None:
-        known = first.setdefault(of, done)
-        if known < of:
+        if not lines:
+            if done == of:
+                return
+            lines.append((bar.add_task("images", total=of - done, told=""), done))
             bar.start()
-            bar.update(task, completed=done - known, total=of - known)
+            bar.refresh()
+        line, known = lines[0]
+        bar.update(line, completed=done - known)
         if done == of:
-            first.clear()
-            bar.reset(task)
+            bar.remove_task(line)
+            lines.clear()
 
     token = watching.set(seen)
     try:
         yield
     finally:
         watching.reset(token)
-        bar.stop()
 
 
 def _rich_bar(**options: Any) -> Any:
@@ -104,12 +116,15 @@ class _Bar:
         self._bar = _rich_bar()
         self._task = self._bar.add_task(label or "rounds", total=rounds, completed=played, told="")
         self._told, self._scores, self._bytes = "", "", 0
+        self._images = _images_on(self._bar)
 
     def __enter__(self) -> Any:
         self._bar.start()
+        self._images.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._images.__exit__(None, None, None)
         self._bar.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:

@@ -98,7 +98,8 @@ def command(
     n_runs = len(experiment.cells) + len(experiment.unplayed)
     if len(failed) == n_runs:
         raise next(iter(failed.values()))
-    document, records = write(experiment, failed, argv)
+    with images_bar(quiet=quiet or json):  # spoilt images are seen only now
+        document, records = write(experiment, failed, argv)
     emit(ReproduceDocument.model_validate(document)) if json else _show(document, records)
     if failed:
         first = str(next(iter(failed.values()))).rstrip(".")
