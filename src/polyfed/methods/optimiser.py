@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from polyfed.errors import ConfigError, nearest
+from polyfed.gp import GROUPS
+from polyfed.methods.options import check_number
+
 State = dict[str, Tensor]
 
 SHARE_A_MOMENT = {"features.projection": (-2, -1), "features.mean": (-2,)}  # name → the dimensions over which they do
@@ -69,3 +73,23 @@ class Adam:
         """The squares of a gradient, or their mean where entries share it."""
         shared = self.together.get(name)
         return g.square() if shared is None else g.square().mean(shared, keepdim=True)
+
+
+def rates_of(given: float | Mapping[str, float], *, network: float = 1.0) -> dict[str, float]:
+    """The learning rate of each group and of projections, checked, of a `learning_rate` as a user gives it.
+
+    `network` is the part of one rate for all that the weights of a network get.
+
+    >>> rates_of({"features": 0.5})
+    {'features': 0.5, 'kernels': 0.1, 'mixing': 0.1, 'noise': 0.1, 'projection': 0.5}
+    """
+    known = (*GROUPS, "projection")
+    if not isinstance(given, Mapping):
+        check_number("learning_rate", given, above=0)
+        given = dict.fromkeys(known, given) | {"features": given * network}
+    for group, rate in given.items():
+        if group not in known:
+            raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, known))
+        check_number(f"learning_rate of {group}", rate, above=0)
+    projection = {"projection": given["features"]} if "features" in given else {}
+    return dict.fromkeys(known, 0.1) | {"features": 0.1 * network} | projection | dict(given)

@@ -9,147 +9,32 @@ the client and stay there. The noise of regression has a closed form that the se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.errors import ConfigError, nearest
-from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import GROUPS, group_of
-from polyfed.gp.kernels import KERNELS
-from polyfed.gp.likelihoods.logistic import BOUNDS
-from polyfed.gp.prior import MEANS
-from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.base import Job, Outcome, Predictor
 from polyfed.methods.client_stacks import mean_over, owners, stacked, unlabelled, warm
 from polyfed.methods.gp_clients import LocalWork, solver_of
-from polyfed.methods.gp_model import GPModel, Structure, clamped, prepared_rows
-from polyfed.methods.holdout import HOLDOUT, MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
+from polyfed.methods.gp_model import GPModel, clamped, prepared_rows
+from polyfed.methods.holdout import MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.optimiser import Adam
-from polyfed.methods.options import check_choice, check_number, frozen_tree
-from polyfed.methods.sharing import shared_groups
+from polyfed.methods.pfed_mul_options import PFedMulOptions
+from polyfed.methods.projection_start import PROJECTION, directions, started
 from polyfed.seeds import Stream
-
-MODES = ("gradient", "average")
-WEIGHTINGS = ("uniform", "samples")
 
 
 @dataclass(frozen=True)
-class PFedMul(Method):
-    """Options of pFed-Mul.
-
-    Args:
-        n_latents: latent functions that the tasks share; None for one for each task, and at least two.
-        kernel: of all latents, or one for each.
-        per_dimension: a length-scale for each feature.
-        projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
-            network that is kept as it is); None for kernels that see the features themselves.
-        network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
-            for what the factory froze. It runs in float32, each input by itself: batch norms keep their statistics and never
-            use those of a batch.
-        network_per_latent: each latent has such a network of its own (and sees, or projects, its features alone).
-        chunk: inputs of a client that go through the network at once, to save memory; the gradient is the same, as the E-step
-            and the kernels see all of the client and only the network works in parts (gp/feature_map.py). None for all.
-        mean: prior mean of the outputs, `zero` as in the paper or `linear`: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x) with
-            μ(x) = Vᵀx̃ + c, where x̃ are the inputs or the features of the network. V and c belong to the group `features`.
-        weight_decay: of the parameters of networks, projections and means, apart from the gradient (AdamW); kernels, mixing
-            weights and noise never decay.
-        holdout: share of a client's inputs whose labels the features never see: noise, kernels and mixing weights are learned
-            from them, and they tell the server when the features begin to memorise (methods/holdout.py); None for a third
-            where features are learned in mode `gradient`, and none elsewhere.
-        bound: `polya-gamma` or `gaussian`.
-        scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
-        mode: `gradient` or `average`.
-        weighting: `uniform` (each client counts once) or `samples`.
-        mf_steps: mean-field steps of an E-step, from where the last round ended.
-        local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
-        learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`
-            (and prior mean).
-        proximal: pull of personal parameters to the values that all clients started from.
-        inducing: inducing inputs of each client; None for the exact posterior.
-        inducing_method: how they are chosen.
-        join_steps: steps in which a client that joins later learns its personal groups.
-        tolerance: an E-step ends before `mf_steps` when the bound moves by less than this many nats.
-        initial: parameter name → initial value, instead of the one guessed.
-    """
+class PFedMul(PFedMulOptions):
+    """Options as of `PFedMulOptions`."""
 
     name: ClassVar[str] = "pfed-mul"
     summary: ClassVar[str] = "one Gaussian process over all tasks of a client, its prior learned by the federation"
-
-    n_latents: int | None = None
-    kernel: str | Sequence[str] = "rbf"
-    per_dimension: bool = False
-    projection: int | None = None
-    network: str | None = None
-    network_per_latent: bool = False
-    chunk: int | None = None
-    mean: str = "zero"
-    weight_decay: float = 0.0
-    holdout: float | None = None
-    bound: str = "polya-gamma"
-    scheme: str | Sequence[str] = "A"
-    mode: str = "gradient"
-    weighting: str = "uniform"
-    mf_steps: int = 2
-    local_steps: int = 1
-    learning_rate: float | Mapping[str, float] = 0.1
-    proximal: float = 0.0
-    inducing: int | None = None
-    inducing_method: str = "greedy"
-    join_steps: int = 50
-    tolerance: float = 1e-6
-    initial: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_choice("mode", self.mode, MODES)
-        check_choice("weighting", self.weighting, WEIGHTINGS)
-        check_choice("bound", self.bound, list(BOUNDS))
-        check_choice("mean", self.mean, MEANS)
-        for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
-            check_choice("kernel", kernel, list(KERNELS))
-        for option in ("n_latents", "projection", "chunk", "mf_steps", "local_steps"):
-            if getattr(self, option) is not None:
-                check_number(option, getattr(self, option), whole=True, least=1)
-        check_number("join_steps", self.join_steps, whole=True, least=0)
-        for option in ("proximal", "weight_decay"):
-            check_number(option, getattr(self, option), least=0)
-        if self.network is None and (self.network_per_latent or self.chunk is not None):
-            option = "network_per_latent" if self.network_per_latent else "chunk"
-            raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
-        self._rates()
-        if self.holdout is not None:
-            check_number("holdout", self.holdout, least=0, below=1)
-            if self.holdout and not self._may_hold_out:
-                raise ConfigError(
-                    f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
-                    remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
-                )
-        if not isinstance(self.kernel, str) and len(self.kernel) != (self.n_latents or len(self.kernel)):
-            raise ConfigError(
-                f"{len(self.kernel)} kernels for {self.n_latents} latents", remedy="give one kernel, or one for each"
-            )
-        if self._shared == ("features",) and not self._makes_features:
-            raise ConfigError(
-                f"scheme {self.scheme!r} shares the features alone, and nothing makes any",
-                remedy="set projection, network or mean, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
-            )
-        self._structure()
-
-    @property
-    def _makes_features(self) -> bool:
-        return self.projection is not None or self.network is not None or self.mean != "zero"
-
-    @property
-    def _may_hold_out(self) -> bool:
-        return self._makes_features and "features" in self._shared and self.mode == "gradient"
-
-    @property
-    def _share(self) -> float:
-        """Of the inputs that are kept apart from the features."""
-        return (HOLDOUT if self._may_hold_out else 0.0) if self.holdout is None else self.holdout
 
     @property
     def personalises(self) -> bool:
@@ -168,16 +53,21 @@ class PFedMul(Method):
             server[f"{kind}/{name}"] = value
         if self.mode == "gradient":
             server |= labelled("adam", Adam({}).start(part(server, "theta")))
+        if self._seeks:
+            server["starting"] = torch.ones((), dtype=torch.float64)
         if self._share:
             together = judged_together(self._features(part(server, "theta")))
             server |= labelled("agreement", dict.fromkeys(together, torch.ones((), dtype=torch.float64)))
         return server
 
     def download(self, server: State, client: str) -> State:
-        return {**part(server, "theta"), **part(server, "pooled")}
+        starting = {"starting": server["starting"]} if "starting" in server else {}
+        return {**part(server, "theta"), **part(server, "pooled"), **starting}
 
     def portion(self, server: State, client: str) -> State:
-        return {name: value for name, value in server.items() if not name.startswith(("adam/", "agreement/"))}
+        return {
+            name: value for name, value in server.items() if not name.startswith(("adam/", "agreement/", "starting"))
+        }
 
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
@@ -195,6 +85,10 @@ class PFedMul(Method):
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
         arrays = stacked([update.arrays for update in sent], list(theta))
         after = dict(server)
+        if (
+            after.pop("starting", None) is not None
+        ):  # all else is learned from the next round on, where it has a meaning
+            return after | {f"theta/{PROJECTION}": started(theta[PROJECTION], mean_over(arrays[PROJECTION], weights))}
         # In mode gradient one step on the average bound (equ:agg); who lacks a task adds nothing to its rows.
         if self.mode == "gradient":
             gradient = {name: mean_over(value, weights) for name, value in arrays.items()}
@@ -267,6 +161,13 @@ class PFedMul(Method):
             )
             sent = sent | steps["seen"].gradient | labelled("kept", self._features(step.gradient))
             learned = [*learned, *labelled("kept", self._features(step.gradient))]
+        if "starting" in jobs[0].message:
+            seen = [prepared_rows(one, model.likelihoods) for one, _ in parts]
+            priors = [
+                model.prior.with_values({name: value[i] for name, value in before.items()}) for i in range(len(jobs))
+            ]
+            found = [directions(*each) for each in zip(priors, seen, rows, strict=True)]
+            sent = sent | {PROJECTION: torch.stack(found)}
         done, bounds = [], torch.stack([one.bound for one in steps.values()]).sum(0).tolist()
         nobody = torch.zeros(len(jobs), dtype=torch.float64)
         pooled = {
@@ -315,28 +216,6 @@ class PFedMul(Method):
 
     # ---- the parts of Θ -------------------------------------------------------------------------------------
 
-    @property
-    def _shared(self) -> tuple[str, ...]:
-        return shared_groups(self.scheme)
-
-    def _structure(self) -> Structure:
-        kernels = self.kernel if isinstance(self.kernel, str) else tuple(self.kernel)
-        if isinstance(kernels, str) and self.n_latents is not None:
-            kernels = (kernels,) * self.n_latents
-        sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
-        return Structure(
-            kernels,
-            self.per_dimension,
-            self.bound,
-            sparsity,
-            frozen_tree(self.initial),
-            self.projection,
-            self.network,
-            self.network_per_latent,
-            self.chunk,
-            self.mean,
-        )
-
     def model(self, data: ClientData) -> GPModel:
         """The Gaussian process of a client."""
         return self._structure().model(data.codecs, data.n_features)
@@ -344,32 +223,8 @@ class PFedMul(Method):
     def _names(self, model: GPModel, *, shared: bool) -> list[str]:
         return [name for name in model.prior.parameters if (group_of(name) in self._shared) == shared]
 
-    @property
-    def _adam(self) -> Adam:
-        return Adam(self._rates(), {"features": self.weight_decay})
-
     def _work(self, moving: Sequence[str], steps: int) -> LocalWork:
         return LocalWork(tuple(moving), GROUPS, self._adam, steps, self.mf_steps, self.tolerance, self.proximal)
-
-    def _rates(self) -> dict[str, float]:
-        given = self.learning_rate
-        if not isinstance(given, Mapping):
-            check_number("learning_rate", given, above=0)
-            given = dict.fromkeys((*GROUPS[1:], "projection"), given) | {"features": given * self._slower}
-        rates = dict(given)
-        for group, rate in rates.items():
-            if group not in (*GROUPS, "projection"):
-                raise ConfigError(f"learning_rate names {group!r}", remedy=nearest(group, (*GROUPS, "projection")))
-            check_number(f"learning_rate of {group}", rate, above=0)
-        if "features" in rates:
-            rates.setdefault("projection", rates["features"])
-        usual = dict.fromkeys((*GROUPS, "projection"), 0.1) | {"features": 0.1 * self._slower}
-        return usual | rates
-
-    @property
-    def _slower(self) -> float:
-        """The weights of a network are many and small; those of projections are scaled for a step like any other."""
-        return 0.01 if self.network is not None else 1.0
 
     def _fresh(self, model: GPModel, personal: State) -> State:
         """A client's state before its first round, with these personal values."""

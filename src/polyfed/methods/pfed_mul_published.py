@@ -37,6 +37,7 @@ ABSENT = (
     "tolerance",
     "holdout",
     "mean",
+    "projection_start",
 )  # options of PFedMul without a meaning here
 REMEDY = "leave it out, or choose the method 'pfed-mul'"
 
@@ -50,7 +51,8 @@ class PFedMulPublished(PFedMul):
         regression_weight: α, the weight of the regression tasks in the objective.
         batch: labels of each task in a mini-batch.
         mode: `average` alone.
-        bound, proximal, inducing, inducing_method, tolerance, holdout: as they are; the published code has no such option.
+        bound, proximal, inducing, inducing_method, tolerance, holdout, mean, projection_start: as they are; the published code
+            has no such option.
         weight_decay: of kernels, mixing weights and features, apart from the gradient (AdamW).
         mf_steps: mean-field steps on each mini-batch, and each of the two times at prediction.
         local_steps: passes over the mini-batches in a round.
