@@ -116,3 +116,10 @@ def test_where_no_projection_is_learned_by_its_gradient_there_is_nothing_to_star
     with pytest.raises(ConfigError, match="projection_start is 'moments', and the server learns no projection"):
         PFedMul(projection_start="moments", **options)
     assert not PFedMul(**options)._seeks
+
+
+def test_above_a_network_it_must_be_asked_for():
+    network = {"projection": 2, "network": "torch.nn:Identity"}
+    assert not PFedMul(**network)._seeks
+    assert PFedMul(**network, projection_start="moments")._seeks
+    assert PFedMul(projection=2)._seeks

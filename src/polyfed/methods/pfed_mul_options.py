@@ -34,7 +34,8 @@ class PFedMulOptions(Method):
         projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
             network that is kept as it is); None for kernels that see the features themselves.
         projection_start: `random`, or `moments`: towards what tells the labels, which takes round 1
-            (methods/projection_start.py); None for `moments` where the server learns projections by their gradient.
+            (methods/projection_start.py); None for `moments` where the server learns projections by their gradient
+            and there is no network below them.
         network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
             for what the factory froze. It runs in float32, each input by itself: batch norms keep their statistics and never
             use those of a batch.
@@ -150,7 +151,10 @@ class PFedMulOptions(Method):
     @property
     def _seeks(self) -> bool:
         """Whether round 1 looks for directions to start projections from."""
-        return self._may_seek and self.projection_start != "random" and PROJECTION not in self.initial
+        if PROJECTION in self.initial or not self._may_seek:
+            return False
+        # Below a network that learns too, validation images spoke neither for it nor against it.
+        return self.projection_start == "moments" or (self.projection_start is None and self.network is None)
 
     @property
     def _shared(self) -> tuple[str, ...]:
