@@ -17,6 +17,7 @@ from polyfed.report.charts import latents as latent_charts
 from polyfed.report.charts import reliability as reliability_chart
 from polyfed.report.charts.base import COLOURS, Figure, figure, line, rounds_axis, short
 
+LINES = (*COLOURS, "--ink")  # nine methods, nine colours
 Pictures = Callable[[Sequence[Block], Sequence[Record], Container[Path]], list[Chart]]
 
 
@@ -54,15 +55,16 @@ def convergence(blocks: Sequence[Block], records: Sequence[Record], failed: Cont
         lines = []
         for i, row in enumerate(dict.fromkeys(r.row for r in here)):
             mine = [r for r in here if r.row == row]
-            drawn = line([r.round or 0 for r in mine], [r.mean for r in mine], row, COLOURS[i % len(COLOURS)])
-            if i >= len(COLOURS):
+            drawn = line([r.round or 0 for r in mine], [r.mean for r in mine], row, LINES[i % len(LINES)])
+            if i >= len(LINES):
                 drawn["line"]["dash"] = "dot"
             drawn["error_y"] = {"type": "data", "array": short([r.spread or 0.0 for r in mine]), "thickness": 1}
             lines.append(drawn)
         last = max(r.round or 0 for r in here)
         shown = figure(lines, x="round", y="accuracy", height=420, xaxis=rounds_axis(last))
         about = f"The accuracy of {task} on {data} by round, a line for each method."
-        charts.append(Chart(f"convergence-{data}-{setting}", f"{data} {setting}: {task}", about, {"": shown}))
+        id = f"convergence-{data}-{setting}"
+        charts.append(Chart(id, f"{data} {setting}: {task}", about, {"": shown}, wide=True))
     return charts
 
 
