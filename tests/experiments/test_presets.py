@@ -73,11 +73,12 @@ def test_every_method_takes_the_options_of_every_preset(name, quick):
 
 def test_seeds_change_the_data_and_variants_the_method():
     made = blocks(read_preset("ablation"), FOLDERS, "ablation")
-    assert len(made) == 2 * 19 * 3
+    assert len(made) == 2 * 20 * 3
     assert {block.config.data.options["seed"] for block in made} == {0, 1, 2}
     of = {block.variant.title: block.config for block in made}
     assert of["scheme K"].compare.options["pfed-mul"]["scheme"] == "K"
     assert of["kernel cauchy"].compare.options["pfed-mul"]["kernel"] == "cauchy"
+    assert of["learning random start"].compare.options["pfed-mul"]["projection_start"] == "random"
     assert of["backbone efficientnet-b2"].data.images.backbone == "efficientnet-b2"
     assert of["scheme A"] == of["kernel rbf"] == of["backbone efficientnet-lite2"] == of["learning with holdout"]
     assert {block.usual.model_dump_json() for block in made} >= {of["scheme A"].model_dump_json()}  # played once

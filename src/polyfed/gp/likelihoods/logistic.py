@@ -59,11 +59,16 @@ def _gaussian_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return slope, 0.5 - sigmoid + slope * m
 
 
-polya_gamma = LocalBound(
+def _pg_average(m: Tensor, v: Tensor) -> Tensor:
     # elbo-r, terms (b) and (c): −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
-    average=lambda m, v: log_2cosh_half(pg_parameter(m, v)),
-    site=lambda m, v: (pg_mean(pg_parameter(m, v)), torch.zeros_like(m)),
-)
+    return log_2cosh_half(pg_parameter(m, v))
+
+
+def _pg_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return pg_mean(pg_parameter(m, v)), torch.zeros_like(m)
+
+
+polya_gamma = LocalBound(_pg_average, _pg_site)
 BOUNDS = {"polya-gamma": polya_gamma, "gaussian": LocalBound(_gaussian_average, _gaussian_site)}
 
 
