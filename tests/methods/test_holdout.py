@@ -67,7 +67,9 @@ def test_features_and_all_else_learn_from_different_labels():
 
 def test_each_gradient_is_that_of_a_client_with_that_part_alone():
     spec, data = client()
-    made, plain = (PFedMul(projection=2, tolerance=1e-12, mf_steps=500, holdout=h) for h in (None, 0.0))
+    made, plain = (
+        PFedMul(projection=2, projection_start="random", tolerance=1e-12, mf_steps=500, holdout=h) for h in (None, 0.0)
+    )
     server, state = made.init(spec, START), made.start(data, START)
     sent = answer(made, server, state, data)
     of_seen, of_kept = (answer(plain, server, plain.start(mine, START), mine) for mine in parted(data, state["kept"]))
@@ -81,7 +83,7 @@ def test_each_gradient_is_that_of_a_client_with_that_part_alone():
 
 def test_the_server_takes_the_part_of_a_step_that_both_parts_ask_for():
     spec, _ = client()
-    made, plain = PFedMul(projection=1), PFedMul(projection=1, holdout=0.0)
+    made, plain = (PFedMul(projection=1, projection_start="random", holdout=h) for h in (None, 0.0))
     server, whole = made.init(spec, START), plain.init(spec, START)
     server["agreement/features"] = torch.tensor(0.05, dtype=torch.float64)
     gradient = {name: torch.ones_like(value) for name, value in part(server, "theta").items()}

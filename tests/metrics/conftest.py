@@ -1,0 +1,9 @@
+"""torchmetrics imports torchvision where it is installed, and that does not load beside every torch: our door opens it first."""
+
+from contextlib import suppress
+
+from polyfed.errors import MissingExtraError
+from polyfed.nets.vision.torchvision_door import torchvision_models
+
+with suppress(MissingExtraError):
+    torchvision_models()
