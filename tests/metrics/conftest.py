@@ -1,4 +1,4 @@
-"""torchmetrics imports torchvision where it is installed, and that does not load beside every torch: our door opens it first."""
+"""torchmetrics imports torchvision where it is installed, which does not load beside every torch: our door opens it first."""
 
 from contextlib import suppress
 
