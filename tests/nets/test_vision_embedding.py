@@ -195,3 +195,12 @@ def test_without_pillow_the_extra_is_named(monkeypatch, tmp_path):
     with pytest.raises(MissingExtraError, match=r"Pillow is not installed; pip install 'polyfed\[vision\]'") as caught:
         vision.read_images([tmp_path / "a.png"], 4)
     assert caught.value.exit_code == 6
+
+
+def test_a_file_that_is_no_image_is_told_without_an_address_in_memory(counted, pictures, tmp_path):
+    paths = pictures(1)
+    paths[0].write_text("not an image")
+    with pytest.raises(
+        DataError, match=r"0\.png: the image cannot be decoded \(its content is of no format that is known\);"
+    ):
+        vision.embed(paths, counted[1], cache_dir=tmp_path / "c")

@@ -107,7 +107,8 @@ def command(
 
 
 def _tell(block: Any) -> None:
-    note(f"{block.data} {block.setting.name} {block.variant.title}, seed {block.seed}: looking at the images")
+    what = " ".join(filter(None, [block.data, block.setting.name, block.variant.title]))
+    note(f"{what}, seed {block.seed}: looking at the images")
 
 
 def _play(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:

@@ -145,9 +145,8 @@ def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
     wanted = check(resolved(cell.config, method, federation, cell.folder), str(cell.folder)).model_dump()
     there = read_config(cell.folder)
     found = there.model_dump()
-    with contextlib.suppress(
-        PolyfedError
-    ):  # an option that the method no longer has is a difference that is told below
+    # An option that the method no longer has is a difference that is told below.
+    with contextlib.suppress(PolyfedError):
         # Options that did not exist when it was played have the values they have when nobody gives them.
         found["method"] = resolved(there, build_method(there, where), federation, cell.folder)["method"]
     different = [

@@ -85,9 +85,8 @@ class PFedMul(PFedMulOptions):
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
         arrays = stacked([update.arrays for update in sent], list(theta))
         after = dict(server)
-        if (
-            after.pop("starting", None) is not None
-        ):  # all else is learned from the next round on, where it has a meaning
+        if after.pop("starting", None) is not None:
+            # All else is learned from the next round on, where it has a meaning.
             return after | {f"theta/{PROJECTION}": started(theta[PROJECTION], mean_over(arrays[PROJECTION], weights))}
         # In mode gradient one step on the average bound (equ:agg); who lacks a task adds nothing to its rows.
         if self.mode == "gradient":

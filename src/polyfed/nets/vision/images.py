@@ -38,6 +38,8 @@ def decode(content: bytes, path: str | Path, size: int, fit: str) -> np.ndarray:
             picture = _in_colour(upright, Image)
     except Exception as error:  # broken files end in errors of many kinds, by the format
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, _pillow("PIL").UnidentifiedImageError):  # it would tell an address in memory
+            reason = "its content is of no format that is known"
         raise DataError(
             f"the image cannot be decoded ({reason})", where=str(path), remedy="replace the file or leave it out"
         ) from error
