@@ -70,6 +70,18 @@ class Interrupted(PolyfedError, KeyboardInterrupt):
     exit_code = 130
 
 
+def in_words(error: Exception) -> Exception:
+    """An error of whoever hands out memory as one that says what to do; any other as it is.
+
+    >>> str(in_words(MemoryError("Unable to allocate 298. GiB")))
+    "memory does not hold what this takes; use fewer rows, or inducing='auto' where the method has it."
+    """
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
+        remedy = "use fewer rows, or inducing='auto' where the method has it"
+        return NumericalError("memory does not hold what this takes", remedy=remedy)
+    return error
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """The remedy for an unknown name: the closest known one if there is one, and all of them.
 

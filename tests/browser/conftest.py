@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # folders.py and serving.py
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # run_folders.py and serving.py
 
 QUIET = (
     "--no-sandbox",

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from folders import evaluation_event, make_run, results, round_event, start_event, write_lines
+from run_folders import evaluation_event, make_run, results, round_event, start_event, write_lines
 from serving import served
 
 NOT_THERE = (

@@ -1,4 +1,4 @@
-"""Puts this folder on the path, so that tests share folders.py in any import mode."""
+"""Puts this folder on the path, so that tests share run_folders.py in any import mode."""
 
 import sys
 from pathlib import Path

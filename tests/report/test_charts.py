@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from folders import make_run, results
+from run_folders import make_run, results
 
 from polyfed import metrics
 from polyfed.report import charts

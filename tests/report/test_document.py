@@ -9,9 +9,10 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from folders import CLIENTS, make_run, results
+from run_folders import CLIENTS, make_run, results
 
 from polyfed.errors import DataError, UsageError
+from polyfed.folders.documents import write_document
 from polyfed.report import write_report
 from polyfed.report.templates import plotly_js
 
@@ -200,7 +201,7 @@ def test_a_part_that_is_missing_is_said(tmp_path, part, how):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("{", "is damaged"), ('{"format": 9}', "another version"), ("[]", "another version")]
+    ("content", "said"), [("{", "cannot be read"), ('{"format": 9}', "another version"), ("[]", "it has no digest")]
 )
 def test_results_that_cannot_be_read_are_said(tmp_path, content, said):
     folder = make_run(tmp_path / "a")
@@ -252,13 +253,17 @@ def test_what_cannot_be_reported_on_is_refused(tmp_path):
     not_here = folder / "run.json" / "report.html"
     assert refused([folder], not_here).endswith("choose a place where you may write.")
     (folder / "events.jsonl").write_text('{"event": "future"}\nnot JSON\n')
-    assert "events.jsonl, line 2: is not JSON" in refused([folder], out)
+    assert "events.jsonl, line 2: cannot be read (expected ident" in refused([folder], out)
     (folder / "events.jsonl").write_text('{"event": "round"}\n')
-    assert "an event 'round' without 'round' cannot be read" in refused([folder], out)
-    (folder / "run.json").write_text('{"format": 1, "method": "local"}')
-    assert "run.json: cannot be read (no 'options')" in refused([folder], out)
+    assert "events.jsonl, line 1: cannot be read (round: Field required)" in refused([folder], out)
+    (folder / "events.jsonl").write_text("[1]\n")
+    assert "events.jsonl, line 1: cannot be read (input should be" in refused([folder], out)
+    write_document(folder / "run.json", {"method": "local"})
+    assert "run.json: cannot be read (options: Field required)" in refused([folder], out)
+    (folder / "run.json").write_text('{"format": 1}')
+    assert "run.json: is of another version of polyfed: format 1, not 2" in refused([folder], out)
     (folder / "run.json").write_text('{"format": 2}')
-    assert "format 2 is not 1" in refused([folder], out)
+    assert "run.json: is damaged (it has no digest)" in refused([folder], out)
     (folder / "run.json").write_text("{")
     assert "run.json: cannot be read" in refused([folder], out)
     assert not out.exists()

@@ -8,7 +8,7 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-from folders import make_run, round_event, start_event, write_lines
+from run_folders import make_run, round_event, start_event, write_lines
 from serving import served
 
 from polyfed.errors import UsageError

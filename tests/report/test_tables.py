@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from folders import make_run
+from run_folders import make_run
 
 from polyfed import metrics
 from polyfed.report import directions

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 
 import pytest
-from folders import evaluation_event, make_run, round_event, start_event, write_lines
+from run_folders import evaluation_event, make_run, round_event, start_event, write_lines
 
+from polyfed.errors import DataError
+from polyfed.folders.documents import write_document
 from polyfed.report.live.snapshot import snapshot
 from polyfed.report.live.tail import Tail
 from polyfed.report.live.watcher import QUIET, Watcher
+
+
+def as_they_are(content, path, first):
+    return (json.loads(line) for line in content.splitlines())
 
 
 def age(folder, seconds):
@@ -22,7 +29,7 @@ def age(folder, seconds):
 
 
 def test_a_file_is_read_on_from_where_one_was(tmp_path):
-    tail = Tail(tmp_path / "events.jsonl")
+    tail = Tail(tmp_path / "events.jsonl", as_they_are)
     assert tail.read() == (False, [])
     write_lines(tail.path, [{"n": 1}, {"n": 2}])
     assert tail.read() == (False, [{"n": 1}, {"n": 2}])
@@ -37,7 +44,7 @@ def test_a_file_is_read_on_from_where_one_was(tmp_path):
 
 @pytest.mark.parametrize("after", [[{"n": 1}], [{"n": 1}, {"n": 7}], [{"n": 1}, {"n": 7}, {"n": 8}, {"n": 9}]])
 def test_a_file_that_was_cut_back_is_read_anew_also_if_it_has_grown_again(tmp_path, after):
-    tail = Tail(tmp_path / "events.jsonl")
+    tail = Tail(tmp_path / "events.jsonl", as_they_are)
     write_lines(tail.path, [{"n": 1}, {"n": 2}])
     tail.read()
     write_lines(tail.path, after)
@@ -45,7 +52,7 @@ def test_a_file_that_was_cut_back_is_read_anew_also_if_it_has_grown_again(tmp_pa
 
 
 def test_a_file_that_is_gone_is_forgotten(tmp_path):
-    tail = Tail(tmp_path / "events.jsonl")
+    tail = Tail(tmp_path / "events.jsonl", as_they_are)
     write_lines(tail.path, [{"n": 1}])
     tail.read()
     tail.path.unlink()
@@ -103,7 +110,7 @@ def test_a_finished_run_that_is_asked_for_more_rounds_runs_again(tmp_path):
     assert watcher.look().state == "finished"
     described = json.loads((folder / "run.json").read_text())
     described["settings"]["rounds"] = 9
-    (folder / "run.json").write_text(json.dumps(described))
+    write_document(folder / "run.json", {key: value for key, value in described.items() if key != "digest"})
     assert watcher.look().state == "running"
 
 
@@ -129,3 +136,31 @@ def test_the_version_changes_with_the_content_only(tmp_path):
     assert first == second
     write_lines(folder / "events.jsonl", [round_event(3)], mode="a")
     assert snapshot(watcher.look())["version"] != first["version"]
+
+
+@pytest.mark.parametrize("line", ["[]", "3", "null", '{"event": 1}', '{"event": "round"}', "[" * 100_000, "\x00", "{"])
+def test_a_line_that_is_no_event_is_a_sentence_and_may_be_mended(tmp_path, line):
+    folder = make_run(tmp_path / "a", played=2, found=None)
+    whole = (folder / "events.jsonl").read_text()
+    watcher = Watcher(folder)
+    watcher.look()
+    (folder / "events.jsonl").write_text(f"{whole}{line}\n")
+    where = f"events.jsonl, line {whole.count(chr(10)) + 1}: cannot be read"
+    for _ in range(2):
+        with pytest.raises(DataError, match=re.escape(where)):
+            watcher.look()
+    (folder / "events.jsonl").write_text(whole + json.dumps(round_event(3)) + "\n")
+    assert watcher.look().history.round == 3
+    assert [one.round for one in watcher.look().history.rounds] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("line", ["[]", "{", '{"seconds": "long"}', '{"warning": 5}', '{"seconds": 1e400}'])
+def test_odd_times_are_a_warning(tmp_path, line):
+    folder = make_run(tmp_path / "a", played=2, found=None)
+    with (folder / "timing.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    look = Watcher(folder).look()
+    assert look.seconds_left == pytest.approx(2 * 3.0)
+    (warning,) = look.warnings
+    assert warning.startswith("timing.jsonl, line 3: cannot be read")
+    assert snapshot(look)["state"] == "running"

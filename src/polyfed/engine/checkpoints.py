@@ -6,68 +6,72 @@ does not fit, was cut off or damaged and does not count. Then the one before is 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from safetensors import SafetensorError
+from torch import Tensor
 
 from polyfed.engine.rounds import Progress
 from polyfed.errors import DataError
-from polyfed.files import write_whole
-from polyfed.methods.messages import from_bytes, to_bytes
+from polyfed.folders.checkpoint_files import FOLDER, path_of, read_mark, rounds_of
+from polyfed.folders.documents import digest, read_content, write_document
+from polyfed.folders.writing import make_private, write
+from polyfed.methods.messages import State, from_bytes, to_bytes
 
-FORMAT = 1
+
+class Checkpoint(NamedTuple):
+    """A state, and how far the events were."""
+
+    progress: Progress
+    events_size: int
+    events_sha256: str
 
 
 class Checkpoints:
     """The checkpoints of a run folder; the last `keep` stay."""
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
-        self.folder, self.keep = folder / "checkpoints", keep
+        self.folder, self.keep = folder / FOLDER, keep
 
-    def write(self, progress: Progress, events_size: int) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def write(self, progress: Progress, events_size: int = 0, events_sha256: str | None = None) -> None:
+        make_private(self.folder)
         clients = sorted(progress.clients)  # by position: a client may have any name
         arrays = {f"server/{name}": value for name, value in progress.server.items()}
         for i, client in enumerate(clients):
             arrays |= {f"client/{i}/{name}": value for name, value in progress.clients[client].items()}
         content = to_bytes(arrays)
         described = {
-            "format": FORMAT,
             "round": progress.round,
             "clients": clients,
             "events_size": events_size,
-            "sha256": hashlib.sha256(content).hexdigest(),
+            "events_sha256": events_sha256 or digest(b""),
+            "sha256": digest(content),
         }
-        path = self.folder / f"{progress.round:06d}"
-        write_whole(path.with_suffix(".safetensors"), content)
-        write_whole(path.with_suffix(".json"), json.dumps(described).encode())
+        write(path_of(self.folder, progress.round, "safetensors"), content)
+        write_document(path_of(self.folder, progress.round, "json"), described)
         for old in self.rounds()[: -self.keep]:
             self._remove(old)
 
     def _remove(self, round: int) -> None:
-        for suffix in (".json", ".safetensors"):  # the JSON first: half a checkpoint must not look like a whole one
-            (self.folder / f"{round:06d}{suffix}").unlink(missing_ok=True)
+        for ending in ("json", "safetensors"):  # the JSON first: half a checkpoint must not look like a whole one
+            path_of(self.folder, round, ending).unlink(missing_ok=True)
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, whether it can be read or not."""
-        stems = {path.stem for path in self.folder.glob("*.*") if path.stem.isdigit()}
-        return sorted(int(stem) for stem in stems)
+        return rounds_of(self.folder)
 
     def forget_after(self, round: int) -> None:
         """Throw away the checkpoints of later rounds."""
         for later in (found for found in self.rounds() if found > round):
             self._remove(later)
 
-    def read_last(self) -> tuple[Progress, int, list[str]]:
-        """The latest sound checkpoint, the size of the events at that time, and what was wrong with later ones."""
+    def read_last(self) -> tuple[Checkpoint, list[str]]:
+        """The latest sound checkpoint, and what was wrong with later ones."""
         troubles: list[str] = []
         for round in reversed(self.rounds()):
             try:
-                progress, size = self.read(round)
-                return progress, size, troubles
+                return self.read(round), troubles
             except DataError as error:
                 troubles.append(f"{error} Using the checkpoint before.")
         raise DataError(
@@ -76,27 +80,35 @@ class Checkpoints:
             remedy="start the run anew in another folder",
         )
 
-    def read(self, round: int) -> tuple[Progress, int]:
-        """The checkpoint of a round, and the size of the events at that time."""
-        path = self.folder / f"{round:06d}.safetensors"
-        try:
-            described: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
-            content = path.read_bytes()
-            if described["format"] != FORMAT:
-                raise DataError(f"format {described['format']!r} is not {FORMAT}", where=str(path))
-            if hashlib.sha256(content).hexdigest() != described["sha256"]:
-                raise DataError("is damaged (its digest does not fit)", where=str(path))
-            arrays = from_bytes(content)
-            server, clients = {}, {client: {} for client in described["clients"]}
-            for name, value in arrays.items():
-                kind, _, rest = name.partition("/")
-                if kind == "server":
-                    server[rest] = value
-                else:
-                    position, _, rest = rest.partition("/")
-                    clients[described["clients"][int(position)]][rest] = value
-            return Progress(int(described["round"]), server, clients), int(described["events_size"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"cannot be read ({error})", where=str(path)) from error
+    def read(self, round: int) -> Checkpoint:
+        """The checkpoint of a round."""
+        path = path_of(self.folder, round, "safetensors")
+        described = read_mark(self.folder, round)
+        content = read_content(path, remedy="")
+        if digest(content) != described["sha256"]:
+            raise DataError("is damaged (its digest does not fit)", where=str(path))
+        server, clients = _split(_arrays(content, path), described["clients"], path)
+        return Checkpoint(Progress(round, server, clients), described["events_size"], described["events_sha256"])
+
+
+def _arrays(content: bytes, path: Path) -> State:
+    try:
+        return from_bytes(content)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise DataError(f"cannot be read ({error})", where=str(path)) from error
+
+
+def _split(arrays: dict[str, Tensor], names: list[str], path: Path) -> tuple[State, dict[str, State]]:
+    """The server's arrays and those of each client."""
+    server: State = {}
+    clients: dict[str, State] = {name: {} for name in names}
+    for name, value in arrays.items():
+        kind, _, rest = name.partition("/")
+        position, _, own = rest.partition("/")
+        if kind == "server":
+            server[rest] = value
+        elif kind == "client" and position.isascii() and position.isdigit() and int(position) < len(names):
+            clients[names[int(position)]][own] = value
+        else:
+            raise DataError(f"holds {name[:60]!r}, which is nobody's", where=str(path))
+    return server, clients

@@ -3,87 +3,95 @@ also for one that was killed and resumed; when it happened is in `timing.jsonl`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from polyfed.errors import DataError
-from polyfed.files import write_whole
+from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, content_until, parse_events
+from polyfed.folders.schemas import LARGEST
+from polyfed.folders.writing import append, cut, write
 
 
 class EventLog:
     """Events in memory and, if there is a folder, on disk."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder, self.events = folder, list[dict[str, Any]]()
-        self.size = 0  # bytes of events.jsonl
+        self.folder = folder
+        self.trouble: DataError | None = None  # why those on disk cannot be read
+        self._hold([], b"")
+
+    @classmethod
+    def restored(cls, folder: Path, size: int, sha256: str) -> EventLog:
+        """The events of a folder as they were when they had this size and digest. Nothing on disk is changed."""
+        log = cls(folder)
+        try:
+            content = content_until(folder / EVENTS_FILE, size, sha256)
+            log._hold(list(parse_events(content, folder / EVENTS_FILE)), content)
+        except DataError as error:
+            log.trouble = error
+        return log
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        if self.trouble is not None:
+            raise self.trouble
+        return self._events
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
 
     def add(self, event: dict[str, Any]) -> None:
         """One more event, on disk before this returns."""
         event = tidy(event)
-        self.events.append(event)
+        line = _line(event)
         if self.folder is not None:
-            line = json.dumps(event, allow_nan=False).encode() + b"\n"
-            with (self.folder / "events.jsonl").open("ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-            self.size += len(line)
+            append(self.folder / EVENTS_FILE, line, safely=True)
+        self.events.append(event)
+        self._hash.update(line)
+        self.size += len(line)
 
     def add_timing(self, **entry: Any) -> None:
         """When and how long: not part of what must be the same at every run."""
         if self.folder is not None:
-            with (self.folder / "timing.jsonl").open("a") as file:
-                file.write(json.dumps({"time": round(time.time(), 3), **entry}) + "\n")
+            append(self.folder / TIMING_FILE, _line({"time": round(time.time(), 3), **entry}))
 
     def rewrite(self, events: list[dict[str, Any]]) -> None:
         """These events in place of all."""
-        self.events = list(events)
+        self._hold(list(events), b"".join(map(_line, events)))
         if self.folder is not None:
-            content = b"".join(json.dumps(event, allow_nan=False).encode() + b"\n" for event in events)
-            write_whole(self.folder / "events.jsonl", content)
-            self.size = len(content)
+            write(self.folder / EVENTS_FILE, self.content())
 
-    def cut(self, size: int) -> None:
-        """Forget what was written after the file had this many bytes: rounds that will be played again."""
+    def content(self) -> bytes:
+        """`events.jsonl` as it is on disk."""
+        return b"".join(map(_line, self.events))
+
+    def cut(self) -> None:
+        """Forget on disk what is not in memory: rounds that will be played again. The folder's owner alone may."""
         assert self.folder is not None
-        path = self.folder / "events.jsonl"
-        length = path.stat().st_size if path.is_file() else 0
-        if length < size:
-            raise DataError(
-                f"has {length} bytes, but the checkpoint was written when it had {size}",
-                where=str(path),
-                remedy="restore the file, or start the run anew in another folder",
-            )
-        if length > size:
-            with path.open("rb+") as file:
-                file.truncate(size)
-        self.events, self.size = list(read_lines(path)), size
+        path = self.folder / EVENTS_FILE
+        if self.trouble is not None:
+            raise self.trouble
+        if path.is_file() and path.stat().st_size > self.size:
+            cut(path, self.size)
 
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a file; a last line that is still being written is left out."""
-    if not path.is_file():
-        return
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            return
-        try:
-            yield json.loads(line)
-        except ValueError:
-            raise DataError(
-                "is not JSON", where=f"{path}, line {number}", remedy="restore the file or start the run anew"
-            ) from None
+    def _hold(self, events: list[dict[str, Any]], content: bytes) -> None:
+        self._events, self.size, self._hash = events, len(content), hashlib.sha256(content)
 
 
 def tidy(value: Any) -> Any:
-    """The same with None in place of numbers that JSON has no way to write."""
+    """The same with None in place of numbers that JSON has no way to write, or that no sum could hold."""
     if isinstance(value, dict):
         return {key: tidy(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [tidy(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    is_large = isinstance(value, float) and not (math.isfinite(value) and abs(value) <= LARGEST)
+    return None if is_large else value
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return json.dumps(event, allow_nan=False).encode() + b"\n"

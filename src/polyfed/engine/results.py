@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.data import ClientData
+from polyfed.data import DEPLOYED, ClientData
 from polyfed.engine.evaluation import PARTS
 from polyfed.metrics import LEVEL
 from polyfed.predictions import Prediction
@@ -14,7 +14,6 @@ from polyfed.predictions import Prediction
 if TYPE_CHECKING:
     from polyfed.engine.run import Run
 
-FORMAT = 1
 MOST_CLIENTS = 200  # a report of more is read by nobody, and loaded by no browser
 GRID = 200
 
@@ -25,13 +24,18 @@ def results(run: Run) -> dict[str, Any]:
     part = next((p for p in reversed(PARTS) if any(run.members.part(c, p).n_labels for c in clients)), None)
     spec = run.study.spec
     return {
-        "format": FORMAT,
         "round": run.progress.round,
         "part": part,
         "tasks": {name: {"kind": c.task.kind, "classes": c.classes} for name, c in spec.codecs.items()},
         "predictions": {} if part is None else {c: _against_labels(run, c, run.members.part(c, part)) for c in clients},
         "latents": {c: _latents(run, c) for c in clients} if spec.n_features == 1 else None,
         "model": run.method.explain(run.progress.server, spec.nothing()),
+        "left_out": {
+            "silent": run.silent,
+            "rejected": dict(run.study.round0.rejected),
+            "unknown": {client: dict(tasks) for client, tasks in run.study.round0.unknown.items()},
+            "below": run.study.below(DEPLOYED),
+        },
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,7 @@ Event = dict[str, Any]
 COLUMNS = ["round", "part", "model", "client", "task", "metric", "value"]
 
 
-def history(events: Sequence[Event]) -> pd.DataFrame:
+def history(events: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Every score of every client in every evaluation: round, part, model, client, task, metric, value."""
     rows = [
         (event["round"], event["part"], event["model"], client, task, metric, value)
@@ -28,7 +28,7 @@ def history(events: Sequence[Event]) -> pd.DataFrame:
 
 
 def rounds(events: Sequence[Event]) -> pd.DataFrame:
-    """A row for each round: clients sampled and refused, whether it was used, bytes down and up, the mean bound."""
+    """A row for each round: clients sampled and refused, whether it was used, why dropped, bytes both ways, the mean bound."""
     rows = []
     for event in (event for event in events if event["event"] == "round"):
         bounds = [metrics["bound"] for metrics in event["metrics"].values() if "bound" in metrics]
@@ -38,12 +38,13 @@ def rounds(events: Sequence[Event]) -> pd.DataFrame:
                 "sampled": len(event["sampled"]),
                 "refused": len(event["refused"]),
                 "used": event["used"],
+                "dropped": event.get("dropped"),
                 "bytes_down": event["bytes_down"],
                 "bytes_up": event["bytes_up"],
                 "bound": sum(bounds) / len(bounds) if bounds else None,
             }
         )
-    names = ["round", "sampled", "refused", "used", "bytes_down", "bytes_up", "bound"]
+    names = ["round", "sampled", "refused", "used", "dropped", "bytes_down", "bytes_up", "bound"]
     return pd.DataFrame(rows, columns=names).set_index("round")
 
 
@@ -56,7 +57,7 @@ def summary(
     model: str = "personal",
     at: str | int = "last",
 ) -> pd.DataFrame:
-    """Clients × (task, metric) at one evaluation, with the mean over the clients and its spread below.
+    """Clients × (task, metric) at one evaluation; `averages` has the mean over the clients and its spread.
 
     `at` is a round, "last", or "best": the round with the least loss on the validation rows.
     """
@@ -82,8 +83,19 @@ def summary(
     ]
     wide = chosen.pivot(index="client", columns=["task", "metric"], values="value")
     wide = wide.reindex(columns=pd.MultiIndex.from_tuples(wanted, names=["task", "metric"])).astype(float)
-    closing = pd.DataFrame({"mean": wide.mean(), "spread": wide.std()}).T
-    return pd.concat([wide.sort_index(), closing]).rename_axis(index="client")
+    return wide.sort_index().rename_axis(index="client")
+
+
+def averages(of_clients: pd.DataFrame) -> pd.DataFrame:
+    """The mean over the clients of a `summary`, its spread, and over how many: apart from them, for a client may be
+    called anything.
+
+    >>> of_clients = pd.DataFrame({("pulse", "rmse"): [1.0, 3.0]}, index=["mean", "bern"])
+    >>> averages(of_clients)["pulse"]["rmse"].tolist()
+    [2.0, 1.4142135623730951, 2.0]
+    """
+    found = {"mean": of_clients.mean(), "spread": of_clients.std(), "clients": of_clients.notna().sum().astype(float)}
+    return pd.DataFrame(found).T.rename_axis(index=None)
 
 
 def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int:
@@ -94,11 +106,22 @@ def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int
             known = ", ".join(str(r) for r in sorted(set(chosen["round"])))
             raise UsageError(f"nothing was measured after round {at!r}", where="summary", remedy=f"known are {known}")
         return int(at)
-    losses = table[(table["part"] == "validation") & (table["metric"] == table["task"].map(lambda t: LOSS[kinds[t]]))]
-    if losses.empty:
+    losses = _losses(table, kinds)
+    if not losses:
         raise UsageError(
             "there are no validation rows", where="summary", remedy="use Split(validation=0.1), or at='last'"
         )
+    return min(losses, key=lambda round: losses[round])
+
+
+def validation_losses(events: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> dict[int, float]:
+    """Round → loss of the clients' own models on the validation rows, in nats; empty without such rows."""
+    table: Any = history(events)
+    return _losses(table[table["model"] == "personal"], kinds)
+
+
+def _losses(table: Any, kinds: Mapping[str, str]) -> dict[int, float]:
+    losses = table[(table["part"] == "validation") & (table["metric"] == table["task"].map(lambda t: LOSS[kinds[t]]))]
     # Tasks differ in units: the sum over the tasks of each one's mean over the clients, all in nats.
     by_round = losses.groupby(["round", "task"])["value"].mean().groupby("round").sum()
-    return int(by_round.idxmin())
+    return {int(round): float(value) for round, value in by_round.items()}

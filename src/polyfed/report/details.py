@@ -13,6 +13,7 @@ from polyfed.report.charts import Chart, Control
 from polyfed.report.directions import CLASS_KINDS
 from polyfed.report.folders import RunFolder
 from polyfed.report.history import Refusal
+from polyfed.report.left_out import left_out
 from polyfed.report.tables.clients import ClientTable, client_table
 
 MOST_REFUSALS = 200
@@ -42,7 +43,9 @@ class RunDetails:
     refusals: list[Refusal]
     n_refusals: int
     lost_rounds: list[int]  # without a quorum
+    dropped_rounds: dict[int, str]  # round → what was wrong with the state that came out
     warnings: list[str]
+    left_out: list[str]  # who took no part in rounds, and what would not elsewhere
     trouble: str  # why there are no results
     options: dict[str, str]
     settings: dict[str, str]
@@ -86,8 +89,10 @@ def details(run: RunFolder, id: str, name: str) -> RunDetails:
         traffic=charts.traffic(id, history),
         refusals=history.refusals[:MOST_REFUSALS],
         n_refusals=len(history.refusals),
-        lost_rounds=[round.round for round in history.rounds if not round.used],
+        lost_rounds=[round.round for round in history.rounds if not round.used and round.dropped is None],
+        dropped_rounds={round.round: round.dropped for round in history.rounds if round.dropped is not None},
         warnings=run.warnings,
+        left_out=left_out(results.get("left_out") or {}),
         trouble=run.trouble,
         options=_texts(run.described.get("options")),
         settings=_texts(run.settings),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from polyfed.errors import UsageError
-from polyfed.files import write_whole
+from polyfed.files import SHOWN, write_whole
 from polyfed.report.charts import compared
 from polyfed.report.details import counted, details
 from polyfed.report.folders import RunFolder, read_run
@@ -95,7 +95,7 @@ def _write(out: Path, html: str) -> Path:
         raise UsageError("is a folder", where=str(out), remedy=f"give a file, such as {out / 'report.html'}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, html.encode())
+        write_whole(out, html.encode(), SHOWN)
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
         raise UsageError(what, where=str(out), remedy="choose a place where you may write") from error

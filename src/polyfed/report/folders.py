@@ -6,16 +6,16 @@ run.method, run.seed, run.history.round, run.results
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from polyfed.errors import DataError
+from polyfed.folders.documents import read_content, read_document
+from polyfed.folders.lines import TIMING_FILE, parse_timing, read_events
+from polyfed.folders.results_file import read_results
+from polyfed.folders.schemas import RunDocument
 from polyfed.report.history import History
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,18 @@ class RunFolder:
     @property
     def seconds(self) -> float:
         """How long the rounds took, with their evaluations."""
-        return sum(entry["seconds"] + entry["evaluation_seconds"] for entry in self.timing if "seconds" in entry)
+        return sum(durations(self.timing))
 
     @property
     def warnings(self) -> list[str]:
         return [entry["warning"] for entry in self.timing if "warning" in entry]
+
+
+def durations(timing: list[dict[str, Any]]) -> list[float]:
+    """Seconds of each round, with its evaluation."""
+    return [
+        entry["seconds"] + entry.get("evaluation_seconds", 0.0) for entry in timing if entry.get("seconds") is not None
+    ]
 
 
 def read_run(folder: Path) -> RunFolder:
@@ -62,9 +69,10 @@ def read_run(folder: Path) -> RunFolder:
     if described is None:
         raise DataError("there is no run.json", where=str(folder), remedy="give the folder of a run")
     history = History()
-    for event in parse_lines(_content(folder / "events.jsonl"), folder / "events.jsonl"):
+    for event in read_events(folder):
         history.add(event)
-    timing = list(parse_lines(_content(folder / "timing.jsonl"), folder / "timing.jsonl"))
+    path = folder / TIMING_FILE
+    timing = list(parse_timing(read_content(path) if path.exists() else b"", path))
     results, trouble = _read_results(folder)
     return RunFolder(folder, described, history, timing, results, trouble)
 
@@ -72,46 +80,14 @@ def read_run(folder: Path) -> RunFolder:
 def read_description(folder: Path) -> dict[str, Any] | None:
     """`run.json`, or None if the run has not begun."""
     path = folder / "run.json"
-    if not path.is_file():
-        return None
-    try:
-        described = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise DataError(f"cannot be read ({error})", where=str(path), remedy="start the run anew") from error
-    if not isinstance(described, dict) or described.get("format") != FORMAT:
-        found = described.get("format") if isinstance(described, dict) else None
-        remedy = "read it with the polyfed that wrote it"
-        raise DataError(f"format {found!r} is not {FORMAT}", where=str(path), remedy=remedy)
-    if missing := [name for name in ("method", "options", "settings") if name not in described]:
-        raise DataError(f"cannot be read (no {missing[0]!r})", where=str(path), remedy="start the run anew")
-    return described
-
-
-def parse_lines(content: bytes, path: Path) -> Iterator[dict[str, Any]]:
-    """JSON lines; a last line that is still being written is left out."""
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            return
-        try:
-            yield json.loads(line)
-        except ValueError:
-            remedy = "restore the file or start the run anew"
-            raise DataError("is not JSON", where=f"{path}, line {number}", remedy=remedy) from None
-
-
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
+    return read_document(path, RunDocument) if path.exists() else None
 
 
 def _read_results(folder: Path) -> tuple[dict[str, Any] | None, str]:
     """A report is worth having without them, so whatever is wrong becomes a sentence in it."""
-    path = folder / "results.json"
-    if not path.is_file():
+    if not (folder / "results.json").exists():
         return None, "There is no results.json yet: it is written when a run ends."
     try:
-        results = json.loads(path.read_bytes())
-    except ValueError:
-        return None, "The file results.json is damaged; resume the run to have it written anew."
-    if not isinstance(results, dict) or results.get("format") != FORMAT:
-        return None, "The file results.json was written by another version of polyfed."
-    return results, ""
+        return read_results(folder), ""
+    except DataError as error:
+        return None, f"The file results.json {error.what}; {error.remedy}."

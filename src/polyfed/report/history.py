@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from polyfed.errors import DataError
-
 Scores = Mapping[str, Mapping[str, Mapping[str, float | None]]]  # client → task → metric → value
 
 
@@ -32,6 +30,7 @@ class Round(NamedTuple):
     used: bool
     bytes_down: int
     bytes_up: int
+    dropped: str | None = None  # why what came out of it was not kept
 
 
 class Refusal(NamedTuple):
@@ -55,23 +54,21 @@ class History:
     _curves: dict[tuple[str, str, str, str], dict[int, float]] = field(default_factory=dict)
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take one more event; kinds of events that are not known here are passed over."""
-        kind = event.get("event")
-        try:
-            if kind == "start":
-                self.kinds, self.clients = dict(event["tasks"]), list(event["clients"])
-            elif kind == "round":
-                self._add_round(event)
-            elif kind == "evaluation":
-                self._add_evaluation(event)
-        except KeyError as error:
-            what = f"an event {kind!r} without {error} cannot be read"
-            raise DataError(what, where="events.jsonl", remedy="start the run anew") from error
+        """Take one more event that fits its schema; kinds of events that are not known here are passed over."""
+        kind = event["event"]
+        if kind == "start":
+            self.kinds, self.clients = dict(event["tasks"]), list(event["clients"])
+        elif kind == "round":
+            self._add_round(event)
+        elif kind == "evaluation":
+            self._add_evaluation(event)
 
     def _add_round(self, event: Mapping[str, Any]) -> None:
         number, refused = event["round"], event["refused"]
         sizes = event["bytes_down"], event["bytes_up"]
-        self.rounds.append(Round(number, len(event["sampled"]), len(refused), event["used"], *sizes))
+        self.rounds.append(
+            Round(number, len(event["sampled"]), len(refused), event["used"], *sizes, event.get("dropped"))
+        )
         self.refusals += [Refusal(number, client, reason) for client, reason in refused.items()]
         for metric, mean in _means(event["metrics"]).items():
             self.training.setdefault(metric, {})[number] = mean

@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from polyfed.report.folders import read_description
+from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, parse_events, parse_timing
+from polyfed.report.folders import durations, read_description
 from polyfed.report.history import History
 from polyfed.report.live.tail import Tail
 
@@ -39,7 +40,7 @@ class Watcher:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._events, self._timing = Tail(folder / "events.jsonl"), Tail(folder / "timing.jsonl")
+        self._events, self._timing = Tail(folder / EVENTS_FILE, parse_events), Tail(folder / TIMING_FILE, parse_timing)
         self._history, self._times = History(), list[dict[str, Any]]()
 
     def look(self) -> Look:
@@ -77,8 +78,7 @@ class Watcher:
 
     def _durations(self) -> list[float]:
         """Seconds of the last rounds, with their evaluations."""
-        rounds = [entry for entry in self._times if "seconds" in entry][-RECENT:]
-        return [entry["seconds"] + entry["evaluation_seconds"] for entry in rounds]
+        return durations(self._times)[-RECENT:]
 
     def _seconds_left(self, n_rounds: int) -> float | None:
         durations = self._durations()

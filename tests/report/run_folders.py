@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+from polyfed.folders.documents import write_document
+
 CLIENTS = ("basel", "bern", "thun")
 TASKS = {"height": "regression", "high": "binary"}
 METRICS = {
@@ -84,7 +86,6 @@ def results(clients=CLIENTS, tasks=TASKS, one_dimensional=True, n=40, rounds=4):
 
     size = len(tasks)
     return {
-        "format": 1,
         "round": rounds,
         "part": "test",
         "tasks": {task: {"kind": kind, "classes": CLASSES.get(kind)} for task, kind in tasks.items()},
@@ -126,7 +127,6 @@ def make_run(
     """A folder with a run that played so many of its rounds. `found` is results.json: made, None, or a dictionary."""
     folder.mkdir(parents=True, exist_ok=True)
     described = {
-        "format": 1,
         "method": method,
         "options": options or {"kernel": "rbf"},
         "settings": {"rounds": rounds, "seed": seed, "sample": None},
@@ -146,8 +146,8 @@ def make_run(
     if found == "made":
         found = results(clients, tasks, rounds=rounds)
     if found is not None:
-        (folder / "results.json").write_text(json.dumps(found))
-    (folder / "run.json").write_text(json.dumps(described))
+        write_document(folder / "results.json", found)
+    write_document(folder / "run.json", described)
     return folder
 
 

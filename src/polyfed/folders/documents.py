@@ -1,0 +1,99 @@
+"""JSON documents of a run folder. Each begins with the digest of the rest of it, and has a schema.
+
+>>> sealed({"format": 2})
+b'{"digest": "3da2733d...", "format": 2}'
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from polyfed.errors import ConfigError, DataError
+from polyfed.folders.writing import write
+
+FORMAT = 2  # 1 had no digests
+ANEW = "start the run anew"
+
+_SEAL = re.compile(rb'\{"digest": "([0-9a-f]{64})", ')
+
+
+def sealed(document: dict[str, Any], indent: int | None = None) -> bytes:
+    """The document as it is written."""
+    try:
+        body = json.dumps(document, indent=indent, allow_nan=False).encode()
+    except ValueError as error:
+        raise ConfigError(f"cannot be stored ({error})", remedy="give finite numbers alone") from error
+    return b'{"digest": "' + digest(body).encode() + b'", ' + body[1:]
+
+
+def write_document(path: Path, document: dict[str, Any], indent: int | None = None) -> None:
+    """Seal a document and write it."""
+    write(path, sealed({"format": FORMAT, **document}, indent))
+
+
+def read_document(path: Path, schema: type[BaseModel], remedy: str = ANEW) -> dict[str, Any]:
+    """The document as it was written; an error that names the file if it is not."""
+    content = read_content(path, remedy)
+    found = _SEAL.match(content)
+    if found is None:
+        _refuse_other_format(parsed(content, str(path), remedy), path)
+        raise DataError("is damaged (it has no digest)", where=str(path), remedy=remedy)
+    if digest(b"{" + content[found.end() :]) != found[1].decode():
+        raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=remedy)
+    document = parsed(content, str(path), remedy)
+    _refuse_other_format(document, path)
+    refuse_unlike(document, schema, str(path), remedy)
+    return document
+
+
+def read_content(path: Path, remedy: str = ANEW) -> bytes:
+    """The bytes of a file that must be there."""
+    try:
+        if not path.exists():
+            raise DataError(f"there is no {path.name}", where=str(path.parent), remedy="give the folder of a run")
+        if not path.is_file():  # nobody would ever write to the other end of a pipe
+            raise DataError("is not a file", where=str(path), remedy=remedy)
+        return path.read_bytes()
+    except (OSError, MemoryError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise DataError(f"cannot be read ({why})", where=str(path), remedy=remedy) from error
+
+
+def parsed(content: bytes, where: str, remedy: str) -> Any:
+    """JSON of any depth, size and kind, or one sentence."""
+    try:
+        return from_json(content, allow_inf_nan=False)
+    except ValueError as error:
+        raise DataError(f"cannot be read ({error})", where=where, remedy=remedy) from None
+
+
+def refuse_unlike(document: Any, schema: type[BaseModel], where: str, remedy: str) -> None:
+    """An error that names the first entry that is not as the schema says."""
+    try:
+        schema.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))[:100]
+        what = f"{place}: {first['msg']}" if place else first["msg"]
+        raise DataError(f"cannot be read ({what[0].lower()}{what[1:]})", where=where, remedy=remedy) from None
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _refuse_other_format(document: Any, path: Path) -> None:
+    found = document.get("format") if isinstance(document, dict) else None
+    if isinstance(document, dict) and "format" in document and found != FORMAT:
+        raise DataError(
+            f"is of another version of polyfed: format {str(found)[:20]}, not {FORMAT}",
+            where=str(path),
+            remedy="use the version that wrote it, or start the run anew",
+        )

@@ -1,0 +1,71 @@
+"""`events.jsonl` and `timing.jsonl`: JSON lines, each with a schema; a last line that is still being written is left out.
+
+A reader sees the events as the last checkpoint left them: those of one round, whatever a run appends meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from polyfed.errors import DataError
+from polyfed.folders.checkpoint_files import last_mark
+from polyfed.folders.documents import digest, parsed, read_content, refuse_unlike
+from polyfed.folders.schemas import EVENTS, AnyEvent, TimingEntry
+
+EVENTS_FILE, TIMING_FILE = "events.jsonl", "timing.jsonl"
+REMEDY = "restore the file or start the run anew"
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """The events of the run in a folder until its last checkpoint; all of them if it has none."""
+    path, mark = folder / EVENTS_FILE, last_mark(folder)
+    if mark is None:
+        return list(parse_events(read_content(path, REMEDY) if path.exists() else b"", path))
+    return list(parse_events(content_until(path, mark["events_size"], mark["events_sha256"]), path))
+
+
+def content_until(path: Path, size: int, sha256: str) -> bytes:
+    """The first so many bytes of a file, which must have this digest."""
+    content = read_content(path, REMEDY) if path.exists() else b""
+    if len(content) < size:
+        raise DataError(
+            f"has {len(content)} bytes, but the checkpoint was written when it had {size}",
+            where=str(path),
+            remedy="restore the file, or start the run anew in another folder",
+        )
+    if digest(content[:size]) != sha256:
+        raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=REMEDY)
+    return content[:size]
+
+
+def parse_events(content: bytes, path: Path, first: int = 1) -> Iterator[dict[str, Any]]:
+    """Events of the kinds that are known, and others as they are; `first` is the number of the first line."""
+    for where, event in _lines(content, path, first):
+        refuse_unlike(event, AnyEvent, where, REMEDY)
+        refuse_unlike(event, EVENTS.get(event["event"], AnyEvent), where, REMEDY)
+        yield event
+
+
+def parse_timing(content: bytes, path: Path, first: int = 1) -> Iterator[dict[str, Any]]:
+    """When and how long; a line that cannot be read becomes a warning, for nothing depends on it."""
+    for number, line in _whole_lines(content, first):
+        where = f"{path.name}, line {number}"  # a report is shown to others: it need not say where the run lies
+        try:
+            entry = parsed(line, where, "")
+            refuse_unlike(entry, TimingEntry, where, "")
+            yield entry
+        except DataError as error:
+            yield {"warning": str(error)}
+
+
+def _lines(content: bytes, path: Path, first: int) -> Iterator[tuple[str, Any]]:
+    for number, line in _whole_lines(content, first):
+        where = f"{path}, line {number}"
+        yield where, parsed(line, where, REMEDY)
+
+
+def _whole_lines(content: bytes, first: int) -> Iterator[tuple[int, bytes]]:
+    whole = content[: content.rfind(b"\n") + 1]
+    yield from enumerate(whole.split(b"\n")[:-1], start=first)

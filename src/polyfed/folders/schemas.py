@@ -1,0 +1,317 @@
+"""What the JSON of a run folder may be, file by file. Unknown keys are let pass: a newer version may have more to say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+LARGEST = 1e300  # beyond it sums overflow; `tidy` writes such numbers as null
+
+KINDS = ("regression", "robust", "binary", "multiclass", "proportion", "count")
+Kind = Literal["regression", "robust", "binary", "multiclass", "proportion", "count"]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Part(BaseModel):
+    """Of any document: what JSON has is what is wanted, and nothing is made to fit."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+# ---- run.json, study.json -------------------------------------------------------------------------------------------
+
+
+class SettingsPart(Part):
+    rounds: Count
+    seed: Annotated[int, Field(ge=0)]
+    sample: int | FiniteFloat | None = None
+
+
+class RunDocument(Part):
+    """`run.json`; the values of options and of further settings are checked by those who use them."""
+
+    format: Literal[2]
+    method: Name
+    options: dict[str, Any]
+    settings: SettingsPart
+    versions: dict[str, str] = {}
+    command: list[str] | None = None
+
+
+class ColumnPart(Part):
+    name: str
+    kind: Literal["number", "text"]
+    gaps: bool
+    categories: list[str]
+
+
+class CodecPart(Part):
+    task: dict[str, Any]  # `Task` checks it
+    classes: Annotated[list[str | bool | int | FiniteFloat], Field(min_length=2)] | None
+    shift: Number
+    scale: Positive
+
+
+class AgreedPart(Part):
+    """What came of round 0."""
+
+    columns: Annotated[list[ColumnPart], Field(min_length=1)]
+    mean: list[Number]
+    scale: list[Positive]
+    codecs: Annotated[list[CodecPart], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _one_scale_for_each_number(self) -> AgreedPart:
+        numbers = sum(column.kind == "number" for column in self.columns)
+        if not len(self.mean) == len(self.scale) == numbers:
+            raise ValueError(f"{numbers} columns of numbers, {len(self.mean)} means and {len(self.scale)} scales")
+        return self
+
+
+class Round0Part(Part):
+    limits: dict[str, Any]  # `Limits` checks them
+    labels: dict[str, dict[str, Count]]
+    rejected: dict[str, str]
+    unknown: dict[str, dict[str, Count]]
+
+
+class StudyPart(Part):
+    scaling: Literal["federated", "local", "targets", "none"]
+    agreed: AgreedPart
+    clients: list[Name]
+    members: list[Name]
+    units: list[list[Annotated[list[Number], Field(min_length=2, max_length=2)]]] | None  # shift and scale
+    round0_bytes: list[Count]
+    truth: list[Name] | None
+    round0: Round0Part
+
+    @model_validator(mode="after")
+    def _as_many_as_clients(self) -> StudyPart:
+        n = len(self.clients)
+        if len(set(self.clients)) < n or len(self.round0_bytes) != n:
+            raise ValueError("a client is there twice, or round0_bytes has not one entry for each")
+        if set(self.clients) - set(self.members):
+            raise ValueError("a client that is no member")
+        if (self.scaling == "local") != (self.units is not None) or (self.units is not None and len(self.units) != n):
+            raise ValueError("units are those of clients that scale their own data, one entry for each")
+        if self.units is not None and any(len(of_client) != len(self.agreed.codecs) for of_client in self.units):
+            raise ValueError("units have one entry for each task")
+        if any(scale <= 0 for of_client in self.units or () for _, scale in of_client):
+            raise ValueError("a unit is not above 0")
+        return self
+
+
+class StudyDocument(Part):
+    """`study.json`, with the digest of `study.safetensors`."""
+
+    format: Literal[2]
+    sha256: Sha256
+    study: StudyPart
+
+
+class GuestsDocument(Part):
+    """`guests.json`, with the digest of its arrays, which are in a file that is named after it."""
+
+    format: Literal[2]
+    sha256: Sha256
+    names: list[Name]
+    study: StudyPart
+
+    @model_validator(mode="after")
+    def _the_same_names(self) -> GuestsDocument:
+        if self.names != self.study.clients:
+            raise ValueError("names and study.clients differ")
+        return self
+
+
+# ---- checkpoints/ ----------------------------------------------------------------------------------------------------
+
+
+class CheckpointDocument(Part):
+    """`checkpoints/000012.json`, with the digests of its arrays and of the events until then."""
+
+    format: Literal[2]
+    round: Count
+    clients: list[Name]
+    events_size: Count
+    events_sha256: Sha256
+    sha256: Sha256
+
+
+# ---- of studies on Flower --------------------------------------------------------------------------------------------
+
+
+class FlowerDocument(Part):
+    """`flower.json` of a server: the name of the study."""
+
+    format: Literal[2]
+    study: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]{1,64}$")]
+
+
+class NodeDocument(Part):
+    """What says that the client with a file has begun a study."""
+
+    format: Literal[2]
+    client: Name
+    digest_of_data: Sha256
+
+
+# ---- results.json ----------------------------------------------------------------------------------------------------
+
+Numbers = list[FiniteFloat | None]
+
+
+class ResultTask(Part):
+    kind: Kind
+    classes: list[str | bool | int | FiniteFloat] | None
+
+
+class Predicted(Part):
+    """Of one client and task: numbers, or the probabilities of classes, beside what was true."""
+
+    y: Numbers
+    mean: Numbers | None = None
+    std: Numbers | None = None
+    lower: Numbers | None = None
+    upper: Numbers | None = None
+    proba: list[Numbers] | None = None
+
+    @model_validator(mode="after")
+    def _one_for_each_row(self) -> Predicted:
+        given = (self.mean, self.std, self.lower, self.upper, self.proba)
+        if any(values is not None and len(values) != len(self.y) for values in given):
+            raise ValueError("columns of different lengths")
+        if self.proba is not None:
+            (n_classes, *others) = {len(row) for row in self.proba} or {0}
+            if others or any(y is not None and not 0 <= y < n_classes for y in self.y):
+                raise ValueError("a class that is not there")
+        return self
+
+
+class Seen(Part):
+    x: Numbers
+    y: Numbers
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Seen:
+        if len(self.x) != len(self.y):
+            raise ValueError("x and y of different lengths")
+        return self
+
+
+class Latent(Part):
+    x: Annotated[Numbers, Field(min_length=1)]
+    mean: Numbers
+    lower: Numbers
+    upper: Numbers
+    truth: Numbers | None
+    seen: Seen
+
+    @model_validator(mode="after")
+    def _one_for_each_input(self) -> Latent:
+        given = (self.mean, self.lower, self.upper, self.x if self.truth is None else self.truth)
+        if any(len(values) != len(self.x) for values in given):
+            raise ValueError("columns of different lengths")
+        return self
+
+
+class Correlation(Part):
+    names: list[str]
+    matrix: list[Numbers]
+
+    @model_validator(mode="after")
+    def _square(self) -> Correlation:
+        if {len(self.matrix), *map(len, self.matrix)} - {len(self.names)}:
+            raise ValueError("a matrix that does not fit the names")
+        return self
+
+
+class LengthScale(Part):
+    latent: int
+    kernel: str
+    values: Numbers
+    task: str = ""
+
+
+class Learned(Part):
+    task_correlation: Correlation | None = None
+    length_scales: list[LengthScale] | None = None
+    noise: dict[str, FiniteFloat | None] | None = None
+
+
+class LeftOut(Part):
+    """Who took no part in rounds, and who would not on a machine of its own."""
+
+    silent: list[str] = []
+    rejected: dict[str, str] = {}
+    unknown: dict[str, dict[str, Count]] = {}
+    below: dict[str, dict[str, Count]] = {}
+
+
+class ResultsDocument(Part):
+    """`results.json`; a report does without the parts that are not there."""
+
+    format: Literal[2]
+    round: Count
+    part: Literal["test", "validation"] | None = None
+    tasks: dict[str, ResultTask] | None = None
+    predictions: dict[str, dict[str, Predicted]] | None = None
+    latents: dict[str, dict[str, Latent]] | None = None
+    model: Learned | None = None
+    left_out: LeftOut | None = None
+
+
+# ---- events.jsonl, timing.jsonl, .lock -------------------------------------------------------------------------------
+
+Scores = dict[str, dict[str, Number | None]]  # task → metric → value
+
+
+class AnyEvent(Part):
+    event: str
+
+
+class StartEvent(AnyEvent):
+    tasks: dict[str, Kind]
+    clients: list[str] = []
+    bytes_up: Count = 0
+
+
+class RoundEvent(AnyEvent):
+    round: Count
+    sampled: list[str]
+    refused: dict[str, str]
+    used: bool
+    bytes_down: Count
+    bytes_up: Count
+    metrics: dict[str, dict[str, Number | None]]
+
+
+class EvaluationEvent(AnyEvent):
+    round: Count
+    part: Literal["test", "validation"]
+    model: Literal["personal", "global"]
+    clients: dict[str, Scores]
+
+
+EVENTS: dict[str, type[AnyEvent]] = {"start": StartEvent, "round": RoundEvent, "evaluation": EvaluationEvent}
+
+
+class TimingEntry(Part):
+    time: FiniteFloat = 0.0
+    round: Count = 0
+    seconds: Annotated[float, Field(ge=0, le=1e12)] | None = None
+    evaluation_seconds: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    warning: str = ""
+
+
+class Owner(Part):
+    """Who holds a folder."""
+
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
+    host: str
+    since: str
