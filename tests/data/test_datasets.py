@@ -35,7 +35,7 @@ def test_wrong_names_and_options():
         "known are 'n_clients', 'rows', 'seed', 'missing'."
     )
     assert refusal(ConfigError, "penguins", seed=3) == (
-        "data set 'penguins' has no option 'seed'; leave it out, it has none."
+        "data set 'penguins' has no option 'seed'; known are 'labelled', 'draw'."
     )
     assert refusal(ConfigError, "synthetic", n_clients=0) == (
         "synthetic: n_clients=0 is not a whole number that will do; give 1 or more."
@@ -45,6 +45,22 @@ def test_wrong_names_and_options():
     )
     assert refusal(ConfigError, "phone_health", missing=1.0) == (
         "phone_health: missing=1.0 is out of range; give at least 0 and less than 1."
+    )
+
+
+def test_few_labelled_penguins():
+    study = load_dataset("penguins", labelled=5).prepare(0)
+    known = {name: parts.train.counts() for name, parts in study.clients.items()}
+    assert known["Torgersen 2009"] == {"body_mass_g": 0, "sex": 0, "species": 0}
+    assert known["Dream 2008"] == {"body_mass_g": 5, "sex": 0, "species": 5}
+    assert known["Biscoe 2007"] == {"body_mass_g": 5, "sex": 5, "species": 5}
+    # All birds are there, and those that are not for training are all for testing.
+    assert sum(len(parts.train.x) + len(parts.test.x) for parts in study.clients.values()) == 333
+    assert all(set(parts.test.counts().values()) == {len(parts.test.x)} for parts in study.clients.values())
+    other = load_dataset("penguins", labelled=5, draw=1).prepare(0)
+    assert not np.array_equal(other.clients["Biscoe 2007"].train.x, study.clients["Biscoe 2007"].train.x)
+    assert refusal(ConfigError, "penguins", labelled=0) == (
+        "data set 'penguins': labelled=0 is not a whole number that will do; give 1 or more."
     )
 
 

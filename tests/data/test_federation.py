@@ -324,15 +324,16 @@ def test_test_rows_without_a_client():
     )
 
 
-def test_a_class_that_only_test_rows_have_is_a_class():
+def test_a_class_that_only_test_rows_have_is_told_to_nobody_and_its_labels_are_counted():
     fed = build(
         {"a": ([[1.0], [2.0]], {"stage": ["a", "b"]})},
         {"stage": "multiclass"},
         test={"a": ([[1.0], [2.0]], {"stage": ["c", "a"]})},
     )
     study = fed.prepare(0)
-    assert study.spec.tasks[0].classes == ("a", "b", "c")
-    assert study.clients["a"].test.seen["stage"][1].tolist() == [2.0, 0.0]
+    assert study.spec.tasks[0].classes == ("a", "b")
+    assert [part.tolist() for part in study.clients["a"].test.seen["stage"]] == [[1], [0.0]]
+    assert study.round0.unknown == {"a": {"stage": 1}}
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,9 @@ def test_a_file_from_a_spreadsheet_begins_with_a_mark(write):
 def test_missing_and_foreign_files(write):
     assert refusal("nowhere.csv") == "nowhere.csv: there is no such file; correct the path."
     write("x", "t.xlsx")
-    assert refusal("t.xlsx") == ("t.xlsx: is not a kind of table that can be read; give a .csv or .parquet file.")
+    assert refusal("t.xlsx") == (
+        "t.xlsx: is not a kind of table that can be read; give a .csv, .csv.gz or .parquet file."
+    )
     write("junk", "t.parquet")
     assert refusal("t.parquet").startswith("t.parquet: cannot be read as Parquet: ")
     assert refusal("t.parquet").endswith("; write the file anew.")
@@ -306,7 +308,9 @@ def test_missing_and_foreign_files(write):
 
 def test_folders_that_cannot_be_used(write, tmp_path):
     (tmp_path / "d").mkdir()
-    assert refusal("d", client=None) == ("d: has no table in it; put one .csv or .parquet file for each client there.")
+    assert refusal("d", client=None) == (
+        "d: has no table in it; put one .csv, .csv.gz or .parquet file for each client there."
+    )
     write("age,pulse\n1,60\n", "d/a.csv")
     assert refusal("d", ConfigError) == (
         "d: client='ward', but in a folder the names of the files are the clients; leave client out."

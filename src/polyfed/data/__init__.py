@@ -12,6 +12,8 @@ from polyfed.data.encoder import Encoder
 from polyfed.data.features import Features, as_features
 from polyfed.data.federation import Federation
 from polyfed.data.labels import LabelCodec
+from polyfed.data.limits import DEPLOYED, OPEN, Limits
+from polyfed.data.round0 import Round0
 from polyfed.data.scaling import FeatureScaler
 from polyfed.data.splits import Split
 from polyfed.data.study import Study
@@ -19,7 +21,9 @@ from polyfed.data.task import KINDS, Task, as_tasks
 
 __all__ = [
     "DATASETS",
+    "DEPLOYED",
     "KINDS",
+    "OPEN",
     "SCALINGS",
     "Agreement",
     "ClientData",
@@ -31,6 +35,8 @@ __all__ = [
     "Federation",
     "FederationSpec",
     "LabelCodec",
+    "Limits",
+    "Round0",
     "Split",
     "Study",
     "Task",

@@ -1,13 +1,15 @@
 """Round 0, the server's part: from what every client says of its data to what all of them use.
 
 >>> def note(*ages):
-...     return Description(("age",), ("number",), (False,), {}, {}, Moments.of(np.array([ages]).T), {})
+...     moments = Moments.of(np.array([ages]).T)
+...     return Description(("age",), ("number",), (False,), {}, {}, {"pulse": len(ages)}, moments, {})
 >>> agree([Task("pulse")], {"basel": note(10.0, 30.0), "bern": note(80.0)}).scaler.mean
 array([40.])
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +18,11 @@ import numpy as np
 
 from polyfed.data.description import Description
 from polyfed.data.labels import LabelCodec, settle_classes
+from polyfed.data.limits import MOST_CATEGORIES, OTHER
+from polyfed.data.robust_units import pool_robustly
 from polyfed.data.scaling import FeatureScaler, Moments
 from polyfed.data.task import Task
 from polyfed.errors import DataError
-
-MOST_CATEGORIES = 100  # more is an identifier or free text, and as many columns of zeros
 
 
 @dataclass(frozen=True)
@@ -84,14 +86,24 @@ class Agreement:
         )
 
 
-def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description]) -> Agreement:
-    """Pool what the clients (name → description) say; the order in which they come changes nothing."""
-    notes = {name: descriptions[name] for name in sorted(descriptions)}
+def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description], *, strict: bool = True) -> Agreement:
+    """Pool what the clients (name → description) say; the order in which they come changes nothing.
+
+    A text column with too many levels is an error; unless `strict`, for nobody can mend it for all clients, those levels
+    stay that most clients have, and the others become OTHER.
+    """
+    notes = {name: descriptions[name] for name in sorted(descriptions) if not descriptions[name].is_silent}
+    if not notes:
+        raise DataError(
+            "no client has as many training labels as it takes to take part",
+            where="the federation",
+            remedy="give more labels, or lower min_rows",
+        )
     _check_columns(notes)
-    columns = _agree_columns(notes)
+    columns = _agree_columns(notes, strict)
     numeric = [column.name for column in columns if column.kind == "number"]
     moments = [_reordered(note, numeric) for note in notes.values() if note.moments is not None]
-    scaler = Moments.pool(moments).scaler() if moments else FeatureScaler.identity(len(numeric))
+    scaler = pool_robustly(moments).scaler() if moments else FeatureScaler.identity(len(numeric))
     return Agreement(columns, scaler, {task.name: _agree_codec(task, notes) for task in tasks})
 
 
@@ -111,10 +123,10 @@ def _check_columns(notes: Mapping[str, Description]) -> None:
         )
 
 
-def _agree_columns(notes: Mapping[str, Description]) -> tuple[Column, ...]:
+def _agree_columns(notes: Mapping[str, Description], strict: bool) -> tuple[Column, ...]:
     kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(notes.values())).columns}
     gaps: set[str] = set()
-    categories: dict[str, set[str]] = {name: set() for name in kinds}
+    categories: dict[str, Counter[str]] = {name: Counter() for name in kinds}
     known: set[Any] = set()  # thousands of clients, a handful of different answers
     for client, note in notes.items():
         if (answer := (note.columns, note.kinds, note.gaps)) not in known:
@@ -127,23 +139,34 @@ def _agree_columns(notes: Mapping[str, Description]) -> tuple[Column, ...]:
             categories[name].update(texts)
     columns = []
     for name, found in kinds.items():
-        if "number" in found and "text" in found:
+        texts = found.get("text", found.get("wide"))
+        if "number" in found and texts is not None:
             raise DataError(
-                f"column {name!r} holds numbers here but text at client {found['text']!r}",
+                f"column {name!r} holds numbers here but text at client {texts!r}",
                 where=f"client {found['number']!r}",
                 remedy="make it text or numbers everywhere, or drop it",
             )
-        if len(categories[name]) > MOST_CATEGORIES:
-            raise DataError(
-                f"column {name!r} is text with {len(categories[name])} different values",
-                where="features",
-                remedy=f"drop it, or group its values into at most {MOST_CATEGORIES}",
-            )
-        kind = "text" if "text" in found else "number"  # nothing but gaps: a number that is always missing
-        columns.append(Column(name, kind, name in gaps, tuple(sorted(categories[name]))))
+        levels = _levels(name, categories[name], found.get("wide"), strict)
+        kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
+        columns.append(Column(name, kind, name in gaps, levels))
     if not any(column.encoded_names() for column in columns):
         raise DataError("no training row has any value", where="features", remedy="give more rows, or more columns")
     return tuple(columns)
+
+
+def _levels(name: str, told: Counter[str], wide: str | None, strict: bool) -> tuple[str, ...]:
+    """The levels of a text column, of which so many clients told each; `wide` has more of them than it may tell."""
+    n_others = len(told.keys() - {OTHER})
+    if strict and (wide is not None or n_others > MOST_CATEGORIES):
+        raise DataError(
+            f"column {name!r} is text with more than {MOST_CATEGORIES} different values",
+            where="features" if wide is None else f"client {wide!r}",
+            remedy=f"drop it, or group its values into at most {MOST_CATEGORIES}",
+        )
+    if n_others <= MOST_CATEGORIES:
+        return tuple(sorted(told))
+    usual = sorted(told.keys() - {OTHER}, key=lambda level: (-told[level], level))
+    return tuple(sorted({*usual[:MOST_CATEGORIES], OTHER}))
 
 
 def _reordered(note: Description, names: Sequence[str]) -> Moments:
@@ -163,7 +186,7 @@ def _agree_codec(task: Task, notes: Mapping[str, Description]) -> LabelCodec:
     parts = [note.targets[task.name] for note in notes.values() if task.name in note.targets]
     if not parts:
         return LabelCodec(task, None, 0.0, 1.0)
-    pooled = Moments.pool(parts).scaler()
+    pooled = pool_robustly(parts).scaler()
     return LabelCodec.standard(task, float(pooled.mean[0]), float(pooled.scale[0]))
 
 

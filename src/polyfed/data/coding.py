@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyfed.data.agreement import Agreement
+from polyfed.data.agreement import Agreement, Column
 from polyfed.data.client import ClientData
 from polyfed.data.encoder import Encoder
+from polyfed.data.label_column import Labels
 from polyfed.data.labels import LabelCodec
+from polyfed.data.limits import OTHER, Limits
 from polyfed.data.raw import RawClient
 from polyfed.data.scaling import Moments
 from polyfed.data.splits import Division
@@ -60,9 +62,64 @@ def code_rows(name: str, raw: RawClient, encoder: Encoder, codecs: Mapping[str, 
     seen = {}
     for task, codec in codecs.items():
         labels = raw.labels.get(task)
+        if labels is not None:
+            labels = codable(labels, codec)
         if labels is not None and len(labels.at):
             seen[task] = (labels.at.astype(np.int64), codec.code(labels))
     return ClientData(encoder.encode(raw.features, where=f"client {name!r}"), seen, codecs)
+
+
+def codable(labels: Labels, codec: LabelCodec) -> Labels:
+    """Those labels whose class is among the agreed ones: what no training row of a client that takes part has, no model
+    can tell, and its name has not left its client."""
+    if codec.classes is None or labels.vocabulary is None:
+        return labels
+    known = np.array([label in codec.classes for label in labels.vocabulary], dtype=bool)
+    if known.all():
+        return labels
+    kept = known[labels.values.astype(np.int64)]
+    new = np.cumsum(known) - 1
+    vocabulary = tuple(label for label, is_known in zip(labels.vocabulary, known, strict=True) if is_known)
+    return Labels(labels.at[kept], new[labels.values[kept].astype(np.int64)], vocabulary)
+
+
+def n_unknown(raw: RawClient, division: Division, codecs: Mapping[str, LabelCodec]) -> dict[str, int]:
+    """task → labels of classes that were not agreed, in all parts of a client's data."""
+    parts = [division.training(raw), raw.take(division.validation), raw.take(division.test)]
+    found = {}
+    for task, codec in codecs.items():
+        given = [part.labels[task] for part in parts if codec.classes is not None and task in part.labels]
+        if lost := sum(len(labels.at) - len(codable(labels, codec).at) for labels in given):
+            found[task] = lost
+    return found
+
+
+def shared_part(train: ClientData, columns: Sequence[Column], limits: Limits) -> ClientData:
+    """The training data from which a client's updates are made: what its limits let through, and the very same if they do.
+
+    Tasks with too few labels are left out, and levels with too few rows here are OTHER (or nothing, where there is none),
+    also those that other clients named: an update would tell of a level that one row has.
+    """
+    told = limits.told(train.counts())
+    seen = {task: labels for task, labels in train.seen.items() if task in told}
+    x, first = train.x, 0
+    for column in columns:
+        names = column.encoded_names()
+        if column.kind == "text" and limits.min_count > 1 and column.categories:
+            block = slice(first, first + len(column.categories))
+            x = np.concatenate([x[:, : block.start], _coarse(x[:, block], column, limits), x[:, block.stop :]], axis=1)
+        first += len(names)
+    if len(seen) == len(train.seen) and np.array_equal(x, train.x):
+        return train
+    return replace(train, x=x, seen=seen)
+
+
+def _coarse(indicators: np.ndarray, column: Column, limits: Limits) -> np.ndarray:
+    rare = (indicators.sum(axis=0) < limits.min_count) & (np.array(column.categories) != OTHER)
+    coarse = np.where(rare, 0.0, indicators)
+    if OTHER in column.categories:
+        coarse[:, column.categories.index(OTHER)] += indicators[:, rare].sum(axis=1)
+    return coarse
 
 
 def _own_codec(codec: LabelCodec, training: RawClient) -> LabelCodec:

@@ -14,12 +14,14 @@ import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyfed.data.table_columns import find_column
 from polyfed.data.table_files import Table
+from polyfed.data.written import as_labels
 from polyfed.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ _SIGNS = {
     "<": operator.lt,
     ">": operator.gt,
 }
+_short = Repr()
+_short.maxstring = 100
+shorten = _short.repr
 # A column in backquotes may have any name; a bare one ends where the sign begins.
 _FORM = re.compile(
     r"\s*(?:`(?P<quoted>[^`]+)`|(?P<bare>[^`<>=!]+?))\s*(?P<sign>==|!=|<=|>=|<|>)\s*(?P<constant>.+?)\s*"
@@ -55,7 +60,7 @@ class Comparison:
         constant = _constant(found["constant"]) if found else None
         if found is None or constant is None:
             raise ConfigError(
-                f"{text!r} is not a comparison",
+                f"{shorten(text)} is not a comparison",
                 where=f"derived column {name!r}",
                 remedy="write for example num > 0, or `my column` == 'yes'",
             )
@@ -65,11 +70,15 @@ class Comparison:
             )
         return cls(name, found["quoted"] or found["bare"], found["sign"], constant)
 
-    def of(self, frame: pd.DataFrame, where: str) -> pd.Series:
-        """The derived column."""
+    def of(self, frame: pd.DataFrame, where: str, *, written: bool = False) -> pd.Series:
+        """The derived column; where labels are as they were `written`, texts of numbers are compared as numbers."""
         import pandas as pd
 
         values: Any = frame[self.column]
+        if written and not isinstance(self.constant, str) and values.dtype.kind == "O":
+            natural = as_labels(values)
+            if not any(isinstance(value, str) for value in natural) and values.notna().any():
+                values = pd.Series(natural, index=frame.index).infer_objects()
         is_number = values.dtype.kind in "biuf"
         if is_number == isinstance(self.constant, str) and values.notna().any():
             held, given = ("numbers", "text") if is_number else ("text", "a number")
@@ -103,7 +112,7 @@ def with_derived(table: Table, derived: list[Comparison], *, partly: bool = Fals
                 remedy="choose another name",
             )
         find_column(comparison.column, columns, table.where)
-        frame = frame.assign(**{comparison.name: comparison.of(frame, table.where)})
+        frame = frame.assign(**{comparison.name: comparison.of(frame, table.where, written=not table.typed)})
     return replace(table, frame=frame)
 
 
@@ -115,7 +124,9 @@ def _constant(text: str) -> float | str | None:
     for kind in (int, float):
         try:
             number = kind(text)
+            return number if np.isfinite(float(number)) else None
+        except OverflowError:  # a whole number that no float can be compared with
+            return None
         except ValueError:
             continue
-        return number if np.isfinite(number) else None
     return None

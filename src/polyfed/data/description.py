@@ -1,8 +1,10 @@
 """Round 0, the client's part: what a client tells the server about its data before any learning.
 
-Only this leaves the client: names and kinds of columns, categories and classes that occur, and (for federated scaling)
-count, mean and spread of each column and target, or (for scaling "targets") of each target. All but the classes come
-from training rows alone; which classes exist is part of the task and no statistic.
+Only this leaves the client: names and kinds of columns, categories and classes that occur, how many labels it has, and
+(for federated scaling) count, mean and spread of each column and target, or (for scaling "targets") of each target. All of
+it comes from training rows alone, and only what the client's limits let through is in it: a task or a column with too few
+values is not spoken of, a category or class with too few rows is not named, a text column with too many levels has none of
+them told, and a client without a task that it may speak of tells nothing but that.
 
 >>> from polyfed.data.raw import read_client
 >>> raw = read_client("basel", ([[1.0], [3.0], [9.0]], {"pulse": [60, 80, 70]}), [Task("pulse")])
@@ -14,12 +16,14 @@ from training rows alone; which classes exist is part of the task and no statist
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from polyfed.data.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.raw import RawClient
 from polyfed.data.raw_features import RawFeatures
 from polyfed.data.scaling import Moments
@@ -33,10 +37,12 @@ class Description:
 
     Attributes:
         columns: the features, in the client's order.
-        kinds: of each column "number", "text", or "empty" if the client has no value in it.
+        kinds: of each column "number", "text", "empty" if the client has no value in it, or "wide" if it is text with more
+            levels than may be told.
         gaps: whether values of each column are missing.
-        categories: text column → the texts that occur, sorted.
-        classes: class task without given classes → the labels that occur.
+        categories: text column → the texts that occur often enough, sorted, and OTHER if there are more.
+        classes: class task without given classes → the labels that occur often enough.
+        labels: task → how many training labels it has; none for a client that is silent.
         moments: of the columns that are not text, in their order; None unless scaling is federated.
         targets: regression, robust or count task → moments of its labels; empty unless scaling is federated or targets.
     """
@@ -46,13 +52,23 @@ class Description:
     gaps: tuple[bool, ...]
     categories: Mapping[str, tuple[str, ...]]
     classes: Mapping[str, tuple[Any, ...]]
+    labels: Mapping[str, int]
     moments: Moments | None
     targets: Mapping[str, Moments]
+
+    @classmethod
+    def nothing(cls) -> Description:
+        """What a silent client says."""
+        return cls((), (), (), {}, {}, {}, None, {})
+
+    @property
+    def is_silent(self) -> bool:
+        return not self.labels
 
     @property
     def number_columns(self) -> tuple[str, ...]:
         """The columns that `moments` speaks of."""
-        return tuple(name for name, kind in zip(self.columns, self.kinds, strict=True) if kind != "text")
+        return tuple(name for name, kind in zip(self.columns, self.kinds, strict=True) if kind in ("number", "empty"))
 
     @property
     def n_bytes(self) -> int:
@@ -67,6 +83,7 @@ class Description:
             "gaps": list(self.gaps),
             "categories": {name: list(texts) for name, texts in self.categories.items()},
             "classes": {task: list(labels) for task, labels in self.classes.items()},
+            "labels": dict(self.labels),
             "moments": None if self.moments is None else self.moments.to_dict(),
             "targets": {task: moments.to_dict() for task, moments in self.targets.items()},
         }
@@ -81,35 +98,50 @@ class Description:
             gaps=tuple(described["gaps"]),
             categories={name: tuple(texts) for name, texts in described["categories"].items()},
             classes={task: tuple(labels) for task, labels in described["classes"].items()},
+            labels=dict(described["labels"]),
             moments=None if moments is None else Moments.from_dict(moments),
             targets={task: Moments.from_dict(part) for task, part in described["targets"].items()},
         )
 
 
-def describe(tasks: Sequence[Task], raw: RawClient, division: Division, *, scaling: str = "federated") -> Description:
+def describe(
+    tasks: Sequence[Task], raw: RawClient, division: Division, *, scaling: str = "federated", limits: Limits = OPEN
+) -> Description:
     """Describe a client's training rows; moments are told of what this scaling (SCALINGS) pools."""
     training = division.training(raw)
+    labels = {task.name: len(training.labels[task.name].at) for task in tasks if task.name in training.labels}
+    told = limits.told(labels)
+    if not told:
+        return Description.nothing()
     features, columns = training.features, raw.features.names
     gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
     empty = _marked(features, np.isnan(raw.features.numbers).all(axis=0))  # of all rows: a kind is no statistic
+    kinds = {name: "empty" if name in empty else "number" for name in columns}
     categories = {}
     for name, values in features.texts.items():
-        texts = set(values.tolist())
-        if None in texts:
+        levels, has_gaps = _levels(values, limits.min_count)
+        if has_gaps:
             gaps.add(name)
-        categories[name] = tuple(sorted(texts - {None}))
+        kinds[name] = "wide" if levels is None else "text"
+        if levels is not None:
+            categories[name] = levels
     targets = {}
     if scaling in ("federated", "targets"):
         for task in tasks:
-            if task.kind in ("regression", "robust", "count") and task.name in training.labels:
+            if task.kind in ("regression", "robust", "count") and task.name in told:
                 targets[task.name] = Moments.of(training.labels[task.name].values[:, None])
     return Description(
         columns=columns,
-        kinds=tuple("text" if name in categories else "empty" if name in empty else "number" for name in columns),
+        kinds=tuple(kinds[name] for name in columns),
         gaps=tuple(name in gaps for name in columns),
         categories=categories,
-        classes={task.name: _classes_of(task, raw) for task in tasks if task.name in raw.labels and _is_open(task)},
-        moments=Moments.of(features.numbers) if scaling == "federated" else None,
+        classes={
+            task.name: _classes_of(raw, task.name, division, limits.min_count)
+            for task in tasks
+            if task.name in told and _is_open(task)
+        },
+        labels={task: labels[task] for task in told},
+        moments=Moments.of(features.numbers).of_at_least(limits.min_rows) if scaling == "federated" else None,
         targets=targets,
     )
 
@@ -119,11 +151,26 @@ def _marked(features: RawFeatures, marks: Any) -> set[str]:
     return {features.number_names[i] for i in np.flatnonzero(marks)} if marks.any() else set()
 
 
+def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None, bool]:
+    """The texts of a column that may be told (None: they are too many), and whether some are missing."""
+    counts = Counter(values.tolist())
+    has_gaps = counts.pop(None, 0) > 0
+    if len(counts) > MOST_CATEGORIES:
+        return None, has_gaps
+    kept = {text for text, n in counts.items() if n >= min_count and len(text) <= LONGEST_TEXT}
+    return tuple(sorted(kept | {OTHER} if len(kept) < len(counts) else kept)), has_gaps
+
+
 def _is_open(task: Task) -> bool:
     return task.kind in ("binary", "multiclass") and task.classes is None
 
 
-def _classes_of(task: Task, raw: RawClient) -> tuple[Any, ...]:
-    vocabulary = raw.labels[task.name].vocabulary or ()
+def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -> tuple[Any, ...]:
+    """Classes of rows that are not held out; few-shot learning sets labels aside, and what exists is part of the task."""
+    labels = raw.labels[task]
+    vocabulary = labels.vocabulary or ()
+    held_out = np.isin(labels.at, np.concatenate([division.validation, division.test]))
+    counts = np.bincount(labels.values[~held_out].astype(np.int64), minlength=len(vocabulary))
+    named = [label for label, n in zip(vocabulary, counts, strict=True) if n >= min_count]
     # By type first: 1 and "1" have no order. The order of first appearance would tell something of the rows.
-    return tuple(sorted(vocabulary, key=lambda label: (isinstance(label, str), label)))
+    return tuple(sorted(named, key=lambda label: (isinstance(label, str), label)))

@@ -1,7 +1,7 @@
 """From features as a client has them to the numbers that models see.
 
 Numbers are standardised, a missing one becomes 0 (the mean) beside an indicator, a text becomes one 0 or 1 for each
-category, all of them 0 for a category that nobody had at round 0.
+category. A category that nobody named in round 0 is OTHER where there is one, and else all of them are 0.
 
 >>> from polyfed.data.raw_features import read_features
 >>> columns = (Column("age", "number", gaps=True), Column("sex", "text", gaps=False, categories=("f", "m")))
@@ -15,6 +15,8 @@ array([[1.5, 0. , 0. , 1. ],
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from polyfed.data.agreement import Agreement, Column
 from polyfed.data.features import reads_as_number
+from polyfed.data.limits import OTHER
 from polyfed.data.raw_features import RawFeatures
 from polyfed.data.scaling import FeatureScaler, Moments
 from polyfed.errors import DataError
@@ -62,8 +65,11 @@ class Encoder:
         for column in self.columns:
             if column.kind == "text":
                 texts = features.texts[column.name]
-                encoded += [texts == category for category in column.categories]
                 gaps = texts == None  # noqa: E711, entry by entry
+                named = {category: texts == category for category in column.categories}
+                if OTHER in named:
+                    named[OTHER] = ~np.any([gaps, *(at for level, at in named.items() if level != OTHER)], axis=0)
+                encoded += named.values()
             else:
                 encoded.append(values[:, number])
                 gaps = missing[:, number]
@@ -71,6 +77,17 @@ class Encoder:
             if column.gaps:
                 encoded.append(gaps)
         return np.stack([part.astype(np.float64) for part in encoded], axis=1)
+
+    def unseen(self, features: RawFeatures, where: str) -> dict[str, dict[str, int]]:
+        """Text column → category that was not agreed → how many rows hold it, the most frequent first."""
+        features, found = self._aligned(features, where), {}
+        for column in self.columns:
+            if column.kind == "text":
+                texts = [text for text in features.texts[column.name] if text is not None]
+                strange = Counter(text for text in texts if text not in column.categories)
+                if strange:
+                    found[column.name] = dict(strange.most_common())
+        return found
 
     @cached_property
     def _column_names(self) -> tuple[str, ...]:
@@ -113,3 +130,15 @@ def _no_texts(features: RawFeatures, name: str, where: str) -> np.ndarray:
             remedy="give text, or leave it empty",
         )
     return np.full(len(features), None, dtype=object)
+
+
+def told_unseen(column: str, strange: Mapping[str, int]) -> str:
+    """One sentence about categories that were not agreed.
+
+    >>> told_unseen("sex", {"x": 2, "y": 1})
+    "column 'sex': 3 rows hold a category that training did not know ('x', 'y')"
+    """
+    n, shown = sum(strange.values()), ", ".join(map(repr, list(strange)[:3]))
+    rows = "1 row holds" if n == 1 else f"{n} rows hold"
+    more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+    return f"column {column!r}: {rows} a category that training did not know ({shown}{more})"

@@ -19,10 +19,12 @@ import numpy as np
 
 from polyfed.data.agreement import agree
 from polyfed.data.client import FederationSpec
-from polyfed.data.coding import SCALINGS, code_parts
+from polyfed.data.coding import SCALINGS, code_parts, n_unknown
 from polyfed.data.description import describe
 from polyfed.data.encoder import Encoder
+from polyfed.data.limits import OPEN, Limits
 from polyfed.data.raw import RawClient, read_client
+from polyfed.data.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
 from polyfed.data.study import Study
 from polyfed.data.tables import read_clients
@@ -40,6 +42,7 @@ class Federation:
               "targets": agreed units of the targets, features as they came (pixels, or maps that a network takes)
     split     which rows are for training, validation and testing
     truth     for made-up data, client → {"x": inputs, task: the true latent function there}, in the units given
+    limits    what each client lets leave; in one process all of it, as all data are in one place
     """
 
     tasks: tuple[Task, ...]
@@ -47,6 +50,7 @@ class Federation:
     scaling: str
     split: Split
     truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
+    limits: Limits = OPEN
 
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
@@ -100,6 +104,7 @@ class Federation:
         features: Sequence[str] | None = None,
         drop: Sequence[str] = (),
         derive: Mapping[str, str] | None = None,
+        missing: Sequence[str] | None = None,
         scaling: str = "federated",
         split: Split = DEFAULT_SPLIT,
     ) -> Federation:
@@ -109,9 +114,13 @@ class Federation:
         Tasks are found by the name of their column; a proportion task "k/n" takes the columns k and n. All other
         columns are features, unless `features` lists them or `drop` leaves some out. `derive` makes further columns,
         as in {"disease": "num > 0"}; a column that a task is derived from is no feature unless it is listed.
+
+        Class labels and names of clients in a CSV file are taken as they are written: NA, None and 01 are what they say,
+        and an empty field is no label. `missing` lists the texts that mean so instead, as in ["", "NA"]; with [] an empty
+        label is a class. In columns of numbers and in features the usual markers (NA, NaN, null, ...) mean a gap anyway.
         """
         tasks = as_tasks(tasks)
-        raw = read_clients(source, tasks, client=client, features=features, drop=drop, derive=derive)
+        raw = read_clients(source, tasks, client=client, features=features, drop=drop, derive=derive, missing=missing)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property
@@ -131,10 +140,11 @@ class Federation:
         rows = sum(map(len, self.raw.values()))
         return f"Federation of {clients} and {rows} rows; {', '.join(labels)}; scaling {self.scaling!r}"
 
-    def with_options(self, *, scaling: str | None = None, split: Split | None = None) -> Federation:
-        """The same clients with another scaling or split."""
-        scaling, split = scaling or self.scaling, split or self.split
-        return replace(self, scaling=scaling, split=split)
+    def with_options(
+        self, *, scaling: str | None = None, split: Split | None = None, limits: Limits | None = None
+    ) -> Federation:
+        """The same clients with another scaling, another split or other limits."""
+        return replace(self, scaling=scaling or self.scaling, split=split or self.split, limits=limits or self.limits)
 
     def prepare(self, seed: int) -> Study:
         """Split every client's rows, agree on columns, classes and units (round 0), and code all rows as numbers."""
@@ -144,15 +154,19 @@ class Federation:
         divisions, notes = {}, {}
         for name, raw in self.raw.items():
             divisions[name] = divide(self.tasks, raw, self.split, seed=int(seed), client=name)
-            notes[name] = describe(self.tasks, raw, divisions[name], scaling=self.scaling)
+            notes[name] = describe(self.tasks, raw, divisions[name], scaling=self.scaling, limits=self.limits)
         agreed = agree(self.tasks, notes)
         shared = Encoder.of(agreed)
-        clients, encoders = {}, {}
+        clients, encoders, unknown = {}, {}, {}
         for name, raw in self.raw.items():
+            if lost := n_unknown(raw, divisions[name], agreed.codecs):
+                unknown[name] = lost
             clients[name], encoders[name] = code_parts(name, raw, divisions[name], agreed, shared, local=local)
         spec = FederationSpec(agreed.tasks, len(shared.names), self.names, agreed.codecs)
         sizes = {name: note.n_bytes for name, note in notes.items()}
-        return Study(spec, clients, encoders, self.scaling, agreed, sizes, self.truth)
+        declared = {name: dict(note.labels) for name, note in notes.items()}
+        round0 = Round0(self.limits, declared, unknown=unknown)
+        return Study(spec, clients, encoders, self.scaling, agreed, sizes, self.truth, round0)
 
 
 def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:

@@ -22,6 +22,7 @@ from polyfed.data.features import row_name, to_numpy
 from polyfed.data.label_column import LabelColumn, Labels
 from polyfed.data.scaling import FeatureScaler
 from polyfed.data.task import Task
+from polyfed.data.written import USUAL
 from polyfed.errors import DataError, UsageError, nearest
 
 
@@ -160,7 +161,10 @@ def refuse_third_class(column: LabelColumn, labels: Labels) -> None:
     if column.task.kind == "binary" and labels.vocabulary is not None and len(labels.vocabulary) > 2:
         first, second, third = labels.vocabulary[:3]
         what = f"label {third!r} is a third class after {first!r} and {second!r}"
-        raise column.error(labels.first(2), what, "declare the task multiclass or correct the label")
+        remedy = "declare the task multiclass or correct the label"
+        if marker := next((label for label in labels.vocabulary if label in USUAL), None):
+            remedy += f"; if {marker!r} means that there is no label, name it in missing (--missing)"
+        raise column.error(labels.first(2), what, remedy)
 
 
 def _learn_classes(column: LabelColumn) -> tuple[Any, ...]:

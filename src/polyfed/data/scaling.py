@@ -96,6 +96,11 @@ class Moments:
         variance = (weight * (spread**2 + (mean - centre) ** 2)).sum(axis=0)
         return cls(total, centre * unit, np.sqrt(variance) * unit)
 
+    def of_at_least(self, n: int) -> Moments:
+        """The same, with columns of fewer than n values as if they were empty."""
+        told = self.count >= n
+        return Moments(np.where(told, self.count, 0), np.where(told, self.mean, 0.0), np.where(told, self.spread, 0.0))
+
     def scaler(self) -> FeatureScaler:
         """What standardises rows with these moments; a constant column keeps scale 1."""
         # Rounding makes even a constant column vary by about 1e-16 of its size; do not blow that up to 1.

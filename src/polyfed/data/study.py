@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ import numpy as np
 from polyfed.data import study_storage
 from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.coding import ClientParts, code_of, code_rows
-from polyfed.data.encoder import Encoder
+from polyfed.data.coding import ClientParts, code_of, code_rows, shared_part
+from polyfed.data.encoder import Encoder, told_unseen
+from polyfed.data.limits import OPEN, Limits
 from polyfed.data.raw import read_client
-from polyfed.data.raw_features import read_features
+from polyfed.data.raw_features import RawFeatures, read_features
+from polyfed.data.round0 import Round0
 from polyfed.data.tables import is_table_source, read_client_table
 from polyfed.errors import UnknownNameError, UsageError
 
@@ -39,6 +42,7 @@ class Study:
         scaling: "federated", "local", "targets" or "none".
         agreed: the result of round 0.
         round0_bytes: name → size of what the client told in round 0.
+        round0: who took part in round 0 and with what, who is silent, who was rejected.
         truth: for made-up data, client → {"x": inputs as given, task: the true latent function there}.
     """
 
@@ -49,6 +53,21 @@ class Study:
     agreed: Agreement
     round0_bytes: Mapping[str, int]
     truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
+    round0: Round0 = field(default_factory=Round0)
+
+    def shared(self, client: str) -> ClientData:
+        """The training data from which this client's updates are made; without labels if it is silent."""
+        train, limits = self.clients[client].train, self.round0.limits
+        return train if limits == OPEN else shared_part(train, self.agreed.columns, limits)
+
+    def below(self, limits: Limits) -> dict[str, dict[str, int]]:
+        """client whose data are here → task → its training labels, where they are too few for these limits."""
+        found = {}
+        for client, parts in self.clients.items():
+            few = {task: n for task, n in parts.train.counts().items() if 0 < n < limits.min_rows}
+            if few:
+                found[client] = few
+        return found
 
     def encode(self, client: str, X: Any) -> np.ndarray:
         """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""
@@ -58,7 +77,9 @@ class Study:
             from pandas import DataFrame
 
             X = DataFrame(X)
-        return self.encoders[client].encode(read_features(X, where=where, only=self._columns()), where=where)
+        features = read_features(X, where=where, only=self._columns())
+        _tell_unseen(self.encoders[client], features, where)
+        return self.encoders[client].encode(features, where=where)
 
     def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:
         """A client that was not there at round 0: its rows, all for training, and how it encodes further ones.
@@ -77,6 +98,7 @@ class Study:
             raw = read_client(name, data, tasks, only=self._columns())
         shared = Encoder.of(self.agreed)
         encoder, codecs = code_of(name, raw, self.agreed, shared, local=self.scaling == "local")
+        _tell_unseen(encoder, raw.features, f"client {name!r}")
         return code_rows(name, raw, encoder, codecs), encoder
 
     def with_guest(self, name: str, data: Any, guests: Study | None = None) -> Study:
@@ -92,6 +114,7 @@ class Study:
             encoders={**before[1], name: encoder},
             round0_bytes=dict.fromkeys(clients, 0),
             truth=None,
+            round0=Round0(),
         )
 
     def without(self, names: Iterable[str]) -> Study:
@@ -136,3 +159,8 @@ class Study:
                     f"client {name!r} is no member of this federation",
                     remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones",
                 )
+
+
+def _tell_unseen(encoder: Encoder, features: RawFeatures, where: str) -> None:
+    for column, strange in encoder.unseen(features, where).items():
+        warnings.warn(f"{where}: {told_unseen(column, strange)}", stacklevel=3)

@@ -19,7 +19,15 @@ from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.coding import ClientParts
 from polyfed.data.encoder import Encoder
 from polyfed.data.labels import LabelCodec
+from polyfed.data.round0 import Round0
 from polyfed.data.scaling import FeatureScaler
+from polyfed.data.study_checks import (
+    refuse_odd_agreement,
+    refuse_odd_rows,
+    refuse_odd_scale,
+    refuse_odd_truth,
+    whose,
+)
 from polyfed.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ def described(study: Study) -> dict[str, Any]:
         "units": units,
         "round0_bytes": [study.round0_bytes[name] for name in study.clients],
         "truth": None if study.truth is None else list(study.truth),
+        "round0": study.round0.to_dict(),
     }
 
 
@@ -74,6 +83,7 @@ def arrays(study: Study) -> dict[str, np.ndarray]:
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The fields of the study."""
     agreed = Agreement.from_dict(described["agreed"])
+    refuse_odd_agreement(agreed, len(described["agreed"]["codecs"]))
     names = tuple(described["clients"])
     shared, local = Encoder.of(agreed), described["scaling"] == "local"
     n_features = len(shared.names)
@@ -88,6 +98,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             }
             no_numbers = np.empty(0)  # all features may be texts
             mean, scale = (arrays.get(f"client/{i}/{key}", no_numbers) for key in ("mean", "scale"))
+            refuse_odd_scale(mean, scale, agreed)
             encoders[name] = Encoder(agreed.columns, FeatureScaler(mean, scale))
         clients[name] = ClientParts(*(_part(arrays, i, part, codecs, n_features) for part in PARTS))
         if not clients[name].train.x.size:
@@ -102,6 +113,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         "agreed": agreed,
         "round0_bytes": dict(zip(names, described["round0_bytes"], strict=True)),
         "truth": _truth(described["truth"], arrays, spec),
+        "round0": Round0.from_dict(described["round0"]) if "round0" in described else Round0(),
     }
 
 
@@ -109,13 +121,15 @@ def _part(
     arrays: Mapping[str, np.ndarray], i: int, part: str, codecs: Mapping[str, LabelCodec], n_features: int
 ) -> ClientData:
     prefix = f"client/{i}/{part}"
-    owner = int(arrays.get(f"{prefix}/x_of", [i])[0])
+    owner = whose(arrays, prefix, i)
     seen = {
         task: (arrays[f"{prefix}/{t}/at"], arrays[f"{prefix}/{t}/y"])
         for t, task in enumerate(codecs)
         if f"{prefix}/{t}/at" in arrays
     }
-    return ClientData(arrays.get(f"client/{owner}/{part}/x", np.empty((0, n_features))), seen, codecs)
+    data = ClientData(arrays.get(f"client/{owner}/{part}/x", np.empty((0, n_features))), seen, codecs)
+    refuse_odd_rows(data, n_features, prefix)
+    return data
 
 
 def _truth(names: list[str] | None, arrays: Mapping[str, np.ndarray], spec: FederationSpec) -> Any:
@@ -126,4 +140,5 @@ def _truth(names: list[str] | None, arrays: Mapping[str, np.ndarray], spec: Fede
         tasks = {task.name: f"truth/{i}/{t}" for t, task in enumerate(spec.tasks)}
         functions = {task: arrays[key] for task, key in tasks.items() if key in arrays}
         truth[name] = {"x": arrays[f"truth/{i}/x"], **functions}
+        refuse_odd_truth(truth[name], f"truth/{i}")
     return truth

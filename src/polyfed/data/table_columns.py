@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from polyfed.data.task import Task
@@ -35,6 +35,12 @@ def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[
         return []
     absent = next(name for name in pairs[0] if name not in columns)
     raise DataError(f"task {task.name!r} has no column {absent!r}", where=where, remedy=nearest(absent, columns))
+
+
+def written_columns(tasks: Iterable[Task], client: str | None = None) -> list[str]:
+    """The columns that are read as they are written: class labels, and whose row it is."""
+    classes = [task.name for task in tasks if task.kind in ("binary", "multiclass")]
+    return classes if client is None else [*classes, client]
 
 
 def feature_columns(

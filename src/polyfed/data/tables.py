@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.derived import Comparison, comparisons, with_derived
-from polyfed.data.features import plain
+from polyfed.data.features import is_missing, plain
 from polyfed.data.label_column import Labels
 from polyfed.data.raw import RawClient, at_client, read_labels
 from polyfed.data.raw_features import RawFeatures, read_columns
-from polyfed.data.table_columns import as_names, feature_columns, find_column, task_columns
-from polyfed.data.table_files import SUFFIXES, Table, is_table_source, load_table
+from polyfed.data.table_columns import as_names, feature_columns, find_column, task_columns, written_columns
+from polyfed.data.table_files import Table, is_table_file, is_table_source, load_table, stem_of
 from polyfed.data.task import Task
+from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
 
 __all__ = ["is_table_source", "read_client_table", "read_clients", "read_own_table"]
@@ -45,8 +47,10 @@ def read_clients(
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     derive: Mapping[str, str] | None = None,
+    missing: Sequence[str] | None = None,
 ) -> dict[str, RawClient]:
     """All clients of a table, or of a folder with one file for each client."""
+    missing = checked_missing(missing)
     features, drop, derived = _choices(tasks, features, drop, derive)
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         if client is not None:
@@ -55,8 +59,8 @@ def read_clients(
                 where=str(source),
                 remedy="leave client out",
             )
-        return _read_folder(Path(source), tasks, features, drop, derived)
-    table = with_derived(load_table(source), derived)
+        return _read_folder(Path(source), tasks, features, drop, derived, missing)
+    table = with_derived(load_table(source, written=written_columns(tasks, client), missing=missing), derived)
     columns = list(table.frame.columns)
     if client is None:
         raise ConfigError(
@@ -85,11 +89,13 @@ def read_own_table(
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     derive: Mapping[str, str] | None = None,
+    missing: Sequence[str] | None = None,
 ) -> tuple[str, RawClient]:
     """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
     and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
     features, drop, derived = _choices(tasks, features, drop, derive)
-    table = with_derived(load_table(source), derived, partly=True)
+    read = load_table(source, written=written_columns(tasks, client), missing=checked_missing(missing))
+    table = with_derived(read, derived, partly=True)
     if client is not None and client in table.frame.columns:
         found = sorted(set(_client_names(table, client)))
         if len(found) > 1:
@@ -99,7 +105,7 @@ def read_own_table(
                 remedy="give each client a file of its own",
             )
         name, drop = name or str(found[0]), [*drop, client]
-    name = name or Path(source).stem
+    name = name or stem_of(Path(source))
     with at_client(name):
         return name, _read_file(table, tasks, features, drop)
 
@@ -117,7 +123,7 @@ def _choices(
 def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
     """One client that joins: a table with these features and the columns of the tasks that it has."""
     with at_client(name):
-        table = load_table(source)
+        table = load_table(source, written=written_columns(tasks))
         columns = list(table.frame.columns)
         found = {task.name: task_columns(task, columns, None) for task in tasks}
         for feature in features:
@@ -131,23 +137,26 @@ def _read_folder(
     features: Sequence[str] | None,
     drop: Sequence[str],
     derived: list[Comparison],
+    missing: tuple[str, ...] | None,
 ) -> dict[str, RawClient]:
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    files = sorted(filter(is_table_file, folder.iterdir()))
     if not files:
         raise DataError(
             "has no table in it",
             where=str(folder),
-            remedy=f"put one {' or '.join(SUFFIXES)} file for each client there",
+            remedy="put one .csv, .csv.gz or .parquet file for each client there",
         )
+    written = written_columns(tasks)
     clients: dict[str, RawClient] = {}
     all_columns: dict[str, None] = {}
     for path in files:
-        if path.stem in clients:
-            raise DataError(f"two files are of client {path.stem!r}", where=str(folder), remedy="keep one of them")
-        with at_client(path.stem):
-            table = with_derived(load_table(path), derived, partly=True)
+        name = stem_of(path)
+        if name in clients:
+            raise DataError(f"two files are of client {name!r}", where=str(folder), remedy="keep one of them")
+        with at_client(name):
+            table = with_derived(load_table(path, written=written, missing=missing), derived, partly=True)
             all_columns.update(dict.fromkeys(table.frame.columns))
-            clients[path.stem] = _read_file(table, tasks, features, drop)
+            clients[name] = _read_file(table, tasks, features, drop)
     for task in tasks:  # a client may lack a task, but not all of them
         task_columns(task, list(all_columns), str(folder))
     for name in drop:
@@ -176,8 +185,8 @@ def _read_rows(
     labels = {}
     for task in tasks:
         if found[task.name]:
-            y = frame[found[task.name]].to_numpy() if task.kind == "proportion" else frame[found[task.name][0]]
-            labels[task.name] = read_labels(task, y, len(frame), index=index)
+            labels[task.name] = read_labels(task, _labels_of(table, task, found[task.name]), len(frame), index=index)
+            _tell_doubtful(table, task, labels[task.name])
     return RawClient(raw, labels)
 
 
@@ -214,22 +223,69 @@ def _own_words(labels: Labels) -> Labels:
     return Labels(labels.at, values.reshape(-1), tuple(labels.vocabulary[i] for i in used))
 
 
+def _labels_of(table: Table, task: Task, columns: list[str]) -> Any:
+    values: Any = table.frame[columns[0]]  # pandas' own types are too wide to be of help
+    if task.kind == "proportion":
+        return table.frame[columns].to_numpy()
+    if table.typed or task.kind not in ("binary", "multiclass") or values.dtype.kind != "O":
+        return values
+    if not values.map(lambda value: isinstance(value, str) or is_missing(value)).all():
+        return values  # derived, or not from a file
+    return as_labels(values, task.classes, lenient=table.missing is None)
+
+
+def _tell_doubtful(table: Table, task: Task, labels: Labels) -> None:
+    """In a file nobody can see whether NA is a class, or an empty field one: what was made of it is said."""
+    if table.typed or task.classes is not None or labels.vocabulary is None or table.missing == ():
+        return
+    doubtful = EMPTY if table.missing is not None else USUAL
+    for position, label in enumerate(labels.vocabulary):
+        if label in doubtful:
+            n = int((labels.values == position).sum())
+            markers = [*(EMPTY if table.missing is None else table.missing), label]
+            warnings.warn(
+                f"{table.where}: task {task.name!r}: {label!r} is taken for a class ({n} rows); if it means that there "
+                f"is no label, say so with missing={markers} (--missing)",
+                stacklevel=2,
+            )
+
+
 def _client_names(table: Table, column: str) -> np.ndarray:
     """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
     values = table.frame[column]
-    gaps = values.isna().to_numpy()
+    gaps = values.isna().to_numpy() | values.map(lambda value: isinstance(value, str) and not value.strip()).to_numpy(
+        bool
+    )
     if gaps.any():
         raise DataError(
             f"column {column!r} is empty",
             where=table.row_name(int(gaps.argmax())),
             remedy="say whose row it is, or drop the row",
         )
-    codes, distinct = values.factorize()
-    return np.array([str(_whole(plain(value))) for value in distinct])[codes]
+    try:
+        codes, distinct = values.factorize()
+    except TypeError:  # lists and dictionaries
+        row = next(i for i, value in enumerate(values) if getattr(type(value), "__hash__", None) is None)
+        raise DataError(
+            f"column {column!r} holds a {type(values.iloc[row]).__name__}, which is no name of a client",
+            where=table.row_name(row),
+            remedy="give each row the name of one client",
+        ) from None
+    names = [_name(plain(value)) for value in distinct]
+    if len(set(names)) < len(names):
+        first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])
+        raise DataError(
+            f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}",
+            where=table.row_name(int((codes == second).argmax())),
+            remedy="make the column text, or numbers, throughout",
+        )
+    return np.array(names)[codes]
 
 
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _name(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _refuse_text_among_numbers(table: Table, name: str, index: _Rows) -> None:

@@ -1,10 +1,16 @@
 """Penguins of the Palmer archipelago: every island and year is a client that weighs, sexes and names its birds.
 
 333 birds have all measurements. Islands differ in which species live there, so clients differ in their classes.
+
+With `labelled` only that many birds of a colony have labels, the colony `SILENT` has none at all, the colony `UNSEXED` has
+none of the sex; all other birds are there to be predicted.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
+from polyfed.data.datasets.options import refuse_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.task import Task
 from polyfed.errors import MissingExtraError
@@ -15,10 +21,14 @@ TASKS = (
     Task("sex", "binary", classes=("female", "male")),
     Task("species", "multiclass", classes=("Adelie", "Chinstrap", "Gentoo")),
 )
+SILENT, UNSEXED = "Torgersen 2009", "Dream 2008"
 
 
-def penguins() -> Federation:
-    """Nine clients such as "Biscoe 2007", three measurements, three tasks of three kinds."""
+def penguins(labelled: int | None = None, draw: int = 0) -> Federation:
+    """Nine clients such as "Biscoe 2007", three measurements, three tasks of three kinds.
+
+    `labelled` is the number of birds with labels in each colony, None for all; `draw` decides which.
+    """
     try:
         from palmerpenguins import load_penguins
     except ImportError:
@@ -29,4 +39,17 @@ def penguins() -> Federation:
         ) from None
     birds = load_penguins().dropna(subset=[*FEATURES, *(task.name for task in TASKS)])
     birds["colony"] = birds["island"].astype(str) + " " + birds["year"].astype(str)
-    return Federation.from_table(birds, client="colony", tasks=TASKS, features=FEATURES)
+    if labelled is None:
+        return Federation.from_table(birds, client="colony", tasks=TASKS, features=FEATURES)
+    refuse_unless_whole("data set 'penguins'", 1, labelled=labelled)
+    refuse_unless_whole("data set 'penguins'", 0, draw=draw)
+    rng = np.random.default_rng(draw)
+    train, test = {}, {}
+    for colony, members in birds.groupby("colony"):
+        members = members.iloc[rng.permutation(len(members))]
+        known, rest = members.iloc[:labelled], members.iloc[labelled:]
+        hidden = {SILENT: {task.name for task in TASKS}, UNSEXED: {"sex"}}.get(str(colony), set())
+        labels = {t.name: [None] * len(known) if t.name in hidden else known[t.name].tolist() for t in TASKS}
+        train[colony] = (known[list(FEATURES)], labels)
+        test[colony] = (rest[list(FEATURES)], {task.name: rest[task.name].tolist() for task in TASKS})
+    return Federation.from_clients(train, TASKS, test=test)

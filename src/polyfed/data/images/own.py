@@ -14,7 +14,7 @@ from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import DEFAULT_SPLIT
-from polyfed.data.table_columns import find_column
+from polyfed.data.table_columns import find_column, written_columns
 from polyfed.data.table_files import Table, load_table
 from polyfed.data.tables import read_clients
 from polyfed.data.task import as_tasks
@@ -39,10 +39,10 @@ def own_images(
         raise ConfigError(
             "there is no table of images", where="data set 'images'", remedy="give table=..., a CSV or Parquet file"
         )
-    read = load_table(Path(table).expanduser())
+    made = as_tasks(tasks or ())
+    read = load_table(Path(table).expanduser(), written=written_columns(made, client))
     columns = list(read.frame.columns)
     find_column(path, columns, read.where)
-    made = as_tasks(tasks or ())
     names = _paths(read, path)
     # Whose row it is and what its labels are is read as in any table, in which the one feature is the image's number.
     numbered = Table(read.frame.assign(**{path: np.arange(len(names))}), read.where, read.row_name, read.typed)
@@ -50,7 +50,7 @@ def own_images(
     if test is not None:
         comparison = Comparison.parse("test", test)
         find_column(comparison.column, columns, read.where)
-        is_test = comparison.of(read.frame, read.where).fillna(False).to_numpy(dtype=bool)
+        is_test = comparison.of(read.frame, read.where, written=not read.typed).fillna(False).to_numpy(dtype=bool)
         raw = {name: _with_own_test(name, one, is_test) for name, one in raw.items()}
     begin = Path(read.where).parent if folder is None else Path(folder).expanduser()
     return ImageFederation(

@@ -1,0 +1,57 @@
+"""What may leave a client at all: limits that are applied where the data are, before anything is sent.
+
+A statistic of one row is that row. So a client speaks of a task only if it has `min_rows` labels of it, and of a text
+only if `min_count` of its training rows hold it; a client that may speak of no task is silent.
+
+>>> DEPLOYED.told({"pulse": 12, "sick": 3}), DEPLOYED.told({"sick": 3})
+(('pulse',), ())
+>>> OPEN.at_least(DEPLOYED).min_rows
+10
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from polyfed.errors import ConfigError
+
+OTHER = "other"  # what all levels with too few rows are called
+MOST_CATEGORIES = 100  # of one text column; more is an identifier or free text, and as many columns of zeros
+LONGEST_TEXT = 1000  # characters of a name, level or class; longer ones are no names
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one client.
+
+    Attributes:
+        min_rows: training labels of a task, or values of a column, below which nothing is told of it.
+        min_count: training rows with a level of a text column, or a class, below which it is not named; test rows with
+            labels of a task below which no score of it is told.
+    """
+
+    min_rows: int = 1
+    min_count: int = 1
+
+    def __post_init__(self) -> None:
+        for option in ("min_rows", "min_count"):
+            value = getattr(self, option)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**9:
+                raise ConfigError(f"{option} is {value!r}", remedy="give a whole number from 1 up")
+
+    def told(self, labels: Mapping[str, int]) -> tuple[str, ...]:
+        """The tasks of which a client with so many training labels may speak; none of them: it is silent."""
+        return tuple(task for task, n in labels.items() if n >= self.min_rows)
+
+    def at_least(self, other: Limits) -> Limits:
+        """The stricter of both: a study may ask for more caution than a client's owner does, never for less."""
+        return Limits(max(self.min_rows, other.min_rows), max(self.min_count, other.min_count))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+OPEN = Limits()  # in one process, where all data are in one place already
+DEPLOYED = Limits(min_rows=10, min_count=5)  # on a node, unless its owner says otherwise in the node's own file

@@ -1,0 +1,82 @@
+"""Whether a study that was stored can be one: what is wrong is named, and nothing odd reaches a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from polyfed.data.agreement import Agreement
+from polyfed.data.client import ClientData
+from polyfed.data.labels import LabelCodec
+from polyfed.errors import DataError
+
+WHERE, REMEDY = "saved study", "give both parts of one save"
+
+
+def refuse_odd_agreement(agreed: Agreement, n_tasks: int) -> None:
+    """Each column and each task once, and classes where a task has them."""
+    names = [column.name for column in agreed.columns]
+    if len(set(names)) < len(names) or len(agreed.codecs) < n_tasks:
+        raise _odd("a column or a task is there twice")
+    for name, codec in agreed.codecs.items():
+        if codec.classes != codec.task.classes or (codec.classes is None) != (codec.task.kind not in CLASSED):
+            raise _odd(f"the classes of task {name!r} are not those of its codec")
+
+
+def refuse_odd_scale(mean: np.ndarray, scale: np.ndarray, agreed: Agreement) -> None:
+    """One mean and one positive scale for each column of numbers."""
+    n = sum(column.kind == "number" for column in agreed.columns)
+    if not (_is_floats(mean, (n,)) and _is_floats(scale, (n,)) and (scale > 0).all()):
+        raise _odd("a client's own scale is not one number above 0 for each column")
+
+
+def whose(arrays: Mapping[str, np.ndarray], prefix: str, i: int) -> int:
+    """The client whose inputs these are."""
+    if (found := arrays.get(f"{prefix}/x_of")) is None:
+        return i
+    if found.shape != (1,) or found.dtype.kind not in "iu" or not 0 <= int(found[0]) < i:
+        raise _odd(f"{prefix}/x_of is no client before")
+    return int(found[0])
+
+
+def refuse_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
+    """Finite inputs, labels at rows that are there, and labels that a task of this kind can have."""
+    if not _is_floats(data.x, (len(data.x) if data.x.ndim else 0, n_features)):
+        raise _odd(f"{prefix}/x is not a finite table of {n_features} columns")
+    for task, (at, y) in data.seen.items():
+        if at.ndim != 1 or at.dtype != np.int64 or (len(at) and not 0 <= at.min() <= at.max() < len(data.x)):
+            raise _odd(f"{prefix}: labels of task {task!r} at rows that are not there")
+        codec = data.codecs[task]
+        shape = (len(at), 2) if codec.task.kind == "proportion" else (len(at),)
+        if not _is_floats(y, shape) or not _can_be(y, codec):
+            raise _odd(f"{prefix}: labels of task {task!r} that a {codec.task.kind} task cannot have")
+
+
+def refuse_odd_truth(truth: Mapping[str, np.ndarray], prefix: str) -> None:
+    """As many values of each true function as inputs."""
+    n = len(truth["x"]) if truth["x"].ndim == 2 else -1
+    if n < 1 or not all(_is_floats(value, (n, *value.shape[1:])) for value in truth.values()):
+        raise _odd(f"{prefix} does not hold a value for each input")
+
+
+CLASSED = ("binary", "multiclass")
+
+
+def _can_be(y: np.ndarray, codec: LabelCodec) -> bool:
+    kind = codec.task.kind
+    if kind == "binary":
+        return bool(np.isin(y, (-1.0, 1.0)).all())
+    if kind == "multiclass":
+        return bool(np.isin(y, np.arange(len(codec.classes or ()))).all())
+    if kind == "proportion":
+        return bool(((y >= 0).all(axis=1) & (y[:, 0] <= y[:, 1]) & (y[:, 1] > 0)).all())
+    return kind != "count" or bool((y >= 0).all())
+
+
+def _is_floats(values: np.ndarray, shape: tuple[int, ...]) -> bool:
+    return values.dtype == np.float64 and values.shape == shape and bool(np.isfinite(values).all())
+
+
+def _odd(what: str) -> DataError:
+    return DataError(what, where=WHERE, remedy=REMEDY)

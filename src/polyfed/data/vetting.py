@@ -1,0 +1,289 @@
+"""The server's door in round 0: every note is validated before it is used, and a bad one is rejected by its client's name.
+
+Two looks at each: is it a description at all (`read_note`: names, types, sizes, finite numbers), and does it fit those of most
+others (`unlike_most`: columns, kinds, classes of a binary task)? The rest of the federation goes on without those rejected.
+Nothing that a client chose is quoted at length: reasons stand in events and logs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyfed.data.agreement import Agreement
+from polyfed.data.description import Description
+from polyfed.data.limits import LONGEST_TEXT, MOST_CATEGORIES
+from polyfed.data.task import Task
+from polyfed.errors import ConfigError
+
+MOST_COLUMNS = 100_000
+MOST_CLASSES = 1_000  # of one task
+MOST_ROWS = 10**9
+LARGEST = 1.7976931348623157e308  # of a float
+FIELDS = ("columns", "kinds", "gaps", "categories", "classes", "labels", "moments", "targets")
+KINDS = ("number", "text", "empty", "wide")
+
+
+class Rejected(Exception):
+    """Why a note cannot be used, in a few words."""
+
+
+def vet(tasks: Sequence[Task], told: Mapping[str, Any], scaling: str) -> tuple[dict[str, Description], dict[str, str]]:
+    """Those that are fit for use, and client → reason for the others, both in the order of their names."""
+    notes: dict[str, Description] = {}
+    rejected: dict[str, str] = {}
+    for client in sorted(told):
+        try:
+            notes[client] = read_note(tasks, told[client], scaling)
+        except Rejected as reason:
+            rejected[client] = str(reason)
+    for client, reason in unlike_most(tasks, notes).items():
+        rejected[client] = reason
+        del notes[client]
+    return notes, dict(sorted(rejected.items()))
+
+
+# ---- one note ------------------------------------------------------------------------------------------------------
+
+
+def read_note(tasks: Sequence[Task], told: Any, scaling: str) -> Description:
+    """The description that this is, or Rejected."""
+    _keys("its note", told, FIELDS)
+    labels = _labels(told["labels"], tasks)
+    if not labels:  # a client that is silent says nothing else either
+        if any(told[field] for field in FIELDS):
+            raise Rejected("it declares no labels, but tells of its data")
+        return Description.nothing()
+    columns = _texts("columns", told["columns"], MOST_COLUMNS)
+    if not columns:
+        raise Rejected("there are no columns")
+    kinds, gaps = (_list(field, told[field], len(columns)) for field in ("kinds", "gaps"))
+    for kind in kinds:
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise Rejected(f"a kind of column is {shown(kind)}")
+    for gap in gaps:
+        if not isinstance(gap, bool):
+            raise Rejected(f"gaps have {shown(gap)}, not true or false")
+    texts = {name for name, kind in zip(columns, kinds, strict=True) if kind == "text"}
+    categories = _mapping("categories", told["categories"], texts, all_of=True)
+    for name, levels in categories.items():
+        _texts(f"categories of {shown(name)}", levels, MOST_CATEGORIES + 1)  # one is OTHER
+    n_numbers = sum(kind in ("number", "empty") for kind in kinds)
+    if scaling == "federated":
+        _moments("moments", told["moments"], n_numbers)
+    elif told["moments"] is not None:
+        raise Rejected("it tells moments, which nobody asked for")
+    _classes(told["classes"], tasks, labels)
+    _targets(told["targets"], tasks, labels, scaling)
+    return Description.from_dict(told)
+
+
+def shown(value: Any) -> str:
+    """A value in a reason: never long, whatever it is."""
+    if isinstance(value, int) and abs(value) > 10**20:
+        return "a huge number"
+    if isinstance(value, (str, int, float)) or value is None:
+        text = ascii(value[:60] if isinstance(value, str) else value)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+    return f"a {type(value).__name__}"
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is a text that can be a name: not empty of sense, not endless, and possible to write."""
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+        return False
+    return value.isascii() or value.encode(errors="replace").decode() == value  # no half of a pair
+
+
+def _keys(what: str, value: Any, wanted: Sequence[str]) -> None:
+    if not isinstance(value, dict):
+        raise Rejected(f"{what} is {shown(value)}, not an object")
+    for key in wanted:
+        if key not in value:
+            raise Rejected(f"{what} lacks {key!r}")
+    for key in value:
+        if key not in wanted:
+            raise Rejected(f"{what} has {shown(key)}, which nobody asked for")
+
+
+def _list(what: str, value: Any, length: int) -> list[Any]:
+    if not isinstance(value, list):
+        raise Rejected(f"{what} are {shown(value)}, not a list")
+    if len(value) != length:
+        raise Rejected(f"{what} are {len(value)}, not {length}")
+    return value
+
+
+def _texts(what: str, value: Any, most: int) -> list[str]:
+    """A list of different texts."""
+    if not isinstance(value, list):
+        raise Rejected(f"{what} are {shown(value)}, not a list")
+    if len(value) > most:
+        raise Rejected(f"{what} are {len(value)}, more than {most}")
+    for text in value:
+        if not is_text(text):
+            long = isinstance(text, str) and len(text) > LONGEST_TEXT
+            raise Rejected(f"{what} have {f'a text of {len(text)} characters' if long else shown(text)}")
+    if len(set(value)) < len(value):
+        raise Rejected(f"{what} have {shown(Counter(value).most_common(1)[0][0])} twice")
+    return value
+
+
+def _mapping(what: str, value: Any, known: set[str], *, all_of: bool = False) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Rejected(f"{what} are {shown(value)}, not an object")
+    for key in value:
+        if key not in known:
+            raise Rejected(f"{what} have {shown(key)}, which nobody asked for")
+    if all_of and (missing := sorted(known - value.keys())):
+        raise Rejected(f"{what} lack {shown(missing[0])}")
+    return value
+
+
+def _count(what: str, value: Any, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Rejected(f"{what} is {shown(value)}, not a whole number")
+    if not least <= value <= MOST_ROWS:
+        raise Rejected(f"{what} is {shown(value)}")
+    return value
+
+
+def _number(what: str, value: Any, least: float = -LARGEST) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise Rejected(f"{what} is {shown(value)}, not a number")
+    if not least <= value <= LARGEST:  # NaN neither
+        raise Rejected(f"{what} is {shown(value)}")
+
+
+def _moments(what: str, value: Any, n_columns: int) -> None:
+    _keys(what, value, ("count", "mean", "spread"))
+    told = [_list(f"{what}, {key}", value[key], n_columns) for key in ("count", "mean", "spread")]
+    for n, mean, spread in zip(*told, strict=True):
+        _count(f"{what}: a count", n)
+        _number(f"{what}: a mean", mean)
+        _number(f"{what}: a spread", spread, least=0.0)
+        if n == 0 and (mean or spread):
+            raise Rejected(f"{what}: a column without values has a mean or a spread")
+
+
+def _labels(value: Any, tasks: Sequence[Task]) -> dict[str, int]:
+    labels = _mapping("labels", value, {task.name for task in tasks})
+    return {task: _count(f"labels of task {task!r}", n, least=1) for task, n in labels.items()}
+
+
+def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
+    open_ones = {t.name: t for t in tasks if t.kind in ("binary", "multiclass") and t.classes is None}
+    told = _mapping("classes", value, {name for name in open_ones if name in labels}, all_of=True)
+    for name, found in told.items():
+        what = f"classes of task {name!r}"
+        if not isinstance(found, list):
+            raise Rejected(f"{what} are {shown(found)}, not a list")
+        most = 2 if open_ones[name].kind == "binary" else MOST_CLASSES
+        if len(found) > most:
+            raise Rejected(f"{what} are {len(found)}, more than {most}")
+        for label in found:
+            if not is_text(label):
+                _number(f"{what}: a label", int(label) if isinstance(label, bool) else label)
+        if len(set(found)) < len(found):
+            raise Rejected(f"{what} have one twice")
+
+
+def _targets(value: Any, tasks: Sequence[Task], labels: Mapping[str, int], scaling: str) -> None:
+    scaled = {t.name: t for t in tasks if t.kind in ("regression", "robust", "count") and t.name in labels}
+    told = _mapping("targets", value, set(scaled) if scaling in ("federated", "targets") else set(), all_of=True)
+    for name, moments in told.items():
+        _moments(f"target {name!r}", moments, 1)
+        if moments["count"][0] != labels[name]:
+            raise Rejected(f"target {name!r} has a count of {moments['count'][0]}, but {labels[name]} labels")
+        if scaled[name].kind == "count" and moments["mean"][0] < 0:
+            raise Rejected(f"target {name!r} is a count with a mean of {shown(moments['mean'][0])}")
+
+
+# ---- beside the others ------------------------------------------------------------------------------------------------
+
+
+def unlike_most(tasks: Sequence[Task], notes: Mapping[str, Description]) -> dict[str, str]:
+    """client → what it has that most others have not, which nobody could put together; of two equal halves, the first."""
+    speaking = {client: note for client, note in notes.items() if not note.is_silent}
+    rejected: dict[str, str] = {}
+
+    def judged(client: str, reason: str | None) -> None:
+        if reason is not None:
+            rejected[client] = reason
+            speaking.pop(client)
+
+    usual = _most(frozenset(note.columns) for note in speaking.values())
+    for client, note in list(speaking.items()):
+        judged(client, _other_columns(set(note.columns), usual or frozenset()))
+    votes: dict[str, Counter[str]] = {}
+    for note in speaking.values():
+        for column, kind in zip(note.columns, note.kinds, strict=True):
+            if kind != "empty":
+                votes.setdefault(column, Counter())["number" if kind == "number" else "text"] += 1
+    for client, note in list(speaking.items()):
+        judged(client, _other_kind(note, votes))
+    for task in tasks:
+        if task.kind == "binary" and task.classes is None:
+            known = Counter(label for note in speaking.values() for label in note.classes.get(task.name, ()))
+            pair = {label for label, _ in known.most_common(2)}  # of equals, the first in the order of the clients
+            for client, note in list(speaking.items()):
+                third = [label for label in note.classes.get(task.name, ()) if label not in pair]
+                judged(client, f"task {task.name!r}: {shown(third[0])} is a third class" if third else None)
+    return rejected
+
+
+def _most(values: Any) -> Any:
+    counts = Counter(values)
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def _other_columns(mine: set[str], usual: frozenset[str]) -> str | None:
+    if missing := sorted(usual - mine):
+        return f"lacks column {shown(missing[0])}, which most clients have"
+    extra = sorted(mine - usual)
+    return f"has column {shown(extra[0])}, which most clients lack" if extra else None
+
+
+def _other_kind(note: Description, votes: Mapping[str, Counter[str]]) -> str | None:
+    for column, kind in zip(note.columns, note.kinds, strict=True):
+        mine = "number" if kind == "number" else "text"
+        if kind != "empty" and mine != (usual := votes[column].most_common(1)[0][0]):
+            return f"column {shown(column)} holds {mine}, and {usual} at most clients"
+    return None
+
+
+# ---- what a server says was agreed --------------------------------------------------------------------------------------
+
+
+def read_agreement(described: Any) -> Agreement:
+    """The agreement that this is, or Rejected: a client trusts its server no further than a server its clients."""
+    _keys("it", described, ("columns", "mean", "scale", "codecs"))
+    for part in ("columns", "codecs"):
+        if not isinstance(described[part], list) or not described[part]:
+            raise Rejected(f"{part} are {shown(described[part])}")
+    for column in described["columns"]:
+        _keys("a column", column, ("name", "kind", "gaps", "categories"))
+        if column["kind"] not in ("number", "text") or not isinstance(column["gaps"], bool):
+            raise Rejected("a column is neither of numbers nor of text")
+        _texts("categories", column["categories"], MOST_CATEGORIES + 1)
+    _texts("columns", [column["name"] for column in described["columns"]], MOST_COLUMNS)
+    n_numbers = sum(column["kind"] == "number" for column in described["columns"])
+    for key in ("mean", "scale"):
+        for value in _list(key, described[key], n_numbers):
+            _number(key, value)
+            if key == "scale" and value <= 0:
+                raise Rejected(f"a scale is {shown(value)}")
+    for codec in described["codecs"]:
+        _keys("a codec", codec, ("task", "classes", "shift", "scale"))
+        _number("a shift", codec["shift"])
+        _number("a scale", codec["scale"])
+        if codec["scale"] <= 0:
+            raise Rejected(f"a scale is {shown(codec['scale'])}")
+        classes = codec["classes"]
+        if classes is not None and (not isinstance(classes, list) or len(classes) > MOST_CLASSES):
+            raise Rejected("classes are no list of labels")
+    try:
+        return Agreement.from_dict(described)
+    except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise Rejected(f"a task is not understood ({type(error).__name__})") from None

@@ -1,0 +1,239 @@
+"""Notes of round 0 that nobody should trust: each is rejected by the name of its client, and the others go on."""
+
+import json
+import string
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzzing import fuzz
+from polyfed.data import Description, Encoder, agree, as_tasks, describe
+from polyfed.data.raw import read_client
+from polyfed.data.robust_units import pool_robustly
+from polyfed.data.scaling import Moments
+from polyfed.data.splits import Division
+from polyfed.data.vetting import FIELDS, MOST_ROWS, vet
+
+TASKS = as_tasks({"pulse": "regression", "visits": "count", "sick": "binary", "stage": "multiclass"})
+NONE = np.array([], dtype=np.int64)
+
+
+def honest(i=0, n=20):
+    rng = np.random.default_rng(i)
+    X = pd.DataFrame({"age": rng.normal(50, 10, n), "ward": rng.choice(["north", "south"], n), "gap": [None] * n})
+    labels = {
+        "pulse": rng.normal(70, 8, n),
+        "visits": rng.poisson(3, n),
+        "sick": rng.choice(["no", "yes"], n),
+        "stage": rng.choice([1, 2, 3], n),
+    }
+    raw = read_client("a", (X, labels), TASKS)
+    return json.loads(json.dumps(describe(TASKS, raw, Division(np.arange(n), NONE, NONE)).to_dict()))
+
+
+def changed(*path, to):
+    told = honest(2)
+    at = told
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = to
+    return told
+
+
+def without(key):
+    return {field: value for field, value in honest(2).items() if field != key}
+
+
+def checked(bad, scaling="federated"):
+    """What is rejected of two honest notes and this one; the honest two agree on as much as ever."""
+    notes, rejected = vet(TASKS, {"a": honest(0), "b": honest(1), "m": bad}, scaling)
+    agreed = agree(TASKS, notes, strict=False)
+    if rejected:
+        two = {name: Description.from_dict(honest(i)) for i, name in enumerate("ab")}
+        assert agreed.to_dict() == agree(TASKS, two).to_dict()
+    return rejected
+
+
+NAN, HUGE = float("nan"), 10**400
+BAD = [
+    (5, "its note is 5, not an object"),
+    ([], "its note is a list, not an object"),
+    (None, "its note is None, not an object"),
+    (without("moments"), "its note lacks 'moments'"),
+    ({**honest(2), "more": 1}, "its note has 'more', which nobody asked for"),
+    (changed("columns", to=3), "columns are 3, not a list"),
+    (changed("columns", to=["age", "age", "gap"]), "columns have 'age' twice"),
+    (changed("columns", to=["age", "x" * 5000, "gap"]), "columns have a text of 5000 characters"),
+    (changed("columns", to=["age", 7, "gap"]), "columns have 7"),
+    (changed("columns", to=["age", "\ud800", "gap"]), "columns have '\\ud800'"),
+    (changed("columns", to=[str(i) for i in range(100_001)]), "columns are 100001, more than 100000"),
+    (changed("columns", to=[]), "there are no columns"),
+    (changed("kinds", to=["number"]), "kinds are 1, not 3"),
+    (changed("kinds", 0, to="secret"), "a kind of column is 'secret'"),
+    (changed("kinds", 0, to=["text"]), "a kind of column is a list"),
+    (changed("gaps", 0, to=0), "gaps have 0, not true or false"),
+    (changed("categories", to={}), "categories lack 'ward'"),
+    (changed("categories", "age", to=["x"]), "categories have 'age', which nobody asked for"),
+    (changed("categories", "ward", to=[f"w{i}" for i in range(102)]), "categories of 'ward' are 102, more than 101"),
+    (changed("categories", "ward", to=["y" * 10**6]), "categories of 'ward' have a text of 1000000 characters"),
+    (changed("labels", "pulse", to=10**15), "labels of task 'pulse' is 1000000000000000"),
+    (changed("labels", "pulse", to=-3), "labels of task 'pulse' is -3"),
+    (changed("labels", "pulse", to=True), "labels of task 'pulse' is True, not a whole number"),
+    (changed("labels", "mood", to=4), "labels have 'mood', which nobody asked for"),
+    (changed("labels", to={}), "it declares no labels, but tells of its data"),
+    (changed("moments", to=None), "moments is None, not an object"),
+    (changed("moments", "mean", 0, to=NAN), "moments: a mean is nan"),
+    (changed("moments", "mean", 0, to=float("inf")), "moments: a mean is inf"),
+    (changed("moments", "mean", 0, to=HUGE), "moments: a mean is a huge number"),
+    (changed("moments", "mean", 0, to="50"), "moments: a mean is '50', not a number"),
+    (changed("moments", "count", 0, to=10**15), "moments: a count is 1000000000000000"),
+    (changed("moments", "count", 0, to=-1), "moments: a count is -1"),
+    (changed("moments", "count", 0, to=2.5), "moments: a count is 2.5, not a whole number"),
+    (changed("moments", "spread", 0, to=-1.0), "moments: a spread is -1.0"),
+    (changed("moments", "mean", 1, to=4.0), "moments: a column without values has a mean or a spread"),
+    (changed("moments", "mean", to=[1.0]), "moments, mean are 1, not 2"),
+    (changed("targets", "pulse", "mean", 0, to=NAN), "target 'pulse': a mean is nan"),
+    (changed("targets", "pulse", "count", 0, to=19), "target 'pulse' has a count of 19, but 20 labels"),
+    (changed("targets", "visits", "mean", 0, to=-2.0), "target 'visits' is a count with a mean of -2.0"),
+    (changed("targets", to={}), "targets lack 'pulse'"),
+    (changed("classes", "sick", to=["no", "yes", "x"]), "classes of task 'sick' are 3, more than 2"),
+    (changed("classes", "stage", to=list(range(1001))), "classes of task 'stage' are 1001, more than 1000"),
+    (changed("classes", "stage", to=[1, True]), "classes of task 'stage' have one twice"),
+    (changed("classes", "stage", to=[NAN]), "classes of task 'stage': a label is nan"),
+    (changed("classes", "stage", to=[[1]]), "classes of task 'stage': a label is a list, not a number"),
+    (changed("classes", "sick", to=["no", "maybe"]), "task 'sick': 'maybe' is a third class"),
+    (changed("columns", to=["age", "ward", "name"]), "lacks column 'gap', which most clients have"),
+    (changed("kinds", 2, to="wide"), "moments, count are 2, not 1"),
+]
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD, ids=[reason[:50] for _, reason in BAD])
+def test_a_bad_note_is_rejected_by_name(bad, reason):
+    assert checked(bad) == {"m": reason}
+
+
+def test_honest_notes_pass_whatever_is_scaled():
+    assert checked(honest(2)) == {}
+    told = {**honest(2), "moments": None}
+    assert vet(TASKS, {"a": told}, "targets")[1] == {}
+    assert vet(TASKS, {"a": told}, "none")[1] == {"a": "targets have 'pulse', which nobody asked for"}
+    assert vet(TASKS, {"a": honest()}, "targets")[1] == {"a": "it tells moments, which nobody asked for"}
+
+
+def test_kinds_are_settled_by_most_clients():
+    other = changed("kinds", to=["text", "text", "empty"])
+    other["categories"]["age"], other["moments"] = ["old"], {"count": [0], "mean": [0.0], "spread": [0.0]}
+    assert checked(other) == {"m": "column 'age' holds text, and number at most clients"}
+
+
+def test_more_columns_than_most_clients_have():
+    told = honest(2)
+    told["columns"].append("shoe"), told["kinds"].append("empty"), told["gaps"].append(True)
+    for values in told["moments"].values():
+        values.append(0)
+    assert checked(told) == {"m": "has column 'shoe', which most clients lack"}
+
+
+# Units
+
+
+def says(mean, spread, count=20):
+    return Moments(np.array([count]), np.array([mean]), np.array([spread]))
+
+
+HONEST = [says(mean, spread) for mean, spread in ((60.0, 9.0), (64.0, 11.0), (70.0, 8.0), (58.0, 10.0))]
+
+
+@pytest.mark.parametrize("mean", [1e300, -1e300, 1e9, 64.0, -1.7e308])
+@pytest.mark.parametrize("spread", [0.0, 1e9, 1.7e308])
+@pytest.mark.parametrize("count", [1, 20, MOST_ROWS])
+def test_one_client_cannot_choose_the_units(mean, spread, count):
+    pooled = pool_robustly([*HONEST, says(mean, spread, count)]).scaler()
+    assert abs(pooled.mean[0] - 63) < 110
+    assert 5 < pooled.scale[0] < 110
+    exact = Moments.pool(HONEST).scaler()
+    assert exact.scale[0] == pytest.approx(10.5, abs=0.5)
+
+
+def test_honest_clients_are_pooled_to_the_last_bit():
+    exact, robust = Moments.pool(HONEST), pool_robustly(HONEST)
+    assert all(getattr(exact, key).tobytes() == getattr(robust, key).tobytes() for key in ("count", "mean", "spread"))
+    apart = [says(0.0, 1.0), says(1000.0, 1.0)]  # of two, nobody can tell which one is odd
+    assert pool_robustly(apart).spread.tobytes() == Moments.pool(apart).spread.tobytes()
+
+
+def test_a_column_that_only_some_have_is_judged_by_those():
+    parts = [says(0.0, 0.0, count=0)] * 5 + [says(1e6, 5.0), says(1e6 + 3, 5.0)]
+    assert pool_robustly(parts).mean.tobytes() == Moments.pool(parts).mean.tobytes()
+    constant = [says(0.0, 0.0)] * 4 + [says(1.0, 0.0)]
+    assert pool_robustly(constant).mean.tobytes() == Moments.pool(constant).mean.tobytes()
+
+
+# Anything at all
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**25), 10**25),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from([*FIELDS, "pulse", "sick", "age", "ward", "number", "text", HUGE, "\ud800"]),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(string.printable, max_size=4), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+def places(value, path=()):
+    """The paths to all parts of a document."""
+    yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+PLACES = [path for path in places(honest(2)) if path]
+
+
+@st.composite
+def spoilt(draw):
+    """An honest note with up to three of its parts replaced, removed or doubled; or anything."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(JSON)
+    told = honest(2)
+    for path in draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)):
+        at = told
+        try:
+            for key in path[:-1]:
+                at = at[key]
+            if draw(st.integers(0, 3)) == 0:
+                del at[path[-1]]
+            else:
+                at[path[-1]] = draw(JSON)
+        except (KeyError, IndexError, TypeError):
+            continue  # what is replaced already has no such part
+    return told
+
+
+@fuzz(400)
+@given(spoilt(), st.sampled_from(["federated", "targets", "none", "local"]))
+def test_no_note_ends_round_0(bad, scaling):
+    """Rejected, or harmless: what is agreed then is finite and travels as JSON."""
+    told = {name: honest(i) for i, name in enumerate("ab")}
+    if scaling != "federated":
+        told = {name: {**note, "moments": None} for name, note in told.items()}
+    if scaling in ("none", "local"):
+        told = {name: {**note, "targets": {}} for name, note in told.items()}
+    notes, rejected = vet(TASKS, {**told, "m": bad}, scaling)
+    assert set(rejected) <= {"m"}
+    assert all(len(reason) < 300 and reason.isprintable() for reason in rejected.values())
+    agreed = agree(TASKS, notes, strict=False)
+    assert np.isfinite(agreed.scaler.mean).all()
+    assert (np.isfinite(agreed.scaler.scale) & (agreed.scaler.scale > 0)).all()
+    assert len(Encoder.of(agreed).names) < 300
+    json.dumps(agreed.to_dict(), allow_nan=False).encode()
