@@ -167,3 +167,21 @@ def test_unknown_names_are_answered_with_the_nearest(call, text):
     with pytest.raises(ConfigError) as caught:
         call()
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize("bound", ["polya-gamma", "gaussian"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_site_is_more_precise_than_its_likelihood_says(kind, bound):
+    of = likelihood(kind, bound=bound)
+    rng = np.random.default_rng(0)
+    y = labels(of, 400, rng)
+    shape = of.pattern(y).shape[:2]
+    m, v = normal(rng, *shape), torch.as_tensor(rng.exponential(0.3, shape))
+    m[:40], v[:40] = 0.0, 1e-9  # where logistic sites are largest
+    m[40:80], v[40:80] = (y[40:80, None] if y.dim() == 1 else 0.0), 1e-9  # and where robust ones are
+    noise = torch.tensor(0.3, dtype=torch.float64) if of.initial_noise is not None else None
+    h, _ = of.site(y, m, v, noise)
+    most = of.most_precise / (1.0 if noise is None else float(noise))
+    assert float(h.max()) <= most * (1 + 1e-9)
+    if most < float("inf"):
+        assert float(h.max()) > 0.999 * most  # and no smaller number would do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from polyfed.data import FeatureScaler, Task, as_features, as_tasks
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
 from polyfed.estimators.learning import Learning, initialise, maximise_bound
+from polyfed.estimators.memory import memory
 from polyfed.estimators.observations import collect, likelihoods_of
 from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
@@ -37,7 +39,7 @@ class MultiTaskGP:
         bound: `polya-gamma` (closed form) or `gaussian` (tighter for classes and counts, slower).
         scale: standardise features and targets; predictions come back in the units of the labels.
         inducing: number of inducing inputs for large data, "auto" to let the data say, None for the exact posterior,
-            whose cost grows with the cube of the number of labels.
+            whose cost grows with the cube of the number of labels ("auto" all the same where memory does not hold it).
         inducing_method: `greedy`, `uniform` or `kmeans`; `paper` for the paper's own variant (docs/sparse.md).
         inducing_tolerance: "auto" takes as many as leave less than this many nats for each label unexplained.
         tolerance: inference stops when the bound moves by less than this many nats.
@@ -127,6 +129,12 @@ class MultiTaskGP:
             if groups:
                 self._learn(groups)
             self._condition(self._sparsity.choose(self.prior, self._rows))
+            if self.inducing is None and self._Z is not None:
+                warnings.warn(
+                    f"{len(self._rows):,} rows: the exact posterior does not fit into memory ({memory() / 1e9:.1f} GB), "
+                    f"so inducing='auto' is used, with {len(self._Z)} inducing inputs; see docs/sparse.md",
+                    stacklevel=2,
+                )
             posterior = infer(self._model, tolerance=self.tolerance, max_steps=self.max_steps)
         self._q, self.bound, self.converged = posterior.q, posterior.bound, posterior.converged
         self._fitted = True

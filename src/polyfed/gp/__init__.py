@@ -12,14 +12,16 @@
 | q(f), ELBO      | `Posterior`, `.bound`          | result of `infer`                                       |
 
 Reading order: `linalg` (one primitive), `kernels`, `prior` and `lmc` (the prior), `likelihoods/base` (what a site is),
-`rows`, `exact`, `meanfield` (the loop), `predict`; then large clients (`inducing`, `sparse`,
-`gap`, `stochastic`) and many clients (`batch`).
+`rows`, `exact`, `meanfield` (the loop), `predict`; then functions that clients share (`knowledge`, `whitened`), large
+clients (`inducing`, `sparse`, `informed_sparse`, `gap`, `stochastic`) and many clients (`batch`).
 """
 
 from polyfed.gp.batch import BatchStep, ClientBatch, ClientStep
 from polyfed.gp.exact import ExactModel
 from polyfed.gp.gap import gap_estimate
 from polyfed.gp.inducing import choose_inducing
+from polyfed.gp.informed_sparse import InformedSparseModel
+from polyfed.gp.knowledge import Evidence, Knowledge
 from polyfed.gp.likelihoods import Likelihood, likelihood_for
 from polyfed.gp.meanfield import Model, Posterior, infer
 from polyfed.gp.predict import LatentPrediction, predict_latents
@@ -32,7 +34,10 @@ __all__ = [
     "BatchStep",
     "ClientBatch",
     "ClientStep",
+    "Evidence",
     "ExactModel",
+    "InformedSparseModel",
+    "Knowledge",
     "LatentPrediction",
     "Likelihood",
     "Model",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.exact import ExactModel
+from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.lmc import Distances
 from polyfed.gp.meanfield import Marginals, infer
 from polyfed.gp.prior import Prior
@@ -62,7 +63,8 @@ class ClientStep:
 class BatchStep:
     """The same for all clients: first dimension of every tensor, in the order of the clients.
 
-    `marginals` are those of each bucket, the warm start of the next step of the same batch.
+    `marginals` are those of f in each bucket, the warm start of the next step of the same batch. `evidence` is what the rows
+    say of latents that are shared; None if none are.
     """
 
     bound: Tensor
@@ -70,6 +72,7 @@ class BatchStep:
     noise: dict[str, tuple[Tensor, Tensor]]
     marginals: list[Marginals]
     where: list[tuple[int, int, Tensor]]  # bucket, position in it and rows there, of each client
+    evidence: Evidence | None = None
 
     def marginals_of(self, i: int) -> Marginals:
         """(m, v) of the rows of one client."""
@@ -119,6 +122,7 @@ class ClientBatch:
         tolerance: float = 1e-6,
         max_steps: int = 200,
         groups: Sequence[str] = (),
+        knowledge: KnowledgeOf | None = None,
     ) -> BatchStep:
         """E-step, bound and gradient of all clients.
 
@@ -128,19 +132,21 @@ class ClientBatch:
             tolerance: and
             max_steps: as in `infer`.
             groups: the groups of Θ whose gradient is wanted.
+            knowledge: what each client is told of latents that are shared; asked for bucket by bucket, as it is large.
         """
         bound: dict[str, Tensor] = {}
         gradient: dict[str, Tensor] = {}
         total: dict[str, Tensor] = {}
         count: dict[str, Tensor] = {}
+        said: dict[str, Tensor] = {}
         marginals = []
         begin = start.marginals if isinstance(start, BatchStep) else self._stacked(start or [None] * self.n_clients)
         for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
             theta = prior.expand(len(group)) if not prior.is_stacked else prior if self._one else prior.take(group)
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
-                model = ExactModel(theta, rows, distances)
-                first = _filled(begin[b], model.prior_marginals())
+                model = ExactModel(theta, rows, distances, None if knowledge is None else knowledge(group))
+                first = _filled(model.rows.as_f(begin[b], back=True), model.prior_marginals())
                 q = infer(model, start=first, tolerance=tolerance, max_steps=max_steps).q
                 value = model.bound(q)
             grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
@@ -150,9 +156,14 @@ class ClientBatch:
                 self._keep(total, task, group, sums)
                 self._keep(count, task, group, counts)
             self._keep(bound, "bound", group, value.detach())
-            marginals.append((q.m, q.v))
+            marginals.append(model.rows.as_f((q.m, q.v)))
+            if knowledge is not None:
+                factors = model.evidence(q)
+                self._keep(said, "triangle", group, factors.triangle)
+                self._keep(said, "shift", group, factors.shift)
         noise = {task: (total[task], count[task]) for task in total}
-        return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where)
+        evidence = Evidence(said["triangle"], said["shift"]) if said else None
+        return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where, evidence)
 
     def _stacked(self, of_clients: Sequence[Marginals | None]) -> list[Marginals]:
         """The marginals of each bucket; NaN where a client has none, and where there is no row."""

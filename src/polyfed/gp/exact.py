@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from polyfed.gp.knowledge import Evidence, Informed, Knowledge
 from polyfed.gp.linalg import Gaussian, NotPositiveDefinite, log_z, solve
 from polyfed.gp.lmc import Distances, Gather, lmc_covariance
 from polyfed.gp.predict import LatentPrediction
@@ -20,15 +21,23 @@ class ExactModel:
     batch, the prior may be one for all clients or a stack with one for each.
     """
 
-    def __init__(self, prior: Prior, rows: Rows, distances: Distances | None = None) -> None:
-        """`distances` of an earlier model of the same rows spare their computation, if the kernels see the inputs."""
+    def __init__(
+        self, prior: Prior, rows: Rows, distances: Distances | None = None, knowledge: Knowledge | None = None
+    ) -> None:
+        """`distances` of an earlier model of the same rows spare their computation, if the kernels see the inputs;
+        `knowledge` is what others know of latents that are shared."""
         seen = prior.seen(rows.x)
         self.prior, self.rows = prior, rows.around(prior.mu(seen))
         known = distances if prior.sees_inputs else None
         self.distances = known or Distances(prior.project(seen))
         self._eliminated: Elimination | None = None
         self.a = rows.A @ prior.W
-        self.K = lmc_covariance(prior, self.distances, Gather(rows.at, rows.x.shape[-2]), self.a)
+        gather = Gather(rows.at, rows.x.shape[-2])
+        self.K = lmc_covariance(prior, self.distances, gather, self.a)
+        self.informed = None
+        if knowledge is not None:
+            self.informed = Informed(knowledge, prior, rows, self.distances.z, self.a, gather, self.K)
+            self.rows, self.K = self.rows.shifted(self.informed.mean), self.informed.covariance
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of f̃ before any label: where inference starts if it has nothing better."""
@@ -73,6 +82,11 @@ class ExactModel:
             value = value + (logz - logz.detach())  # zero, with the gradient of logZ
         return value
 
+    def evidence(self, q: Gaussian) -> Evidence:
+        """What the rows say of the latents that are shared."""
+        assert self.informed is not None, "nothing is shared"
+        return self.informed.evidence(q.h, q.alpha)
+
     def predict(self, q: Gaussian, x: Tensor) -> LatentPrediction:
         """q(g(x)) at new inputs (equ:predict), of one client.
 
@@ -82,11 +96,16 @@ class ExactModel:
         prior, rows, seen = self.prior, self.rows, self.prior.seen(x)
         z, s = prior.project(seen), q.h.sqrt()
         mean, explained, variance = [], [], []
+        at_first, known, known_with = (None, None, []) if self.informed is None else self.informed.at(z)
         for b in range(prior.n_latents):
             k_star = self.a[:, b, None] * prior.latent_covariance(b, self.distances.z, z)[rows.at]  # cov(f, g_b(x))
-            mean.append(q.alpha @ k_star)
+            if b < len(known_with):
+                k_star = k_star - known_with[b]
+            mean.append(q.alpha @ k_star if at_first is None else at_first[b] + q.alpha @ k_star)
             explained.append(torch.linalg.solve_triangular(q.L, s[:, None] * k_star, upper=False))
             variance.append(prior.latent_variance(b, z))
         V = torch.stack(explained)  # (B, N, X)
         cov = torch.diag_embed(torch.stack(variance, -1)) - torch.einsum("bnx,cnx->xbc", V, V)
+        if known is not None:
+            cov = cov - known
         return LatentPrediction(torch.stack(mean, -1), cov, prior.mixing(), prior.mu_by_task(seen))

@@ -82,18 +82,33 @@ def _take(x: Tensor, batch: tuple[Tensor, ...], i: Tensor) -> Tensor:
     return x[(*batch, i)] if x.dim() > 2 else x[i]
 
 
+def squared_by_input(G: Tensor, x: Tensor, x2: Tensor) -> Tensor:
+    """Σ_ij G_ij (x_id − x'_jd)² for each input d: by products, from a centre at which little cancels."""
+    centre = x2.mean(-2, keepdim=True) if x2.shape[-2] else 0.0
+    a, b = x - centre, x2 - centre
+    apart = (G.sum(-1)[..., None, :] @ a.square() + G.sum(-2)[..., None, :] @ b.square())[..., 0, :]
+    return apart - 2.0 * (a * (G @ b)).sum(-2)
+
+
 def absolute_distance(x: Tensor, x2: Tensor) -> Tensor:
     return torch.cdist(x, x2, p=1.0)
 
 
-def cosine(x: Tensor, x2: Tensor) -> Tensor:
-    def unit(t: Tensor) -> Tensor:
-        return t / t.norm(dim=-1, keepdim=True).clamp_min(1e-12)  # the zero vector stays zero
+def absolute_by_input(G: Tensor, x: Tensor, x2: Tensor) -> Tensor:
+    """Σ_ij G_ij |x_id − x'_jd| for each input d."""
+    pairs = zip(x.unbind(-1), x2.unbind(-1), strict=True)
+    return torch.stack([(G * (a[..., :, None] - b[..., None, :]).abs()).sum((-2, -1)) for a, b in pairs], -1)
 
+
+def unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)  # the zero vector stays zero
+
+
+def cosine(x: Tensor, x2: Tensor) -> Tensor:
     return unit(x) @ unit(x2).mT
 
 
-# ---- profiles: s(t) and its logarithmic slope t s'(t) / s(t), where t = φ₁ d --------------------------------------------
+# ---- profiles: s(t), its logarithmic slope t s'(t) / s(t) and s'(t), where t = φ₁ d ----------------------------------------
 # They take d and φ₁ apart: for the exponential, t itself is never needed, and each pass over a matrix counts.
 
 Scale = Tensor | float
@@ -109,6 +124,10 @@ def _exponential_slope(d: Tensor, phi1: Scale) -> Slope:
     return d, -0.5 * phi1
 
 
+def _exponential_derivative(t: Tensor, s: Tensor) -> Tensor:
+    return -0.5 * s
+
+
 def _rational(d: Tensor, phi1: Scale) -> Tensor:
     return 1.0 / (1.0 + phi1 * d)
 
@@ -116,6 +135,10 @@ def _rational(d: Tensor, phi1: Scale) -> Tensor:
 def _rational_slope(d: Tensor, phi1: Scale) -> Slope:
     t = phi1 * d
     return t / (1.0 + t), -1.0
+
+
+def _rational_derivative(t: Tensor, s: Tensor) -> Tensor:
+    return -s.square()
 
 
 def _root(t: Tensor) -> Tensor:
@@ -133,6 +156,10 @@ def _matern32_slope(d: Tensor, phi1: Scale) -> Slope:
     return z.square() / (1.0 + z), -0.5
 
 
+def _matern32_derivative(t: Tensor, s: Tensor) -> Tensor:
+    return -1.5 * torch.exp(-_root(3.0 * t))
+
+
 def _matern52(d: Tensor, phi1: Scale) -> Tensor:
     z = _root(5.0 * phi1 * d)
     return (1.0 + z + z.square() / 3.0) * torch.exp(-z)
@@ -143,6 +170,11 @@ def _matern52_slope(d: Tensor, phi1: Scale) -> Slope:
     return z.square() * (1.0 + z) / (3.0 + 3.0 * z + z.square()), -0.5
 
 
+def _matern52_derivative(t: Tensor, s: Tensor) -> Tensor:
+    z = _root(5.0 * t)
+    return -5.0 / 6.0 * (1.0 + z) * torch.exp(-z)
+
+
 def _itself(d: Tensor, phi1: Scale) -> Tensor:
     return d
 
@@ -151,15 +183,26 @@ def _flat(d: Tensor, phi1: Scale) -> Slope:
     return d, 0.0
 
 
+def _one(t: Tensor, s: Tensor) -> Tensor:
+    return torch.ones_like(t)
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """A metric and a profile; φ₁ follows from a length-scale ℓ as factor · ℓ^(−exponent)."""
+    """A metric and a profile; φ₁ follows from a length-scale ℓ as factor · ℓ^(−exponent).
+
+    `derivative` is s'(t) of t and s(t); `by_input` says of weights on pairs how much of Σ G t each input makes for φ₁ = 1.
+    `features`, where a kernel has them: a map to as many numbers as there are inputs, whose products are the kernel.
+    """
 
     metric: Callable[[Tensor, Tensor], Tensor]
     profile: Callable[[Tensor, Scale], Tensor]
     log_slope: Callable[[Tensor, Scale], Slope] = _flat
     factor: float = 1.0
     exponent: float = 2.0  # of a length in t; 0 for a kernel without length-scale
+    derivative: Callable[[Tensor, Tensor], Tensor] = _one
+    by_input: Callable[[Tensor, Tensor, Tensor], Tensor] = squared_by_input
+    features: Callable[[Tensor], Tensor] | None = None
 
     @property
     def has_length_scale(self) -> bool:
@@ -167,9 +210,12 @@ class Kernel:
 
     def __call__(self, x: Tensor, x2: Tensor, phi1: Tensor) -> Tensor:
         """s(t) for all pairs."""
-        scale = (phi1 ** (1.0 / self.exponent))[..., None, :] if self.has_length_scale else 1.0
-        z = x * scale
-        return self.profile(self.metric(z, z if x2 is x else x2 * scale), 1.0)
+        z = self.scaled(x, phi1)
+        return self.profile(self.metric(z, z if x2 is x else self.scaled(x2, phi1)), 1.0)
+
+    def scaled(self, x: Tensor, phi1: Tensor) -> Tensor:
+        """Inputs in length-scales: t is the metric of these."""
+        return x * (phi1 ** (1.0 / self.exponent))[..., None, :] if self.has_length_scale else x
 
     def diagonal(self, x: Tensor, phi1: Tensor) -> Tensor:
         """s at x = x' for each input, without the matrix: every input is a batch of its own."""
@@ -184,10 +230,18 @@ class Kernel:
 
 
 KERNELS: dict[str, Kernel] = {
-    "rbf": Kernel(squared_distance, _exponential, _exponential_slope),
-    "laplace": Kernel(absolute_distance, _exponential, _exponential_slope, factor=2.0, exponent=1.0),
-    "cauchy": Kernel(squared_distance, _rational, _rational_slope),
-    "matern32": Kernel(squared_distance, _matern32, _matern32_slope),
-    "matern52": Kernel(squared_distance, _matern52, _matern52_slope),
-    "linear": Kernel(cosine, _itself, exponent=0.0),
+    "rbf": Kernel(squared_distance, _exponential, _exponential_slope, derivative=_exponential_derivative),
+    "laplace": Kernel(
+        absolute_distance,
+        _exponential,
+        _exponential_slope,
+        factor=2.0,
+        exponent=1.0,
+        derivative=_exponential_derivative,
+        by_input=absolute_by_input,
+    ),
+    "cauchy": Kernel(squared_distance, _rational, _rational_slope, derivative=_rational_derivative),
+    "matern32": Kernel(squared_distance, _matern32, _matern32_slope, derivative=_matern32_derivative),
+    "matern52": Kernel(squared_distance, _matern52, _matern52_slope, derivative=_matern52_derivative),
+    "linear": Kernel(cosine, _itself, exponent=0.0, features=unit),
 }

@@ -176,7 +176,16 @@ class Prior:
 
     def take(self, clients: Tensor) -> Prior:
         """Of a stacked prior, the values of some of its clients."""
-        return self.with_values({name: value[clients] for name, value in self.parameters.items()})
+        some = {
+            n: value[:1].expand(len(clients), *value.shape[1:]) if self.is_common(n) else value[clients]
+            for n, value in self.parameters.items()
+        }
+        return self.with_values(some)
+
+    def is_common(self, name: str) -> bool:
+        """Whether this parameter is known to be one for all clients: it is one in memory, or there is one client."""
+        value = self.parameters[name]
+        return not self.is_stacked or len(value) == 1 or value.stride(0) == 0
 
     @classmethod
     def stack(cls, priors: Sequence[Prior]) -> Prior:

@@ -165,6 +165,10 @@ class Rows:
             return self
         return replace(self, mu=(self.A * torch.take_along_dim(mu, self.at[..., None], -2)).sum(-1))
 
+    def shifted(self, by: Tensor) -> Rows:
+        """These rows with so much more of a prior mean, (..., N)."""
+        return replace(self, mu=by if self.mu is None else self.mu + by)
+
     def sites(self, prior: Prior, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """(h, r) of all rows, given the marginals of q(f̃)."""
         h, r = m.new_zeros(m.numel()), m.new_zeros(m.numel())
@@ -176,6 +180,13 @@ class Rows:
                 h[block.rows], r[block.rows] = power * h_block, power * r_block
             h, r = h.reshape(m.shape), r.reshape(m.shape)
             return h, r if self.mu is None else r - h * self.mu
+
+    def as_f(self, marginals: tuple[Tensor, Tensor], *, back: bool = False) -> tuple[Tensor, Tensor]:
+        """Marginals of f, given those of f̃ (or `back`): what one E-step leaves to the next, whose mean may be another."""
+        if self.mu is None:
+            return marginals
+        m, v = marginals
+        return (m - self.mu.detach() if back else m + self.mu.detach()), v
 
     def _f_mean(self, m: Tensor) -> Tensor:
         """E[f] of each row, given that of f̃."""

@@ -29,6 +29,8 @@ class Likelihood(ABC):
     initial_noise: float | None = None  # σ² or dispersion to start from; None if there is no such parameter
     fixed_site: bool = False  # True if (h, r) depend on neither m nor v: inference then eliminates these rows once
     closed_form_noise: bool = False  # True if `best_noise` answers
+    # h of a row is at most this, divided by the noise where there is one, whatever y and q; infinity where it grows with y
+    most_precise: float = float("inf")
     power: float = 1.0  # tempering: ℓ, h and r are all raised to it, so that the bound stays consistent
 
     def pattern(self, y: Tensor) -> Tensor:

@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood
-from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
+from polyfed.gp.likelihoods.logistic import MOST_PRECISE, bound_named, logistic_bound, logistic_site
 from polyfed.gp.quadrature import expected_sigmoid
 
 
 class Bernoulli(Likelihood):
     """κ = y/2, n = 1."""
+
+    most_precise = MOST_PRECISE
 
     def __init__(self, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
         self.local, self.power = bound_named(bound), power

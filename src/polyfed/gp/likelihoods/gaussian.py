@@ -15,6 +15,7 @@ class Gaussian(Likelihood):
     initial_noise = 0.1
     closed_form_noise = True
     fixed_site = True
+    most_precise = 1.0
 
     def __init__(self, *, power: float = 1.0) -> None:
         self.power = power

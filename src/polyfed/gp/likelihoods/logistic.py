@@ -18,6 +18,8 @@ from torch import Tensor
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp.quadrature import expected_logistic
 
+MOST_PRECISE = 0.25  # of one trial under either bound: E[ω] and the average slope of the sigmoid are largest at zero
+
 
 @dataclass(frozen=True)
 class LocalBound:

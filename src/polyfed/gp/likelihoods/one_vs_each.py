@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood
-from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
+from polyfed.gp.likelihoods.logistic import MOST_PRECISE, bound_named, logistic_bound, logistic_site
 from polyfed.gp.quadrature import expected_probabilities
 
 
 class OneVsEach(Likelihood):
     """κ = ½, n = 1 on every row; the read-out is the softmax averaged over q(f)."""
+
+    most_precise = MOST_PRECISE
 
     def __init__(self, n_classes: int, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
         self.n_outputs = n_classes

@@ -23,6 +23,7 @@ class StudentT(Likelihood):
 
     def __init__(self, *, dof: float = 4.0, power: float = 1.0) -> None:
         self.dof, self.power = dof, power
+        self.most_precise = (dof + 1.0) / dof  # a datum that lies where it is expected
 
     def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
         nu, sigma2 = self.dof, required(noise)

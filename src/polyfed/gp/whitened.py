@@ -1,0 +1,150 @@
+"""Features of shared latents, φ_b(x) = L_b⁻¹ k_b(Z, x) with L_b L_bᵀ = k_b(Z, Z): under u ~ N(0, I), φ_b(x)ᵀu has the
+covariance that k_b has through the points Z. A linear kernel needs no points: the input itself (at length one) is its feature,
+exactly. Amplitudes are left to the mixing weights: here k_b(x, x) = 1.
+
+Z is made of nobody's data: points of a Sobol sequence through the normal quantile, in the units that all clients agreed on.
+
+Where the clients of a batch have the same kernel, k(Z, Z) is factored once for all of them, and so is its derivative:
+
+    ∂φ/∂φ₁_d = L⁻¹ ∂k/∂φ₁_d − tril(T_d) φ,     T_d = L⁻¹ (∂k(Z, Z)/∂φ₁_d) L⁻ᵀ, half of its diagonal
+
+so a client's own part of the gradient is products with M × M matrices, and nothing of it is factored again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from polyfed.gp.kernels import KERNELS, Kernel
+from polyfed.gp.linalg import cholesky
+from polyfed.gp.prior import Prior
+
+# Of k(Z, Z), relative to its variance: one number for all, for the meaning of u must not depend on where it was computed.
+JITTER = 1e-8
+EDGE = 1e-3  # of probability, beyond which no point lies
+
+
+def normal_points(n: int, dims: int) -> Tensor:
+    """n points that fill a standard normal evenly, (n, dims); always the same.
+
+    >>> normal_points(3, 2).shape
+    torch.Size([3, 2])
+    """
+    uniform = torch.quasirandom.SobolEngine(dims, scramble=True, seed=0).draw(n, dtype=torch.float64)
+    return torch.special.ndtri(uniform.clamp(EDGE, 1.0 - EDGE))
+
+
+def n_features(prior: Prior, b: int, n_points: int) -> int:
+    """How many features latent b has with so many points."""
+    return prior.dims if KERNELS[prior.kernels[b]].features is not None else n_points
+
+
+def whitened(prior: Prior, b: int, Z: Tensor, z: Tensor) -> Tensor:
+    """φ_b of amplitude one at each z (..., U, D), (..., U, M); differentiable in Θ."""
+    kernel, mine, phi1 = KERNELS[prior.kernels[b]], prior.of_latent(b, z), prior.phi1(b)
+    if kernel.features is not None:
+        return kernel.features(mine)
+    k = kernel(Z, mine, phi1)
+    return torch.linalg.solve_triangular(root(kernel(Z, Z, phi1)), k, upper=False).mT
+
+
+def features_of_rows(prior: Prior, n_shared: int, Z: Tensor, z: Tensor, a: Tensor) -> Tensor:
+    """Φ (..., N, P), given what the kernels see of each row's input and its mixing vectors; differentiable in Θ."""
+    latents = range(n_shared)
+    a = torch.stack([a[..., b] * prior.amplitude(b)[..., None].sqrt() for b in latents], -1)
+    names = [f"kernels.{b}.log_phi1" for b in latents if f"kernels.{b}.log_phi1" in prior.parameters]
+    if prior.sees_inputs and all(prior.is_common(name) for name in names):
+        kernels = [KERNELS[prior.kernels[b]] for b in latents]
+        return _Common.apply(kernels, Z, z, a, *(prior.phi1(b) for b in latents))  # pyright: ignore[reportReturnType]
+    return torch.cat([a[..., b, None] * whitened(prior, b, Z, z) for b in latents], -1)
+
+
+def root(Kzz: Tensor) -> Tensor:
+    """L with L Lᵀ = Kzz, of a kernel of amplitude one."""
+    return cholesky(Kzz + JITTER * torch.eye(Kzz.shape[-1], dtype=Kzz.dtype))
+
+
+@dataclass
+class _Part:
+    """One shared latent, whose φ₁ is the same for all clients."""
+
+    kernel: Kernel
+    Z: Tensor
+    place: slice  # its columns of Φ
+    phi1: Tensor
+    k: Tensor = field(init=False)  # (all rows of all clients, M)
+    t: Tensor = field(init=False)
+    R: Tensor = field(init=False)  # L⁻¹
+
+    def features(self, x: Tensor, a: Tensor, out: Tensor) -> None:
+        """Φ's columns: a R k(Z, x) for rows with inputs x and weights a, of all clients in one matrix."""
+        if self.kernel.features is not None:
+            self.k = self.kernel.features(x)
+            torch.mul(self.k, a, out=out[:, self.place])
+            return
+        points = self.kernel.scaled(self.Z, self.phi1)
+        self.t = self.kernel.metric(self.kernel.scaled(x, self.phi1), points)
+        self.k = self.kernel.profile(self.t, 1.0)
+        self.tz = self.kernel.metric(points, points)
+        self.kz = self.kernel.profile(self.tz, 1.0)
+        identity = torch.eye(len(self.Z), dtype=x.dtype)
+        self.R = torch.linalg.solve_triangular(root(self.kz), identity, upper=False)
+        torch.mm(self.k * a, self.R.mT, out=out[:, self.place])
+
+    def gradient(self, x: Tensor, a: Tensor, Phi: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+        """Of weights (all rows), and of φ₁ for each client and input."""
+        C, N, D = x.shape
+        mine = G.flatten(0, 1)[:, self.place]
+        if self.kernel.features is not None:
+            return (mine * self.k).sum(-1), x.new_zeros(C, D)
+        Q = mine @ self.R
+        of_a = (Q * self.k).sum(-1)
+        E = Q.mul_(a).mul_(self.kernel.derivative(self.t, self.k))
+        direct = self.kernel.by_input(E.reshape(C, N, E.shape[-1]), x, self.Z)
+        inner = (G[..., self.place].mT @ Phi[..., self.place]).flatten(-2)
+        return of_a, direct - inner @ self._of_the_root()
+
+    def _of_the_root(self) -> Tensor:
+        """tril(T_d) of every input d, (M², D)."""
+        slope, of_inputs = self.kernel.derivative(self.tz, self.kz), []
+        for column in self.Z.split(1, -1):
+            half = (self.R @ (slope * self.kernel.metric(column, column)) @ self.R.mT).tril_()
+            half.diagonal().mul_(0.5)
+            of_inputs.append(half.flatten())
+        return torch.stack(of_inputs, -1)
+
+
+class _Common(torch.autograd.Function):
+    """Φ of clients that have the same kernels; the gradient is that of each client by itself."""
+
+    @staticmethod
+    def forward(ctx, kernels: list[Kernel], Z: Tensor, x: Tensor, a: Tensor, *phi1: Tensor) -> Tensor:
+        parts, width = [], 0
+        for kernel, own in zip(kernels, phi1, strict=True):
+            M = x.shape[-1] if kernel.features is not None else len(Z)
+            parts.append(_Part(kernel, Z, slice(width, width + M), own.reshape(-1, own.shape[-1])[0]))
+            width += M
+        Phi = x.new_empty(*x.shape[:-1], width)
+        for b, part in enumerate(parts):
+            part.features(x.reshape(-1, x.shape[-1]), a[..., b].reshape(-1, 1), Phi.reshape(-1, width))
+        ctx.parts, ctx.shapes = parts, [own.shape for own in phi1]
+        ctx.save_for_backward(x, a, Phi)
+        return Phi
+
+    @staticmethod
+    def backward(ctx, *grad_outputs: Tensor):
+        (G,) = grad_outputs
+        x, a, Phi = ctx.saved_tensors
+        single = x.dim() == 2
+        if single:
+            x, Phi, G = x[None], Phi[None], G[None]
+        of_a, of_phi1 = [], []
+        for b, (part, shape) in enumerate(zip(ctx.parts, ctx.shapes, strict=True)):
+            weights, lengths = part.gradient(x, a[..., b].reshape(-1, 1), Phi, G)
+            of_a.append(weights.reshape(a.shape[:-1]))
+            lengths = lengths if shape[-1] > 1 else lengths.sum(-1, keepdim=True)
+            of_phi1.append(lengths[0] if single else lengths)
+        return None, None, None, torch.stack(of_a, -1), *of_phi1
