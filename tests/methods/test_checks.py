@@ -12,10 +12,16 @@ from polyfed.methods import METHODS, FedAvg, PFedMul, method
 from polyfed.methods.checks import CHECKS, CheckFailed, check_method
 from polyfed.methods.messages import labelled
 
-OPTIONS = [(name, {}) for name in METHODS]
+FEW_TREES = {
+    "sklearn-hgb-pooled": {"iterations": 5},
+    "catboost-pooled": {"iterations": 5},
+    "sklearn-rf-local": {"trees": 3},
+}
+OPTIONS = [(name, FEW_TREES.get(name, {})) for name in METHODS]
 OPTIONS += [(name, {"task_mode": "separate"}) for name in METHODS if hasattr(METHODS[name], "task_mode")]
 OPTIONS += [("pfed-mul", {"scheme": "K"}), ("pfed-mul", {"mode": "average"}), ("pfed-st", {"scheme": "W"})]
 OPTIONS += [("pfed-mul", {"projection": 2, "scheme": "N"}), ("pfed-st", {"projection": 2})]
+OPTIONS += [("fed3r", {"own_penalty": 1.0, "random_features": 20})]
 OPTIONS += [("scaffold", {"option": "I"}), ("fedper", {"head_init": "own"}), ("fedavg", {"finetune_epochs": 1})]
 
 

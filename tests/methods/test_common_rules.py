@@ -28,8 +28,13 @@ def quick(name, **options):
     return method(name, **QUICK.get(name, {}) | options)
 
 
-def test_these_are_the_seven():
-    assert sorted(NETWORKS) == ["fedavg", "fedpac", "fedper", "pfedgp", "pfedme", "pfedvem", "scaffold"]
+def test_these_are_the_methods_with_networks():
+    assert sorted(NETWORKS) == sorted(
+        (
+            *("fedavg", "fedpac", "fedper", "pfedgp", "pfedme", "pfedvem", "scaffold"),
+            *("fedavg-ft", "ditto", "fedbabu", "fedrod"),
+        )
+    )
 
 
 # ---- running statistics ----------------------------------------------------------------------------------------------
@@ -200,7 +205,7 @@ def test_what_a_factory_froze_is_neither_drawn_anew_nor_trained(name, monkeypatc
         assert torch.equal(server[f"theta/trunk.{n}"], v)
         own = [state[held] for state in states.values() for held in state if held.endswith(f"/trunk.{n}")]
         assert all(torch.equal(mine, v) for mine in own)
-        assert len(own) == (3 if name == "pfedme" else 0)  # no control, no step is kept for it
+        assert len(own) == (3 if name in ("pfedme", "ditto") else 0)  # no control, no step is kept for it
     assert not torch.equal(server["theta/trunk.2.weight"], first["theta/trunk.2.weight"])
 
 
@@ -254,7 +259,7 @@ def test_the_clients_own_model_differs_from_the_servers_where_a_method_says_so(n
 
 
 @pytest.mark.parametrize("kind", ["regression", "robust", "binary", "multiclass", "count", "proportion"])
-@pytest.mark.parametrize("name", ["fedavg", "fedper", "scaffold", "pfedme"])
+@pytest.mark.parametrize("name", ["fedavg", "fedper", "scaffold", "pfedme", "ditto", "fedbabu", "fedrod"])
 def test_every_kind_of_task_is_learned_and_predicted(name, kind):
     spec, data = federation(3, kinds=(kind,), whole=True)
     options = {"learning_rate": 0.2} if name != "pfedme" else {"personal_rate": 0.02}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from method_toys import LINEAR, client_of, one_weight, spec_of, value
+from method_toys import LINEAR, client_of, one_weight, spec_of, tilted, value
 
 from federations import START, federation, my_networks, one_round, play
 from polyfed.data import ClientData
@@ -101,8 +101,7 @@ def test_two_rounds_by_hand(monkeypatch):
     data = {"ann": client_of([1] * 2, [3] * 2), "bob": client_of([1] * 6, [0] * 6)}
     made = FedPer(network="my_networks:one_weight", **{n: v for n, v in LINEAR.items() if n != "hidden"})
     server, states = made.init(spec_of(data), START), {name: made.start(mine, START) for name, mine in data.items()}
-    for state in (server, *states.values()):
-        state |= {n: torch.full_like(v, float("weight" in n)) for n, v in state.items() if "head." in n}
+    server, states = tilted(server), {name: tilted(state) for name, state in states.items()}
     server, _ = one_round(made, server, states, data)
     assert value(server, "theta/trunk.0.weight") == pytest.approx(0.975, abs=1e-15)
     x = np.ones((1, 1))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from polyfed.methods.optimiser import Adam
+from polyfed.errors import ConfigError
+from polyfed.methods.optimiser import Adam, Halving, checked_betas
 
 
 def test_one_client_is_torchs_adam():
@@ -81,3 +83,44 @@ def test_many_clients_are_each_by_itself():
     moved, after = adam.step(stack(values), stack(gradients), stack(states))
     torch.testing.assert_close(moved["kernels.a"], torch.stack(expected), rtol=0, atol=1e-15)
     assert after["steps"].tolist() == [1, 4]
+
+
+def test_halving_is_torchs_adam_with_a_schedule():
+    """Other betas, and rates that torch's LambdaLR halves after the fourth, sixth and eighth step, to a fifth at the least."""
+    generator = torch.Generator().manual_seed(3)
+    values = {"kernels.a": torch.randn(3, generator=generator, dtype=torch.float64)}
+    leaf = values["kernels.a"].clone().requires_grad_()
+    theirs = torch.optim.Adam([leaf], lr=0.3, betas=(0.7, 0.95), maximize=True)
+    factors = [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2, 0.2]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(theirs, lambda i: factors[i])
+    ours = Adam({"kernels": 0.3}, beta1=0.7, beta2=0.95, schedule=Halving(every=2, after=2, least=0.2))
+    state = ours.start(values)
+    for _ in range(10):
+        gradient = {"kernels.a": torch.randn(3, generator=generator, dtype=torch.float64)}
+        values, state = ours.step(values, gradient, state)
+        leaf.grad = gradient["kernels.a"]
+        theirs.step()
+        scheduler.step()
+    torch.testing.assert_close(values["kernels.a"], leaf.detach(), rtol=0, atol=1e-13)
+
+
+def test_halving_counts_passes_over_the_clients():
+    """A third of the clients in each step: the first halving after three times as many, and each client has its own count."""
+    ours = Adam({"kernels": 0.1}, beta1=0.0, beta2=0.0, schedule=Halving(every=1, after=1))
+    values, gradient = {"kernels.a": torch.zeros(1).double()}, {"kernels.a": torch.ones(1).double()}
+    state, steps = ours.start(values), []
+    for _ in range(8):
+        moved, state = ours.step(values, gradient, state, share=1 / 3)
+        steps.append(moved["kernels.a"].item() - values["kernels.a"].item())
+        values = moved
+    assert steps == pytest.approx([0.1] * 6 + [0.05] * 2)
+    both = ours.start({"kernels.a": torch.zeros(2, 1).double()}, 2) | {"passes": torch.tensor([0.0, 2.0]).double()}
+    moved, after = ours.step({"kernels.a": torch.zeros(2, 1).double()}, {"kernels.a": torch.ones(2, 1).double()}, both)
+    assert moved["kernels.a"].flatten().tolist() == pytest.approx([0.1, 0.05])
+    assert after["passes"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("given", [0.9, "0.9", (0.9,), (0.9, 0.99, 0.999)])
+def test_betas_are_two(given):
+    with pytest.raises(ConfigError, match=r"give two numbers, such as \[0.9, 0.999\]"):
+        checked_betas(given)

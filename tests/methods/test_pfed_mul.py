@@ -11,7 +11,7 @@ from polyfed.data import ClientData
 from polyfed.errors import ConfigError
 from polyfed.estimators.observations import likelihoods_of, rows_of
 from polyfed.gp import ExactModel, Prior, infer
-from polyfed.methods import ClientUpdate, Local, PFedMul, PFedSt
+from polyfed.methods import ClientUpdate, Local, PFedMul, PFedSt, pfed_mul
 from polyfed.seeds import Stream
 
 NOISY = ("noise.regression",)
@@ -247,10 +247,16 @@ def test_one_client_that_breaks_does_not_break_the_others():
     )
 
 
-def test_clients_that_count_in_units_of_their_own():
-    """Under local scaling the typical count, part of the likelihood, differs from client to client."""
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_clients_that_count_in_units_of_their_own(forgotten, monkeypatch):
+    """Under local scaling the typical count, part of the likelihood, differs from client to client.
+
+    Of many models some are forgotten, and another may take their place in memory: an address tells nothing.
+    """
     from dataclasses import replace
 
+    if forgotten:
+        monkeypatch.setattr(pfed_mul, "id", lambda model: 1, raising=False)
     spec, data = federation(3, whole=True)
     own = {
         name: replace(mine, codecs={t: replace(c, scale=1.0 + i) for t, c in mine.codecs.items()})

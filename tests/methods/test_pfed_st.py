@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from method_toys import client_of, spec_of
 
 from federations import KINDS, START, federation, one_round
+from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.settings import Settings
 from polyfed.methods import PFedMul, PFedSt
 
 FIXED = {"mixing": 1e-300}  # steps that change no double: W stays as it is
@@ -100,3 +104,13 @@ def test_a_task_that_nobody_has_stays_as_it_is():
     i = KINDS.index("binary")
     assert all(torch.equal(after[n], v) for n, v in server.items() if not n.startswith(f"{i}/"))
     assert any(not torch.equal(after[n], v) for n, v in server.items() if n.startswith(f"{i}/theta/"))
+
+
+def test_a_client_all_of_whose_tasks_fail_is_rejected_alone():
+    spec, data = federation(3, whole=True)
+    data["client 1"] = replace(data["client 1"], x=data["client 1"].x[:0])  # labels of rows that are not there
+    made = PFedSt()
+    progress = Progress(0, made.init(spec, START), {})
+    progress, event = play_round(made, progress, data, Settings())
+    assert list(event["refused"]) == ["client 1"]
+    assert event["used"]

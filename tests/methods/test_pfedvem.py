@@ -142,7 +142,7 @@ def test_two_head_steps_by_hand():
         after, updates = one_round(made, server, states, data)
         assert states["ann"]["mean/0"].tolist() == [pytest.approx([mu, mu], abs=1e-12)]
         # sent is the ρ² with which the steps were made, and of one client w is its μ
-        assert float(updates["ann"].arrays["rho2/0"]) == pytest.approx(1.0, abs=1e-12)
+        assert 1 / float(updates["ann"].pooled["precision/0"][0]) == pytest.approx(1.0, abs=1e-12)
         assert float(after["theta/head.0.weight"]) == pytest.approx(mu, abs=1e-12)
 
 
@@ -152,7 +152,7 @@ def test_a_first_round_begins_at_the_mean_head_with_the_given_spread():
     made = PFedVEM(hidden=(), initial_std=0.3)
     server, states = made.init(spec_of(data), START), {"ann": made.start(data["ann"], START)}
     _, updates = one_round(made, server, states, data)
-    assert float(updates["ann"].arrays["rho2/0"]) == pytest.approx(0.09, abs=1e-14)
+    assert 1 / float(updates["ann"].pooled["precision/0"][0]) == pytest.approx(0.09, abs=1e-14)
 
 
 def test_many_steps_find_the_posterior():
@@ -319,9 +319,10 @@ def sent(made, server, mu, w, rho2, n=2):
     change = {
         "head.0.weight": row(mu - w),
         "head.0.bias": row(0.0)[0],
-        "rho2/0": torch.tensor(rho2, dtype=torch.float64),
     }
-    return ClientUpdate({**plain.arrays, **change}, plain.pooled, float(n), {"y": n}, plain.metrics)
+    one = torch.ones((), dtype=torch.float64)
+    pooled = {**plain.pooled, "precision/0": (one / rho2, one)}
+    return ClientUpdate({**plain.arrays, **change}, pooled, float(n), {"y": n}, plain.metrics)
 
 
 def test_the_mean_head_is_weighted_by_precision():
@@ -347,12 +348,12 @@ def test_who_lacks_a_task_has_no_say_in_its_head():
     _, states, updates = play(made, spec, data, rounds=2)
     lacking = next(task for task in KINDS if task not in data["client 1"].seen)
     i = KINDS.index(lacking)
-    assert float(updates["client 1"].arrays[f"rho2/{i}"]) == 0
+    assert float(updates["client 1"].pooled[f"precision/{i}"][0]) == 0
     assert f"mean/{i}" not in states["client 1"]
     weights = made.weights(f"head.{i}.weight", [updates[name] for name in data])
     assert weights[1] == 0
     assert (weights[[0, 2]] > 0).all()
-    assert float(weights[0]) == pytest.approx(1 / float(updates["client 0"].arrays[f"rho2/{i}"]))
+    assert float(weights[0]) == pytest.approx(1 / float(states["client 0"][f"rho2/{i}"]))
 
 
 def test_the_order_of_clients_does_not_matter_and_one_client_is_enough():

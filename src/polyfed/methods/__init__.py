@@ -13,23 +13,31 @@ from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.ditto import Ditto
 from polyfed.methods.ends import Local, Pooled
-from polyfed.methods.fedavg import FedAvg
+from polyfed.methods.fed3r import Fed3R
+from polyfed.methods.fedavg import FedAvg, FedAvgFT
+from polyfed.methods.fedbabu import FedBABU
 from polyfed.methods.fedpac import FedPAC
 from polyfed.methods.fedper import FedPer
+from polyfed.methods.fedrod import FedRoD
 from polyfed.methods.messages import ClientUpdate, State
+from polyfed.methods.pfed_hier import PFedHier
 from polyfed.methods.pfed_mul import PFedMul
 from polyfed.methods.pfed_mul_published import PFedMulPublished
 from polyfed.methods.pfed_st import PFedSt
 from polyfed.methods.pfedgp import PFedGP
 from polyfed.methods.pfedme import PFedMe
 from polyfed.methods.pfedvem import PFedVEM
+from polyfed.methods.rivals import RIVALS
 from polyfed.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {
     made.name: made
     for made in (
-        *(PFedMul, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM),
+        *(PFedMul, PFedHier, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM),
+        *(FedAvgFT, Ditto, FedBABU, FedRoD, Fed3R),
+        *RIVALS,  # what users would pick instead, as yardsticks
         PFedMulPublished,  # last, for nobody should choose it but to explain a published figure
     )
 }
@@ -65,14 +73,20 @@ def method(name: str, **options: Any) -> Method:
 __all__ = [
     "METHODS",
     "ClientUpdate",
+    "Ditto",
+    "Fed3R",
     "FedAvg",
+    "FedAvgFT",
+    "FedBABU",
     "FedPAC",
     "FedPer",
+    "FedRoD",
     "Job",
     "Local",
     "Method",
     "Outcome",
     "PFedGP",
+    "PFedHier",
     "PFedMe",
     "PFedMul",
     "PFedMulPublished",

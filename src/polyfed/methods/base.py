@@ -5,6 +5,7 @@
     ──── every round ────
     sent        = method.download(server, client)               server → client
     own, update = method.local(own, sent, data, stream)         on the client, with its private data
+    reason      = method.objection(server, update)              on the server, beside its own checks (engine/guard.py)
     server      = method.aggregate(server, {client: update})    on the server
     ──── at any time ────
     predict = method.predictor(server, own, data);  predict(x)  own=None: the server's model alone
@@ -23,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import in_words
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -45,12 +47,32 @@ class Job:
 Outcome = tuple[State, ClientUpdate] | Exception
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What is ahead of a client.
+
+    Attributes:
+        operations: floating-point operations of its work in a round; zero where nobody knows.
+        measuring: and of finding the model that is measured after it.
+        inducing: how many inducing inputs stand for rows that memory does not hold; None if it does.
+    """
+
+    operations: float = 0.0
+    measuring: float = 0.0
+    inducing: int | None = None
+
+    def __add__(self, other: Outlook) -> Outlook:
+        inducing = max(self.inducing or 0, other.inducing or 0) or None
+        return Outlook(self.operations + other.operations, self.measuring + other.measuring, inducing)
+
+
 class Method(ABC):
     """One federated method. Subclasses are frozen dataclasses whose fields are the options."""
 
     name: ClassVar[str]
     summary: ClassVar[str]  # a line for users who choose
     pools_data: ClassVar[bool] = False  # True for the yardstick that is no federation at all
+    needs_client: ClassVar[bool] = False  # of one that pools: a row's last feature is then the position of its client
     kinds: ClassVar[tuple[str, ...] | None] = None  # of the tasks that it serves; None for all
 
     @property
@@ -82,6 +104,32 @@ class Method(ABC):
     def template(self, server: State) -> ClientUpdate:
         """An update with the names, shapes and types that the server expects; its values do not matter."""
 
+    def objection(self, server: State, update: ClientUpdate) -> str | None:
+        """Why this update cannot be used, if only the method can tell; a short sentence without the client's name.
+
+        The engine asks after its own checks: names, shapes and types are those of `template`, all numbers are finite, and
+        no count is above what the client declared in round 0. An update that is objected to is rejected as any other bad
+        one, and so is one at which this raises.
+        """
+        return None
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        """The tasks whose labels this pooled statistic counts: a count above what a client has of them is rejected.
+
+        None for a count that is no number of labels: such a one is held to what is usual per label, under any rule of
+        aggregation but the exact mean.
+        """
+        return list(self.template(server).counts)
+
+    def is_evidence(self, name: str) -> bool:
+        """Whether this array of updates adds up as evidence does (counts, sums of statistics, natural parameters).
+
+        Rules of aggregation (clip, median, ...) compare changes and gradients, of which any one client's may be shortened;
+        evidence of many labels is rightly larger than that of few, so they leave it as it is, and what is wrong with it is
+        for `objection` to say.
+        """
+        return False
+
     @abstractmethod
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         """The server's next state from the updates of at least one client, in any order."""
@@ -89,6 +137,10 @@ class Method(ABC):
     @abstractmethod
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """The model of a client with this state and these training data; `None`: with what the server has alone."""
+
+    def untrained(self, data: ClientData) -> State | None:
+        """The state with which a member is served whose updates counted in no round; `None`: by what the server has alone."""
+        return None
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """The state of a client that took part in no round, from its own data and what the server has."""
@@ -98,6 +150,10 @@ class Method(ABC):
         """What of the server's state a client needs for its predictor and may have: this is sent to it and stays there."""
         return server
 
+    def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
+        """What the next round will cost this client."""
+        return Outlook()
+
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """What the server has learned, for people: plain lists and numbers; `data` of any client says which tasks there are."""
         return {}
@@ -106,4 +162,4 @@ class Method(ABC):
         try:
             return self.local(job.state, job.message, job.data, job.stream)
         except Exception as error:  # whatever breaks at one client must not end the round of the others
-            return error
+            return in_words(error)

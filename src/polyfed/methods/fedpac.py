@@ -17,7 +17,6 @@ for each task, and the spread of all clients for one that has a single label and
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -32,16 +31,14 @@ from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
 from polyfed.methods.fedpac_statistics import (
     Statistics,
-    groups_of,
     mixing_weights,
-    rows_of,
     statistics_of,
     with_pooled_spread,
 )
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, client_key, labelled, part
 from polyfed.methods.neural import Neural, Objective
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import SUPERVISION
+from polyfed.methods.supervised import SUPERVISION, groups_of, rows_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -98,7 +95,7 @@ class FedPAC(Neural):
         return server
 
     def download(self, server: State, client: str) -> State:
-        key = _key(client)
+        key = client_key(client)
         heads = [name for name in part(server, "theta") if f"combined/{key}/{name}" in server]
         return (
             labelled("theta", part(server, "theta"))
@@ -109,7 +106,7 @@ class FedPAC(Neural):
         )
 
     def portion(self, server: State, client: str) -> State:
-        mine = f"combined/{_key(client)}/"  # no other client's
+        mine = f"combined/{client_key(client)}/"  # no other client's
         return super().portion(server, client) | {n: value for n, value in server.items() if n.startswith(mine)}
 
     def template(self, server: State) -> ClientUpdate:
@@ -122,6 +119,19 @@ class FedPAC(Neural):
             **labelled("count", part(server, "known")),
         }
         return replace(plain, arrays=arrays)
+
+    def is_evidence(self, name: str) -> bool:
+        """How many labels of each class there are, and how much their features vary, is as it is."""
+        return name.startswith(("count/", "variance/"))
+
+    def objection(self, server: State, update: ClientUpdate) -> str | None:
+        for task, position in part(server, "position").items():
+            counts, variance = (update.arrays[f"{what}/{int(position)}"] for what in ("count", "variance"))
+            if bool((counts < 0).any()) or float(counts.sum()) > update.counts[task]:
+                return f"counts of the classes of task {task!r} are not those of its labels"
+            if float(variance) < 0:
+                return f"variance of task {task!r} is negative"
+        return None
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         after, clients = super().aggregate(server, updates), sorted(updates)
@@ -149,7 +159,7 @@ class FedPAC(Neural):
             if name.startswith(f"head.{i}."):
                 heads = torch.stack([value + update.arrays[name] for update in updates.values()])
                 for client, head in zip(updates, torch.tensordot(alpha, heads, 1), strict=True):
-                    mixed[f"combined/{_key(client)}/{name}"] = head
+                    mixed[f"combined/{client_key(client)}/{name}"] = head
         return mixed
 
     # ---- a client -----------------------------------------------------------------------------------------------
@@ -249,11 +259,6 @@ def _targets(net: Network, message: State, task: str, own: Statistics) -> Tensor
     i = list(net.tasks).index(task)
     known = message[f"known/{i}"] > 0
     return torch.where(known[:, None], message[f"prototype/{i}"], own.means) if known.any() else None
-
-
-def _key(client: str) -> int:
-    """A client's name as a number: it stands in names of the server's state, and a client can have any name."""
-    return int.from_bytes(hashlib.sha256(client.encode()).digest()[:8], "little") >> 1
 
 
 def _scalar(value: float) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.methods.messages import State
+from polyfed.methods.supervised import groups_of, rows_of
 from polyfed.nets import Network
 
 LEAST_SHARE = 1e-3  # smaller weights are rounding, or not worth mixing in another's head
@@ -45,20 +45,6 @@ def statistics_of(net: Network, values: State, data: ClientData, task: str) -> S
     x, y, codec = rows_of(data, task, slice(None))
     with torch.no_grad():
         return statistics(net.features(values, x, task), y, codec)
-
-
-def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
-    """Inputs, coded labels and codec of some labels of a task."""
-    at, y = data.seen[task]
-    return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
-
-
-def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
-    """One-hot classes; without classes all rows are of one group."""
-    if not codec.classes:
-        return torch.ones(len(y), 1, dtype=torch.float64)
-    position = y > 0 if codec.task.kind == "binary" else y
-    return one_hot(position.long(), len(codec.classes)).to(torch.float64)
 
 
 def _number(y: Tensor, codec: LabelCodec) -> Tensor:

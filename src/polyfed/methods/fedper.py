@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from polyfed.data import ClientData
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, labelled
 from polyfed.methods.neural import Neural
 from polyfed.methods.options import check_choice, check_number
 from polyfed.nets import Network
@@ -50,11 +50,4 @@ class FedPer(Neural):
         return super().local(state, message, data, stream)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
-        state = super().join(server, data, stream)
-        if not data.n_labels or not self.head_epochs:
-            return state
-        net = self.net_of(data)
-        mine = self.trainable(net, part(state, "personal"))
-        values = {**part(server, "theta"), **part(state, "personal")}
-        trained, _ = self.train(net, values, data, stream, epochs=self.head_epochs, names=mine)
-        return state | labelled("personal", {name: trained[name] for name in mine})
+        return self.train_personal(server, super().join(server, data, stream), data, stream, self.head_epochs)

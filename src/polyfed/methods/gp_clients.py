@@ -1,19 +1,24 @@
 """The local work of many Gaussian-process clients at once: E-steps, gradients, local steps on what they may change.
 
-Clients that fit into memory as exact models go through the batched solver, so thousands take one call; large ones with
-inducing inputs go one by one. Who shares a batch changes nothing in the result.
+Clients that fit into memory as exact models go through the batched solver, so thousands take one call; those with
+inducing inputs (by choice, or because memory does not hold the exact model) go one by one. Who shares a batch changes
+nothing in the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from polyfed.gp import BatchStep, ClientBatch, Prior, Rows, infer
+from polyfed.estimators.memory import holds
+from polyfed.gp import BatchStep, ClientBatch, Prior, Rows, hyperprior, infer
+from polyfed.gp.hyperprior import HyperPrior
+from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.meanfield import Marginals
 from polyfed.methods.gp_model import GPModel, clamped
 from polyfed.methods.messages import State
@@ -41,10 +46,87 @@ def _size(rows: Sequence[Rows]) -> int:
     return sum(len(client) ** 2 + client.x.numel() for client in rows)
 
 
-def solver_of(model: GPModel, rows: Sequence[Rows]) -> ClientBatch | OneByOne:
-    """What solves these clients: all at once, where that is possible."""
-    alone = model.structure.sparsity.points is not None or model.prior.features is not None
-    return OneByOne(model, rows) if alone else batch_of(rows)
+def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
+    """What solves these clients: all at once, but for those that go alone, and in turn where memory does not hold all."""
+    apart = [_goes_alone(model, client) for client in rows]
+    alone = [i for i, is_apart in enumerate(apart) if is_apart]
+    together = _that_fit([i for i, is_apart in enumerate(apart) if not is_apart], rows)
+    if not alone and len(together) == 1:
+        return batch_of(rows)
+    if not together:
+        return OneByOne(model, rows)
+    # What does not fit at once is made anew for every step: to keep all of it would be to hold it at once.
+    make = batch_of if len(together) == 1 else ClientBatch
+    parts: list[tuple[list[int], Callable[[], ClientBatch | OneByOne]]] = [
+        (places, lambda places=places: make([rows[i] for i in places])) for places in together
+    ]
+    if alone:
+        parts.append((alone, lambda: OneByOne(model, [rows[i] for i in alone])))
+    return Parted(parts)
+
+
+def _goes_alone(model: GPModel, rows: Rows) -> bool:
+    sparsity, prior = model.structure.sparsity, model.prior
+    return prior.features is not None or sparsity.points_for(len(rows), prior.n_latents) is not None
+
+
+def _that_fit(places: Sequence[int], rows: Sequence[Rows]) -> list[list[int]]:
+    """Groups of clients whose distances memory holds at once; one group, as a rule."""
+    groups: list[list[int]] = []
+    numbers = 0
+    for i in places:
+        numbers += len(rows[i]) ** 2
+        if not groups or not holds(8.0 * numbers):
+            groups.append([])
+            numbers = len(rows[i]) ** 2
+        groups[-1].append(i)
+    return groups
+
+
+class Parted:
+    """Clients of several solvers, one after the other; answers as one. A solver is made when its turn comes."""
+
+    def __init__(self, parts: Sequence[tuple[list[int], Callable[[], ClientBatch | OneByOne]]]) -> None:
+        self.parts = [(torch.tensor(places), make) for places, make in parts]
+
+    def step(
+        self,
+        prior: Prior,
+        *,
+        start: BatchStep | Sequence[Marginals | None],
+        knowledge: KnowledgeOf | None = None,
+        **options: Any,
+    ) -> BatchStep:
+        done: list[BatchStep] = []
+        for places, make in self.parts:
+            own = [start.marginals_of(i) if isinstance(start, BatchStep) else start[i] for i in places.tolist()]
+            told = None if knowledge is None else lambda group, places=places: knowledge(places[group])
+            done.append(make().step(prior.take(places), start=own, knowledge=told, **options))
+        order = torch.cat([places for places, _ in self.parts]).argsort()
+
+        def of_all(parts: Sequence[Tensor]) -> Tensor:
+            return torch.cat(list(parts))[order]
+
+        noise: dict[str, tuple[Tensor, Tensor]] = {}
+        for task in dict.fromkeys(task for step in done for task in step.noise):
+            pairs = [step.noise.get(task, (torch.zeros_like(step.bound),) * 2) for step in done]
+            noise[task] = of_all([pair[0] for pair in pairs]), of_all([pair[1] for pair in pairs])
+        marginals: list[Marginals] = []
+        where: list[tuple[int, int, Tensor]] = []
+        for step in done:
+            where += [(bucket + len(marginals), c, spot) for bucket, c, spot in step.where]
+            marginals += step.marginals
+        evidence = [step.evidence for step in done if step.evidence is not None]
+        return BatchStep(
+            of_all([step.bound for step in done]),
+            {name: of_all([step.gradient[name] for step in done]) for name in done[0].gradient},
+            noise,
+            marginals,
+            [where[i] for i in order.tolist()],
+            Evidence(of_all([one.triangle for one in evidence]), of_all([one.shift for one in evidence]))
+            if evidence
+            else None,
+        )
 
 
 class OneByOne:
@@ -61,15 +143,19 @@ class OneByOne:
         tolerance: float,
         max_steps: int,
         groups: Sequence[str],
+        knowledge: KnowledgeOf | None = None,
     ) -> BatchStep:
         bounds, marginals, where = [], [], []
         wanted = list(prior.group(*groups))
         gradients: dict[str, list[Tensor]] = {name: [] for name in wanted}
         noise: list[dict[str, tuple[Tensor, Tensor]]] = []
+        said: list[Evidence] = []
         for i, rows in enumerate(self.rows):
             mine = prior.with_values({name: value[i] for name, value in prior.parameters.items()})
             begin = start.marginals_of(i) if isinstance(start, BatchStep) else start[i]
-            gp = self.sparsity.build(mine, rows, self.sparsity.choose(mine, rows))
+            told = None if knowledge is None else knowledge(torch.tensor([i]))[0]
+            gp = self.sparsity.build(mine, rows, self.sparsity.choose(mine, rows), knowledge=told)
+            begin = None if begin is None else gp.rows.as_f(begin, back=True)
             q = infer(gp, start=begin, tolerance=tolerance, max_steps=max_steps).q
             value = gp.bound(q)
             leaves = [mine.parameters[name] for name in wanted]
@@ -78,8 +164,11 @@ class OneByOne:
                 gradients[name].append(torch.zeros_like(leaf) if grad is None else grad)
             bounds.append(value.detach())
             noise.append(gp.rows.noise_statistics(mine, q.m, q.v))
-            marginals.append((q.m[None], q.v[None]))
+            m, v = gp.rows.as_f((q.m, q.v))
+            marginals.append((m[None], v[None]))
             where.append((i, 0, torch.arange(len(rows))))
+            if told is not None:
+                said.append(gp.evidence(q))  # pyright: ignore[reportAttributeAccessIssue]
         zero = torch.zeros((), dtype=torch.float64)
         tasks = dict.fromkeys(task for statistics in noise for task in statistics)
         pairs = {task: [statistics.get(task, (zero, zero)) for statistics in noise] for task in tasks}
@@ -89,7 +178,11 @@ class OneByOne:
             {t: (torch.stack([p[0] for p in pair]), torch.stack([p[1] for p in pair])) for t, pair in pairs.items()},
             marginals,
             where,
+            Evidence.stack(said) if said else None,
         )
+
+
+Solver = ClientBatch | OneByOne | Parted
 
 
 @dataclass(frozen=True)
@@ -102,6 +195,7 @@ class LocalWork:
         optimiser: of the parameters that move and have no closed form.
         steps: M-steps, each after an E-step of `mf_steps` mean-field steps.
         proximal: pull of moving parameters to their `anchors`, in nats for a squared distance of two.
+        hyper: prior of what clients learn for themselves, in full for each of them; None for none.
     """
 
     moving: tuple[str, ...]
@@ -111,6 +205,7 @@ class LocalWork:
     mf_steps: int
     tolerance: float
     proximal: float = 0.0
+    hyper: HyperPrior | None = None
 
     def run(
         self,
@@ -120,10 +215,11 @@ class LocalWork:
         memory: State,
         anchors: State,
         start: Sequence[Marginals | None],
+        knowledge: KnowledgeOf | None = None,
     ) -> tuple[State, State, BatchStep]:
         """Θ of each client after its steps, the state of its optimiser, and the last E-step with its gradient.
 
-        `values`, `memory` and `anchors` hold all clients in a leading dimension.
+        `values`, `memory` and `anchors` hold all clients in a leading dimension; `knowledge` as for a `ClientBatch`.
         """
         solver = solver_of(model, rows)
         step: BatchStep | None = None
@@ -134,6 +230,7 @@ class LocalWork:
                 tolerance=self.tolerance,
                 max_steps=self.mf_steps,
                 groups=self.groups,
+                knowledge=knowledge,
             )
             values, memory = self._move(model, values, memory, anchors, step)
         assert step is not None
@@ -148,10 +245,14 @@ class LocalWork:
         for name, anchor in anchors.items():
             if name in gradient:
                 gradient[name] = gradient[name] - self.proximal * (values[name] - anchor)
-        moved, memory = self.optimiser.step(mine, gradient, memory) if mine else ({}, memory)
+        densities = {} if self.hyper is None else self.hyper.densities(model.prior)
+        for name, pull in hyperprior.gradient(mine, densities).items():
+            gradient[name] = gradient[name] + pull
+        moved, memory = self.optimiser.step(mine, gradient, memory, 1 / self.steps) if mine else ({}, memory)
         for name in set(closed) & set(self.moving):
             task = name.removeprefix("noise.")
             if task in step.noise:  # optimial sigma; who has no label of the task keeps what it has
                 total, count = step.noise[task]
-                moved[name] = torch.where(count > 0, (total / count.clamp_min(1.0)).log(), values[name])
+                best = hyperprior.best_log_noise(total, count, densities.get(name))
+                moved[name] = torch.where(count > 0, best, values[name])
         return {**values, **clamped(moved)}, memory

@@ -19,7 +19,7 @@ from polyfed.estimators.learning import initial_values, limits_of
 from polyfed.estimators.observations import likelihoods_of, rows_of
 from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
-from polyfed.gp import Likelihood, Prior, Rows, infer, predict_latents
+from polyfed.gp import Knowledge, Likelihood, Prior, Rows, infer, predict_latents
 from polyfed.methods.messages import State
 from polyfed.nets import SideBySide, n_outputs_of, started, trunk_of
 from polyfed.predictions import Predictions
@@ -31,7 +31,8 @@ PREDICTION_STEPS = 500
 
 @dataclass(frozen=True)
 class Structure:
-    """The options that say what the model is; `kernels` is one for each latent, or the name of one for as many as needed."""
+    """The options that say what the model is; `kernels` is one for each latent, or the name of one for as many as
+    needed: one for each task, at least `least`, and `further` ones."""
 
     kernels: tuple[str, ...] | str
     per_dimension: bool
@@ -43,10 +44,20 @@ class Structure:
     network_per_latent: bool = False
     chunk: int | None = None
     mean: str = "zero"
+    least: int = 2
+    further: int = 0
 
     def model(self, codecs: Mapping[str, LabelCodec], n_features: int) -> GPModel:
         """The model of these tasks. Clients whose targets differ in their units alone have the same one."""
-        return _model(self, tuple((name, codec.without_units()) for name, codec in codecs.items()), n_features)
+        return _model(self, *key_of(codecs, n_features))
+
+
+ModelKey = tuple[tuple[tuple[str, LabelCodec], ...], int]
+
+
+def key_of(codecs: Mapping[str, LabelCodec], n_features: int) -> ModelKey:
+    """What decides, beside its structure, which model a client has; the same for clients that differ in units alone."""
+    return tuple((name, codec.without_units()) for name, codec in codecs.items()), n_features
 
 
 @lru_cache(maxsize=256)
@@ -54,7 +65,7 @@ def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_f
     likelihoods = likelihoods_of(dict(codecs), structure.bound)
     kernels, width, trunk = structure.kernels, n_features, None
     if isinstance(kernels, str):  # with fewer latents than tasks one task is modelled at the cost of another
-        kernels = (kernels,) * max(2, len(codecs))
+        kernels = (kernels,) * (max(structure.least, len(codecs)) + structure.further)
     if structure.network is not None:
         trunk = trunk_of(structure.network, n_features).to(torch.float32)
         width = n_outputs_of(trunk, n_features)
@@ -112,8 +123,10 @@ class GPModel:
         """The noise parameters that have a closed form (optimial sigma), by name."""
         return [f"noise.{task}" for task, likelihood in self.likelihoods.items() if likelihood.closed_form_noise]
 
-    def predict(self, values: Mapping[str, Tensor], data: ClientData) -> Conditioned:
-        return Conditioned(self, self.prior.with_values(values), data)
+    def predict(
+        self, values: Mapping[str, Tensor], data: ClientData, knowledge: Knowledge | None = None
+    ) -> Conditioned:
+        return Conditioned(self, self.prior.with_values(values), data, knowledge)
 
     def explain(
         self, values: Mapping[str, Tensor], groups: Sequence[str], codecs: Mapping[str, LabelCodec]
@@ -140,15 +153,15 @@ class GPModel:
 class Conditioned:
     """A prior and a client's data: the posterior, found when it is first asked for."""
 
-    def __init__(self, model: GPModel, prior: Prior, data: ClientData) -> None:
-        self.model, self.prior, self.data = model, prior, data
+    def __init__(self, model: GPModel, prior: Prior, data: ClientData, knowledge: Knowledge | None = None) -> None:
+        self.model, self.prior, self.data, self.knowledge = model, prior, data, knowledge
         self._posterior: tuple[object, object] | None = None
 
     def __call__(self, x: np.ndarray) -> Predictions:
         if self._posterior is None:
             rows, sparsity = prepared_rows(self.data, self.model.likelihoods), self.model.structure.sparsity
             with torch.no_grad():
-                gp = sparsity.build(self.prior, rows, sparsity.choose(self.prior, rows))
+                gp = sparsity.build(self.prior, rows, sparsity.choose(self.prior, rows), knowledge=self.knowledge)
                 q = infer(gp, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
             self._posterior = gp, q
         gp, q = self._posterior

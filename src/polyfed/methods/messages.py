@@ -9,6 +9,7 @@ True
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,7 +28,7 @@ class ClientUpdate:
 
     Attributes:
         arrays: changes or gradients of the shared parameters, by name.
-        pooled: name → (sum, count) of statistics that the server adds up over the clients.
+        pooled: name → (sum, count) of statistics that the server adds up over the clients; neither is ever negative.
         weight: number of training labels behind it.
         counts: task → number of training labels; zero for a task that the client does not have.
         metrics: numbers to watch, such as the client's bound.
@@ -91,6 +92,11 @@ def part(state: Mapping[str, Tensor], label: str) -> State:
 def labelled(label: str, values: Mapping[str, Tensor]) -> State:
     """The same values under a label."""
     return {f"{label}/{name}": value for name, value in values.items()}
+
+
+def client_key(client: str) -> int:
+    """A client's name as a number, for the server's state: a client can have any name. A double can hold it."""
+    return int.from_bytes(hashlib.sha256(client.encode()).digest()[:8], "little") >> 11
 
 
 def to_bytes(state: Mapping[str, Tensor]) -> bytes:

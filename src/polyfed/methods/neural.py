@@ -13,7 +13,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.shared_network import SharedNetwork
-from polyfed.methods.supervised import SUPERVISION
+from polyfed.methods.supervised import SUPERVISION, rows_of
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -31,12 +31,14 @@ class Neural(SharedNetwork):
     # ---- the server -------------------------------------------------------------------------------------------
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        noisy = [task for task, codec in spec.codecs.items() if SUPERVISION[codec.task.kind].noise]
-        return super().init(spec, stream) | labelled("noise", {task: _scalar(1.0) for task in noisy})
+        return super().init(spec, stream) | noise_to_pool(spec, 1.0)
 
     def template(self, server: State) -> ClientUpdate:
         nothing = (_scalar(0.0), _scalar(0.0))
         return replace(super().template(server), pooled=dict.fromkeys(part(server, "noise"), nothing))
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        return tasks_of_noise(server, name)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         sent = [updates[client] for client in sorted(updates)]
@@ -48,8 +50,13 @@ class Neural(SharedNetwork):
         net = self.net_of(data)
         before = {**message, **part(state, "personal")}
         after, loss = self.train(net, before, data, stream, epochs=self.local_epochs)
-        update = self.update({name: after[name] - before[name] for name in message}, net, after, data, loss)
+        arrays = {name: after[name] - before[name] for name in message}
+        update = self.update(arrays, net, self.served(net, after), data, loss)
         return {**state, **labelled("personal", {name: after[name] for name in self.personal(net)})}, update
+
+    def served(self, net: Network, values: State) -> State:
+        """The parameters that predictions are read with, of those that are trained."""
+        return values
 
     def update(self, arrays: State, net: Network, values: State, data: ClientData, loss: float) -> ClientUpdate:
         pooled = {}
@@ -106,21 +113,34 @@ class Neural(SharedNetwork):
         leaves = {name: values[name].detach().requires_grad_() for name in names}
         # Copies of the running statistics: a forward pass moves them in place, and they may be the server's.
         live = {**values, **leaves, **{name: values[name].clone() for name in net.buffers}}
-        loss = torch.zeros((), dtype=torch.float64) if objective is None else objective(live, batch)
-        for task, positions in batch.items() if objective is None else ():
-            at, y = data.seen[task]
-            x, labels = torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions])
-            outputs = net(live, x, task, train=self.bn_buffers != "frozen")
-            loss = loss + SUPERVISION[data.codecs[task].task.kind].loss(outputs, labels, data.codecs[task])
+        loss = self.loss(net, live, data, batch) if objective is None else objective(live, batch)
         for name in net.buffers:  # moved on by the forward pass
             values[name] = live[name]
         grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         return loss.item(), {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
 
+    def loss(self, net: Network, live: State, data: ClientData, batch: Mapping[str, np.ndarray]) -> Tensor:
+        """The sum of the tasks' mean losses on a batch."""
+        total = torch.zeros((), dtype=torch.float64)
+        for task, positions in batch.items():
+            x, y, codec = rows_of(data, task, positions)
+            outputs = net(live, x, task, train=self.bn_buffers != "frozen")
+            total = total + SUPERVISION[codec.task.kind].loss(outputs, y, codec)
+        return total
+
+    def train_personal(self, server: State, state: State, data: ClientData, stream: Stream, epochs: int) -> State:
+        """The state of a client after training what is its own, on top of what the server has."""
+        if not data.n_labels or not epochs:
+            return state
+        net, own = self.net_of(data), part(state, "personal")
+        mine = self.trainable(net, own)
+        trained, _ = self.train(net, {**part(server, "theta"), **own}, data, stream, epochs=epochs, names=mine)
+        return state | labelled("personal", {name: trained[name] for name in mine})
+
     # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        return self.reader(server, self.values(server, state), data)
+        return self.reader(server, self.served(self.net_of(data), self.values(server, state)), data)
 
     def reader(self, server: State, values: State, data: ClientData) -> Predictor:
         """Predictions of these parameters; the noise is the client's own, or that of all where it has no labels."""
@@ -141,6 +161,19 @@ class Neural(SharedNetwork):
             )
 
         return predict
+
+
+def noise_to_pool(spec: FederationSpec, start: float) -> State:
+    """What the server keeps of the noise of tasks that have one, and a mark at those whose count is no number of labels."""
+    kinds = {task: SUPERVISION[codec.task.kind] for task, codec in spec.codecs.items()}
+    noise = {task: _scalar(start) for task, kind in kinds.items() if kind.noise}
+    marks = {task: _scalar(1.0) for task in noise if not kinds[task].counts_labels}
+    return labelled("noise", noise) | labelled("uncounted", marks)
+
+
+def tasks_of_noise(server: State, name: str) -> Sequence[str] | None:
+    """`Method.counted_tasks` of pooled noise."""
+    return None if f"uncounted/{name}" in server else [name]
 
 
 def pooled_noise(server: State, sent: Sequence[ClientUpdate]) -> State:

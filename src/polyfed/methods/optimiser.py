@@ -7,11 +7,15 @@ Only groups that are named decay, apart from the gradient (AdamW): W, φ and σ�
 The entries of a projection share one second moment. With one for each, inputs that say nothing would move as fast as those
 that say it all, and with more inputs than labels the projection is soon made of their noise. So do those of a linear mean,
 output by output: the gradients of a task with little noise are larger by far, and would leave the others no step.
+
+Rates may be halved as a run goes on. When, follows from how often every client has been asked so far and from nothing else:
+a run that is resumed for more rounds goes on as if it had been planned so, and with a quarter of the clients in a round the
+schedule takes four times as many rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -24,7 +28,27 @@ from polyfed.methods.options import check_number
 State = dict[str, Tensor]
 
 SHARE_A_MOMENT = {"features.projection": (-2, -1), "features.mean": (-2,)}  # name → the dimensions over which they do
+LEAST = 0.05  # of a rate that is halved again and again: data that come later must still be able to move Θ
 LINEAR = ("features.projection", "features.mean", "features.mean_bias")  # features that are no network's
+
+
+@dataclass(frozen=True)
+class Halving:
+    """Rates are halved every `every` passes over the clients after the first `after`, down to `least` of what they were.
+
+    >>> Halving(every=5, after=10, least=0.1).factor(torch.tensor([0.0, 14.9, 15.0, 20.0, 99.0]))
+    tensor([1.0000, 1.0000, 0.5000, 0.2500, 0.1000])
+    """
+
+    every: float
+    after: float = 10.0
+    least: float = 0.0
+
+    def factor(self, passes: Tensor) -> Tensor:
+        """What is left of the rates after so many passes."""
+        # Shares of clients add up to passes but for their last digits.
+        halvings = ((passes - self.after) / self.every + 1e-9).floor().clamp_min(0.0)
+        return (0.5**halvings).clamp_min(self.least)
 
 
 @dataclass(frozen=True)
@@ -33,7 +57,7 @@ class Adam:
 
     `rates` gives the learning rate of a parameter by the first word of its name (its group), and may have one for projections
     and the prior mean, which are features too; `decays` gives the weight decay: a step shrinks a value by the product of both;
-    `together` gives the dimensions over which entries of a parameter share their second moment.
+    `together` gives the dimensions over which entries of a parameter share their second moment; `schedule` shortens the steps.
     """
 
     rates: Mapping[str, float]
@@ -42,28 +66,39 @@ class Adam:
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+    schedule: Halving | None = None
 
     def start(self, values: Mapping[str, Tensor], n_clients: int | None = None) -> State:
         """The state before the first step."""
         moments = {f"first.{name}": torch.zeros_like(v) for name, v in values.items()}
         moments |= {f"second.{name}": torch.zeros_like(self._squares(name, v)) for name, v in values.items()}
-        return {"steps": torch.zeros(() if n_clients is None else n_clients, dtype=torch.float64), **moments}
+        steps = torch.zeros(() if n_clients is None else n_clients, dtype=torch.float64)
+        return {"steps": steps, **moments} | ({} if self.schedule is None else {"passes": steps.clone()})
 
-    def step(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor], state: State) -> tuple[State, State]:
-        """New values and the next state."""
+    def step(
+        self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor], state: State, share: float = 1.0
+    ) -> tuple[State, State]:
+        """New values and the next state; `share` of those whose gradients there are stand behind this one."""
         steps = state["steps"] + 1
         moved: State = {}
         after: State = {"steps": steps}
+        factor = torch.ones_like(steps)
+        if self.schedule is not None:
+            after["passes"] = state["passes"] + share
+            factor = self.schedule.factor(state["passes"])
         for name, value in values.items():
             g = gradient[name]
             first = self.beta1 * state[f"first.{name}"] + (1 - self.beta1) * g
             second = self.beta2 * state[f"second.{name}"] + (1 - self.beta2) * self._squares(name, g)
             after[f"first.{name}"], after[f"second.{name}"] = first, second
-            t = steps.reshape(steps.shape + (1,) * (value.dim() - steps.dim()))
+            more = steps.shape + (1,) * (value.dim() - steps.dim())
+            t = steps.reshape(more)
             group = name.partition(".")[0]
             rate = self.rates[group]
             if name in LINEAR:
                 rate = self.rates.get("projection", rate)
+            if self.schedule is not None:
+                rate = rate * factor.reshape(more)
             step = rate / (1 - self.beta1**t) * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
             kept = value * (1 - rate * self.decays.get(group, 0.0))
             moved[name] = kept + step.to(value.dtype)  # a network may be of float32
@@ -73,6 +108,15 @@ class Adam:
         """The squares of a gradient, or their mean where entries share it."""
         shared = self.together.get(name)
         return g.square() if shared is None else g.square().mean(shared, keepdim=True)
+
+
+def checked_betas(given: Sequence[float]) -> tuple[float, float]:
+    """Both betas of Adam, of a pair as a user gives it."""
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
+        raise ConfigError(f"betas are {given!r}", remedy="give two numbers, such as [0.9, 0.999]")
+    for beta in given:
+        check_number("one of betas", beta, least=0, below=1)
+    return float(given[0]), float(given[1])
 
 
 def rates_of(given: float | Mapping[str, float], *, network: float = 1.0) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from reprlib import repr as shorten
 from typing import Any
 
 from polyfed.errors import ConfigError, nearest
@@ -23,8 +24,9 @@ def check_number(
     least: float | None = None,
     above: float | None = None,
     below: float = float("inf"),
+    most: float = float("inf"),
 ) -> None:
-    """A finite number, whole if need be, of at least `least` or above `above`, and less than `below`.
+    """A finite number, whole if need be, of at least `least` or above `above`, less than `below` and at most `most`.
 
     >>> check_number("local_steps", 0, whole=True, least=1)
     Traceback (most recent call last):
@@ -32,14 +34,30 @@ def check_number(
     """
     kind, wanted = ("whole number", Integral) if whole else ("number", Real)
     limit = f" from {least:g} up" if least is not None else f" above {above:g}" if above is not None else ""
-    limit += f" and below {below:g}" if below < float("inf") else ""
+    limit += (
+        f" and below {below:g}" if below < float("inf") else f" and at most {most:g}" if most < float("inf") else ""
+    )
     is_number = isinstance(value, wanted) and not isinstance(value, bool)
     if is_number:
-        number = float(value)  # pyright: ignore[reportArgumentType]
+        number = as_float(value)
         high_enough = (least is None or number >= least) and (above is None or number > above)
-        if high_enough and number < below:
+        if high_enough and number < below and number <= most:
             return
-    raise ConfigError(f"{option} is {value!r}", remedy=f"give a {kind}{limit}")
+    raise ConfigError(f"{option} is {shorten(value)}", remedy=f"give a {kind}{limit}")
+
+
+def check_table(option: str, value: object) -> None:
+    """Names with values."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"{option} is {shorten(value)}", remedy="give a table of names and values")
+
+
+def as_float(value: Any) -> float:
+    """A number as a float; infinite if it is a whole number too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
 
 
 def frozen_tree(tree: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -8,25 +8,31 @@ the client and stay there. The noise of regression has a closed form that the se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.gp import GROUPS, group_of
-from polyfed.methods.base import Job, Outcome, Predictor
+from polyfed.gp import GROUPS, BatchStep, group_of
+from polyfed.gp.knowledge import KnowledgeOf
+from polyfed.methods import client_noise
+from polyfed.methods.base import Job, Outcome, Outlook, Predictor
 from polyfed.methods.client_stacks import mean_over, owners, stacked, unlabelled, warm
 from polyfed.methods.gp_clients import LocalWork, solver_of
-from polyfed.methods.gp_model import GPModel, clamped, prepared_rows
+from polyfed.methods.gp_model import GPModel, ModelKey, clamped, key_of, prepared_rows
 from polyfed.methods.holdout import MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
-from polyfed.methods.optimiser import Adam
+from polyfed.methods.outlook import outlook_of
 from polyfed.methods.pfed_mul_options import PFedMulOptions
 from polyfed.methods.projection_start import PROJECTION, directions, started
+from polyfed.methods.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
 from polyfed.seeds import Stream
+
+NOISE_STEPS = 20  # of a client that joins and has a noise level of its own
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,13 @@ class PFedMul(PFedMulOptions):
             kind = "initial" if name not in shared else "pooled" if name in model.closed_form_noise else "theta"
             server[f"{kind}/{name}"] = value
         if self.mode == "gradient":
-            server |= labelled("adam", Adam({}).start(part(server, "theta")))
+            server |= labelled("adam", self._started(part(server, "theta"), part(server, "pooled")))
+        if self.client_noise:
+            server |= client_noise.started(list(part(server, "pooled")))
+        if self._hyper is not None or self.halve_every is not None or self.client_noise:
+            densities = {} if self._hyper is None else self._hyper.densities(model.prior)
+            mine = {name: density for name, density in densities.items() if name in shared}
+            server |= remembered(mine, 1 if self.pools_data else len(spec.clients))
         if self._seeks:
             server["starting"] = torch.ones((), dtype=torch.float64)
         if self._share:
@@ -62,12 +74,11 @@ class PFedMul(PFedMulOptions):
 
     def download(self, server: State, client: str) -> State:
         starting = {"starting": server["starting"]} if "starting" in server else {}
-        return {**part(server, "theta"), **part(server, "pooled"), **starting}
+        return {**part(server, "theta"), **part(server, "pooled"), **starting, **client_noise.told(server)}
 
     def portion(self, server: State, client: str) -> State:
-        return {
-            name: value for name, value in server.items() if not name.startswith(("adam/", "agreement/", "starting"))
-        }
+        own = ("adam/", "agreement/", "starting", "density/", "clients")
+        return {name: value for name, value in server.items() if not name.startswith(own)}
 
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
@@ -80,10 +91,15 @@ class PFedMul(PFedMulOptions):
             metrics={"bound": 0.0},
         )
 
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        return [name.removeprefix("noise.")]
+
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         theta, sent = part(server, "theta"), [updates[client] for client in sorted(updates)]
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
         arrays = stacked([update.arrays for update in sent], list(theta))
+        pooled = part(server, "pooled")
+        sums = {name: _sums([update.pooled[name] for update in sent]) for name in pooled}
         after = dict(server)
         if after.pop("starting", None) is not None:
             # All else is learned from the next round on, where it has a meaning.
@@ -91,7 +107,7 @@ class PFedMul(PFedMulOptions):
         # In mode gradient one step on the average bound (equ:agg); who lacks a task adds nothing to its rows.
         if self.mode == "gradient":
             gradient = {name: mean_over(value, weights) for name, value in arrays.items()}
-            moved, memory = self._adam.step(theta, gradient, part(server, "adam"))
+            moved, memory = self._stepped(server, with_prior(gradient, theta, server), sums, list(updates))
             after |= labelled("adam", memory)
             for label, features in judged_together(self._features(gradient)).items():
                 kept = stacked([part(update.arrays, "kept") for update in sent], list(features))
@@ -103,11 +119,38 @@ class PFedMul(PFedMulOptions):
             moved = {
                 name: theta[name] + mean_over(value, weights * owners(name, sent)) for name, value in arrays.items()
             }
-        after |= labelled("theta", clamped(moved))
-        for name, value in part(server, "pooled").items():  # optimial sigma, over the labels of all clients
-            total, count = (torch.stack([update.pooled[name][i] for update in sent]).sum() for i in (0, 1))
-            after |= labelled("pooled", clamped({name: (total / count).log() if count > 0 else value}))
-        return after
+        for name in pooled if self.client_noise else ():
+            moved[name], strength = client_noise.pooled(
+                name, [update.pooled[name] for update in sent], server, asked(server, len(sent))
+            )
+            after[f"{client_noise.STRENGTH}/{name}"] = strength
+        for name, value in pooled.items():  # optimial sigma, over the labels of all clients
+            if name not in moved:
+                moved[name] = pooled_noise(name, value, *sums[name], server, len(sent))
+        moved = clamped(moved)
+        after |= labelled("theta", {name: moved[name] for name in theta})
+        return after | labelled("pooled", {name: moved[name] for name in pooled})
+
+    def _started(self, theta: State, pooled: State) -> State:
+        quasi = self._quasi_newton
+        return self._adam.start(theta) if quasi is None else quasi.start(theta | self._joint(pooled))
+
+    def _joint(self, pooled: State) -> State:
+        """The noises that a quasi-Newton step moves with the rest of Θ."""
+        return {} if self.client_noise else pooled
+
+    def _stepped(
+        self, server: State, gradient: State, sums: Mapping[str, tuple[Tensor, Tensor]], who: Sequence[str]
+    ) -> tuple[State, State]:
+        """Θ after the server's step, noise included where it moves with the rest, and what the optimiser remembers."""
+        theta, pooled, memory = part(server, "theta"), self._joint(part(server, "pooled")), part(server, "adam")
+        share, quasi = asked(server, len(who)), self._quasi_newton
+        if quasi is None:
+            return self._adam.step(theta, gradient, memory, share)
+        slopes = {name: noise_slope(value, *sums[name], len(who)) for name, value in pooled.items()}
+        whole = gradient | with_prior(slopes, pooled, server)
+        moved, memory, led = quasi.step(theta | pooled, whole, memory, share, who)
+        return {name: value for name, value in moved.items() if led or name in theta}, memory
 
     # ---- a client -----------------------------------------------------------------------------------------
 
@@ -122,9 +165,9 @@ class PFedMul(PFedMulOptions):
 
     def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
-        alike: dict[int, list[int]] = {}
+        alike: dict[ModelKey, list[int]] = {}
         for i, job in enumerate(jobs):  # one model for all, unless clients count in units of their own
-            alike.setdefault(id(self.model(job.data)), []).append(i)
+            alike.setdefault(key_of(job.data.codecs, job.data.n_features), []).append(i)
         for places in alike.values():
             group = [jobs[i] for i in places]
             try:
@@ -141,10 +184,13 @@ class PFedMul(PFedMulOptions):
         parts = [parted(job.data, job.state["kept"]) if self._share else (job.data, job.data) for job in jobs]
         rows = [prepared_rows(kept, model.likelihoods) for _, kept in parts]
         before = stacked([job.message for job in jobs], shared) | unlabelled(states, "personal", personal)
+        own_noise = [name for name in shared if self.client_noise and name in model.closed_form_noise]
+        before = client_noise.with_own(before, states, own_noise)
         work = self._work(personal if self.mode == "gradient" else [*shared, *personal], self.local_steps)
         memory = unlabelled(states, "adam", list(part(states[0], "adam")))
         anchors = unlabelled(states, "anchor", list(part(states[0], "anchor")))
-        after, memory, step = work.run(model, rows, before, memory, anchors, warm(states, "warm"))
+        knowledge = self._knowledge(model, states, [job.message for job in jobs])
+        after, memory, step = work.run(model, rows, before, memory, anchors, warm(states, "warm"), knowledge)
 
         closed = model.closed_form_noise
         learned = [name for name in shared if name not in closed]
@@ -172,17 +218,22 @@ class PFedMul(PFedMulOptions):
         pooled = {
             name: step.noise.get(name.removeprefix("noise."), (nobody, nobody)) for name in shared if name in closed
         }
+        noises = client_noise.found(step.noise, [job.message for job in jobs], own_noise)
+        evidence = self._evidence(states, step)
         for i, job in enumerate(jobs):
             state = {
                 **{f"personal/{name}": after[name][i] for name in personal},
+                **{f"personal/{name}": value[i] for name, value in noises.items()},
                 **{f"adam/{name}": value[i] for name, value in memory.items()},
                 **{n: value for n, value in job.state.items() if n == "kept" or n.startswith("anchor/")},
             }
             for name, one in steps.items():
                 state |= dict(zip((f"{name}/m", f"{name}/v"), one.marginals_of(i), strict=True))
+            kept, change = next(evidence)
+            state |= kept
             counts = job.data.counts()
             update = ClientUpdate(
-                {name: sent[name][i] for name in learned},
+                {name: sent[name][i] for name in learned} | change,
                 {name: (total[i], count[i]) for name, (total, count) in pooled.items()},
                 float(sum(counts.values())),
                 counts,
@@ -199,14 +250,50 @@ class PFedMul(PFedMulOptions):
         model = self.model(data)
         personal = self._names(model, shared=False)
         state = self._fresh(model, {name: self._values(server)[name] for name in personal}) | self._kept(data, stream)
+        values = {name: value[None] for name, value in self._values(server).items()}
+        if self.client_noise and data.n_labels:
+            state |= labelled("personal", self._noise_of_newcomer(model, values, state, server, data))
         if not personal or not self.join_steps or not data.n_labels:
             return state
         work = self._work(personal, self.join_steps)
-        values = {name: value[None] for name, value in self._values(server).items()}
-        memory = {name: value[None] for name, value in Adam({}).start(part(state, "personal")).items()}
+        values = client_noise.with_own(values, [state], list(part(server, "pooled")) if self.client_noise else [])
+        learned = {name: state[f"personal/{name}"] for name in personal}
+        memory = {name: value[None] for name, value in self._adam.start(learned).items()}
         anchors = {name: value[None] for name, value in part(state, "anchor").items()}
-        after, _, _ = work.run(model, [prepared_rows(data, model.likelihoods)], values, memory, anchors, [None])
+        rows, knowledge = [prepared_rows(data, model.likelihoods)], self._knowledge(model, [state], [server])
+        after, _, _ = work.run(model, rows, values, memory, anchors, [None], knowledge)
         return state | labelled("personal", {name: after[name][0] for name in personal})
+
+    def _noise_of_newcomer(self, model: GPModel, values: State, state: State, server: State, data: ClientData) -> State:
+        """What as many rounds would have told a client of its noise."""
+        names, rows = list(part(server, "pooled")), [prepared_rows(data, model.likelihoods)]
+        message, knowledge = self.download(server, ""), self._knowledge(model, [state], [server])
+        step = None
+        for _ in range(NOISE_STEPS):
+            step = solver_of(model, rows).step(
+                model.prior.with_values(values),
+                start=[None] if step is None else step,
+                tolerance=self.tolerance,
+                max_steps=self.mf_steps,
+                groups=(),
+                knowledge=knowledge,
+            )
+            values = values | client_noise.found(step.noise, [message], names)
+        return {name: values[name][0] for name in names}
+
+    def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
+        values = {**self._values(server), **part(state or {}, "personal")}
+        return outlook_of(self.model(data), values, data, steps=self.local_steps, mf_steps=self.mf_steps)
+
+    # ---- what clients may share beside Θ (methods/pfed_hier.py) ---------------------------------------------
+
+    def _knowledge(self, model: GPModel, states: Sequence[State], told: Sequence[State]) -> KnowledgeOf | None:
+        """What clients with these states know of shared functions, told so much by the server; None if there are none."""
+        return None
+
+    def _evidence(self, states: Sequence[State], step: BatchStep) -> Iterator[tuple[State, State]]:
+        """For each client what it keeps and what it sends beside its gradient."""
+        return repeat(({}, {}))
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
@@ -223,7 +310,9 @@ class PFedMul(PFedMulOptions):
         return [name for name in model.prior.parameters if (group_of(name) in self._shared) == shared]
 
     def _work(self, moving: Sequence[str], steps: int) -> LocalWork:
-        return LocalWork(tuple(moving), GROUPS, self._adam, steps, self.mf_steps, self.tolerance, self.proximal)
+        return LocalWork(
+            tuple(moving), GROUPS, self._adam, steps, self.mf_steps, self.tolerance, self.proximal, self._hyper
+        )
 
     def _fresh(self, model: GPModel, personal: State) -> State:
         """A client's state before its first round, with these personal values."""
@@ -232,7 +321,9 @@ class PFedMul(PFedMulOptions):
             moving = model.prior.state()
         learned = {name: value for name, value in moving.items() if name not in model.closed_form_noise}
         anchors = personal if self.proximal > 0 else {}
-        return labelled("personal", personal) | labelled("adam", Adam({}).start(learned)) | labelled("anchor", anchors)
+        return (
+            labelled("personal", personal) | labelled("adam", self._adam.start(learned)) | labelled("anchor", anchors)
+        )
 
     def _kept(self, data: ClientData, stream: Stream) -> State:
         """The inputs that a client keeps apart from the features, for good."""
@@ -247,3 +338,8 @@ class PFedMul(PFedMulOptions):
     @staticmethod
     def _values(server: State) -> State:
         return {**part(server, "initial"), **part(server, "theta"), **part(server, "pooled")}
+
+
+def _sums(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Sum and count over the clients."""
+    return torch.stack([total for total, _ in pairs]).sum(), torch.stack([count for _, count in pairs]).sum()

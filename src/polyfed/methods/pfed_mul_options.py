@@ -8,19 +8,24 @@ from typing import Any
 
 from polyfed.errors import ConfigError
 from polyfed.estimators.sparsity import Sparsity
+from polyfed.gp.hyperprior import HyperPrior
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
 from polyfed.methods.gp_model import Structure
 from polyfed.methods.holdout import HOLDOUT
-from polyfed.methods.optimiser import Adam, rates_of
-from polyfed.methods.options import check_choice, check_number, frozen_tree
+from polyfed.methods.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
+from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
 from polyfed.methods.projection_start import PROJECTION, STARTS
+from polyfed.methods.quasi_newton import QuasiNewton
 from polyfed.methods.sharing import shared_groups
+from polyfed.methods.theta_prior import hyperprior_of
 
+MOST_LATENTS = 1000  # far more than anyone has tasks; scales of latents would leave what a number can hold
 MODES = ("gradient", "average")
 WEIGHTINGS = ("uniform", "samples")
+OPTIMISERS = ("adam", "quasi-newton")
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,20 @@ class PFedMulOptions(Method):
         local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
         learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`
             (and prior mean).
+        optimiser: of the server in mode `gradient`: `adam`, or `quasi-newton` (methods/quasi_newton.py), which needs about half
+            as many rounds where the same clients take part in each, and is Adam where they do not; not for features.
+        betas: of Adam, how long it remembers gradients and their squares.
+        halve_every: rates are halved every so many passes over the clients (rounds, where all take part in each), once
+            `halve_after` are over, down to a twentieth of what they were; None for rates that stay.
+        halve_after: see `halve_every`.
+        theta_prior: `none`, as in the paper, or `weak`: a prior of kernels, mixing weights and noise (gp/hyperprior.py), added
+            once at the server, and for personal groups by each client (MAP); or a dictionary with those of its standard
+            deviations that are to be others. Shared groups need mode `gradient` for it.
+        client_noise: each client has a noise level of its own for regression, drawn to the others' as far as these are alike
+            (gp/noise_pool.py); needs mode `gradient` and a scheme that shares the noise.
         proximal: pull of personal parameters to the values that all clients started from.
-        inducing: inducing inputs of each client; None for the exact posterior.
+        inducing: inducing inputs of each client, or "auto" for as many as its data ask for; None for the exact posterior,
+            and for "auto" at a client whose exact posterior memory does not hold.
         inducing_method: how they are chosen.
         join_steps: steps in which a client that joins later learns its personal groups.
         tolerance: an E-step ends before `mf_steps` when the bound moves by less than this many nats.
@@ -83,14 +100,21 @@ class PFedMulOptions(Method):
     mf_steps: int = 2
     local_steps: int = 1
     learning_rate: float | Mapping[str, float] = 0.1
+    optimiser: str = "adam"
+    betas: Sequence[float] = (0.9, 0.999)
+    halve_every: float | None = None
+    halve_after: float = 10.0
+    theta_prior: str | Mapping[str, float] = "none"
+    client_noise: bool = False
     proximal: float = 0.0
-    inducing: int | None = None
+    inducing: int | str | None = None
     inducing_method: str = "greedy"
     join_steps: int = 50
     tolerance: float = 1e-6
     initial: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_table("initial", self.initial)
         check_choice("mode", self.mode, MODES)
         check_choice("weighting", self.weighting, WEIGHTINGS)
         check_choice("bound", self.bound, list(BOUNDS))
@@ -103,16 +127,37 @@ class PFedMulOptions(Method):
             )
         for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
             check_choice("kernel", kernel, list(KERNELS))
-        for option in ("n_latents", "projection", "chunk", "mf_steps", "local_steps"):
+        for option in ("projection", "chunk", "mf_steps", "local_steps"):
             if getattr(self, option) is not None:
                 check_number(option, getattr(self, option), whole=True, least=1)
+        n_latents = self.n_latents if isinstance(self.kernel, str) else len(self.kernel)
+        if n_latents is not None:
+            check_number("n_latents", n_latents, whole=True, least=1, most=MOST_LATENTS)
         check_number("join_steps", self.join_steps, whole=True, least=0)
         for option in ("proximal", "weight_decay"):
             check_number(option, getattr(self, option), least=0)
         if self.network is None and (self.network_per_latent or self.chunk is not None):
             option = "network_per_latent" if self.network_per_latent else "chunk"
             raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
-        self._rates()
+        check_choice("optimiser", self.optimiser, OPTIMISERS)
+        if self._quasi_newton is not None and (self.mode != "gradient" or self._makes_features):
+            reason = "features are learned" if self._makes_features else f"mode is {self.mode!r}"
+            raise ConfigError(
+                f"optimiser is 'quasi-newton', and {reason}",
+                remedy="leave optimiser out, or use mode 'gradient' without projection, network and mean",
+            )
+        self._adam  # noqa: B018 (its rates are checked)
+        if self.client_noise and (self.mode != "gradient" or "noise" not in self._shared):
+            reason = f"mode is {self.mode!r}" if self.mode != "gradient" else "the noise is not shared"
+            raise ConfigError(
+                f"client_noise is set, and {reason}",
+                remedy="use mode 'gradient' and scheme 'A', or leave client_noise out",
+            )
+        if self._hyper is not None and self.mode == "average" and self._shared:
+            raise ConfigError(
+                "theta_prior with mode 'average': clients would add it as often as they are many",
+                remedy="use mode 'gradient', or leave theta_prior out",
+            )
         if self.holdout is not None:
             check_number("holdout", self.holdout, least=0, below=1)
             if self.holdout and not self._may_hold_out:
@@ -120,9 +165,9 @@ class PFedMulOptions(Method):
                     f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
                     remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
                 )
-        if not isinstance(self.kernel, str) and len(self.kernel) != (self.n_latents or len(self.kernel)):
+        if not isinstance(self.kernel, str) and len(self.kernel) != (self._n_latents or len(self.kernel)):
             raise ConfigError(
-                f"{len(self.kernel)} kernels for {self.n_latents} latents", remedy="give one kernel, or one for each"
+                f"{len(self.kernel)} kernels for {self._n_latents} latents", remedy="give one kernel, or one for each"
             )
         if self._shared == ("features",) and not self._makes_features:
             raise ConfigError(
@@ -130,6 +175,10 @@ class PFedMulOptions(Method):
                 remedy="set projection, network or mean, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
             )
         self._structure()
+
+    @property
+    def _n_latents(self) -> int | None:
+        return self.n_latents
 
     @property
     def _makes_features(self) -> bool:
@@ -162,8 +211,8 @@ class PFedMulOptions(Method):
 
     def _structure(self) -> Structure:
         kernels = self.kernel if isinstance(self.kernel, str) else tuple(self.kernel)
-        if isinstance(kernels, str) and self.n_latents is not None:
-            kernels = (kernels,) * self.n_latents
+        if isinstance(kernels, str) and self._n_latents is not None:
+            kernels = (kernels,) * self._n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
         return Structure(
             kernels,
@@ -180,7 +229,21 @@ class PFedMulOptions(Method):
 
     @property
     def _adam(self) -> Adam:
-        return Adam(self._rates(), {"features": self.weight_decay})
+        beta1, beta2 = checked_betas(self.betas)
+        check_number("halve_after", self.halve_after, least=0)
+        schedule = None
+        if self.halve_every is not None:
+            check_number("halve_every", self.halve_every, above=0)
+            schedule = Halving(self.halve_every, self.halve_after, LEAST)
+        return Adam(self._rates(), {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
+
+    @property
+    def _quasi_newton(self) -> QuasiNewton | None:
+        return QuasiNewton(self._adam) if self.optimiser == "quasi-newton" else None
+
+    @property
+    def _hyper(self) -> HyperPrior | None:
+        return hyperprior_of(self.theta_prior)
 
     def _rates(self) -> dict[str, float]:
         return rates_of(self.learning_rate, network=self._slower)

@@ -18,7 +18,7 @@ Beyond the paper: regression by the exact process; `robust`, `count` and `propor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -127,6 +127,9 @@ class PFedGP(SharedNetwork):
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
         return replace(super().template(server), pooled=dict.fromkeys(part(server, "task"), (nothing, nothing)))
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        return list(part(server, "task"))  # it counts once, whether it has the task or not
 
     def _labels(self, name: str, update: ClientUpdate) -> float:
         """Only tasks that taught the client something count: one class alone teaches a classifier nothing."""

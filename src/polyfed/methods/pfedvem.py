@@ -91,35 +91,42 @@ class PFedVEM(Neural):
         return labelled("theta", part(server, "theta")) | labelled("noise", part(server, "noise"))
 
     def template(self, server: State) -> ClientUpdate:
-        plain, zero = super().template(server), torch.zeros((), dtype=torch.float64)
-        return replace(plain, arrays=plain.arrays | {f"rho2/{i}": zero for i in range(len(plain.counts))})
+        plain, nothing = super().template(server), (_number(0.0), _number(0.0))
+        precisions = {precision_of(i): nothing for i in range(len(plain.counts))}
+        return replace(plain, pooled={**plain.pooled, **precisions})
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        precisions = [precision_of(i) for i in range(len(part(server, "task")))]
+        return list(part(server, "task")) if name in precisions else super().counted_tasks(server, name)
 
     def weights(self, name: str, sent: Sequence[ClientUpdate]) -> Tensor:
-        """Heads count by 1/ρ², which is sent as 0 by those who do not have the task."""
+        """Heads count by 1/ρ², which is sent as 0 by those who do not have the task.
+
+        It is sent as a pooled statistic: how sure a client may be of itself is bounded by how sure others are.
+        """
         if not name.startswith("head."):
             return super().weights(name, sent)
-        rho2 = torch.stack([update.arrays[f"rho2/{name.split('.')[1]}"] for update in sent])
-        return torch.where(rho2 > 0, 1 / rho2, 0.0)
+        return torch.stack([update.pooled[precision_of(int(name.split(".")[1]))][0] for update in sent])
 
     # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net, theta, pooled = self.net_of(data), part(message, "theta"), part(message, "noise")
         before = {**theta, **part(state, "personal")}
-        arrays, after, heads, kept = {}, dict(before), {}, {}
+        after, heads, kept, precisions = dict(before), {}, {}, {}
         for i, task in enumerate(net.tasks):
-            arrays[f"rho2/{i}"] = torch.zeros((), dtype=torch.float64)
+            precisions[precision_of(i)] = (_number(0.0), _number(0.0))
             if data.counts()[task]:
                 heads[task], rho2 = self.head_phase(net, state, before, pooled, data, task, stream)
-                arrays[f"rho2/{i}"] = rho2
+                precisions[precision_of(i)] = (1 / rho2, _number(1.0))
                 kept |= {f"mean/{i}": heads[task][0], f"raw/{i}": heads[task][1], f"rho2/{i}": rho2}
                 after |= _as_layer(i, heads[task][0])
         after, rates, loss = self.trunk_phase(net, state, after, data, heads, stream)
-        arrays |= {name: after[name] - value for name, value in theta.items()}  # of heads, μ − w
+        arrays = {name: after[name] - value for name, value in theta.items()}  # of heads, μ − w
         kept |= labelled("personal", {name: after[name] for name in self.personal(net)})
         update = self.update(arrays, net, after, data, loss)
         noise = {task: self.noise_under(net, after, data, task, heads[task]) for task in update.pooled if task in heads}
-        return {**state, **kept, **rates}, replace(update, pooled={**update.pooled, **noise})
+        return {**state, **kept, **rates}, replace(update, pooled={**update.pooled, **noise, **precisions})
 
     def head_phase(
         self, net: Network, state: State, values: State, noise: State, data: ClientData, task: str, stream: Stream
@@ -332,6 +339,15 @@ def _as_layer(i: int, head: Tensor) -> State:
 def _raw(std: float) -> float:
     """softplus⁻¹"""
     return std + float(np.log(-np.expm1(-std)))
+
+
+def precision_of(i: int) -> str:
+    """Under which name 1/ρ² of the head of task i is sent."""
+    return f"precision/{i}"
+
+
+def _number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
 
 
 def _own(stream: Stream, purpose: str) -> Stream:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.base import Job, Method, Outcome, Outlook, Predictor
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -73,10 +73,24 @@ class SeparateTasks(Method):
         outcomes: list[Outcome] = []
         for of_client in zip(*by_task, strict=True):
             failed = next((outcome for outcome in of_client if isinstance(outcome, Exception)), None)
+            if failed is not None:
+                outcomes.append(failed)
+                continue
             done = [outcome for outcome in of_client if not isinstance(outcome, Exception)]
-            state, update = _joined([state for state, _ in done]), _joined_updates([update for _, update in done])
-            outcomes.append(failed or (state, update))
+            outcomes.append((_joined([state for state, _ in done]), _joined_updates([update for _, update in done])))
         return outcomes
+
+    def objection(self, server: State, update: ClientUpdate) -> str | None:
+        pairs = zip(update.counts, _apart(server), _apart_update(update), strict=True)
+        reasons = (self.single.objection(part, one) for task, part, one in pairs if update.counts[task] > 0)
+        return next((reason for reason in reasons if reason), None)
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        position, _, rest = name.partition("/")
+        return self.single.counted_tasks(_apart(server)[int(position)], rest)
+
+    def is_evidence(self, name: str) -> bool:
+        return self.single.is_evidence(name.partition("/")[2])
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         tasks = list(next(iter(updates.values())).counts)
@@ -103,6 +117,14 @@ class SeparateTasks(Method):
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         pairs = zip(data.tasks, _apart(server), strict=True)
         return _joined([self.single.join(part, part_of(data, task), _own(stream, task)) for task, part in pairs])
+
+    def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
+        parts, own = _apart(server), _apart(state or {})
+        ahead = [
+            self.single.outlook(part, _at(own, i), part_of(data, task))
+            for i, (task, part) in enumerate(zip(data.tasks, parts, strict=True))
+        ]
+        return sum(ahead, Outlook())
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """The tasks one after the other; there is nothing between them."""

@@ -81,10 +81,14 @@ class SharedNetwork(Method):
     def net(self, codecs: Mapping[str, LabelCodec], n_features: int) -> Network:
         outputs = tuple((task, n_outputs(codec)) for task, codec in codecs.items())
         separate = self.task_mode == "separate"
-        return _network(outputs, n_features, tuple(self.hidden), self.activation, separate, self.network)
+        return network_of(outputs, n_features, tuple(self.hidden), self.activation, separate, self.network)
 
     def net_of(self, data: ClientData) -> Network:
         return self.net(data.codecs, data.n_features)
+
+    def initial(self, net: Network, codecs: Mapping[str, LabelCodec], seed: int) -> State:
+        """All parameters to start from, shared and personal."""
+        return net.initial(seed)
 
     def personal(self, net: Network) -> list[str]:
         """The names that stay on the client."""
@@ -99,7 +103,7 @@ class SharedNetwork(Method):
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         net = self.net(spec.codecs, spec.n_features)
-        values, personal = net.initial(stream.integer()), set(self.personal(net))
+        values, personal = self.initial(net, spec.codecs, stream.integer()), set(self.personal(net))
         shared = {name: value for name, value in values.items() if name not in personal}
         kept = {name: value for name, value in values.items() if name in personal}
         tasks = {task: torch.zeros(()) for task in spec.codecs}
@@ -152,7 +156,7 @@ class SharedNetwork(Method):
 
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)
-        values = net.initial(stream.integer())
+        values = self.initial(net, data.codecs, stream.integer())
         return labelled("personal", {name: values[name] for name in self.personal(net)})
 
     def values(self, server: State, state: State | None) -> State:
@@ -184,7 +188,7 @@ class SharedNetwork(Method):
 
 
 @lru_cache(maxsize=64)
-def _network(
+def network_of(
     outputs: tuple[tuple[str, int], ...],
     n_features: int,
     hidden: tuple[int, ...],

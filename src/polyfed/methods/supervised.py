@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn.functional import cross_entropy, one_hot, softplus
 
-from polyfed.data import LabelCodec
+from polyfed.data import ClientData, LabelCodec
 from polyfed.predictions import (
     BinaryPrediction,
     CountPrediction,
@@ -34,17 +34,46 @@ class Supervision:
 
     Attributes:
         loss: (outputs, coded labels, codec) → mean loss.
+        target: (coded labels, codec) → outputs (rows, outputs) that would say just this, for least squares. Classes are ±1 or
+            one-hot. Counts and proportions are on the scale of their outputs, with ½ added, which keeps zero finite and
+            makes the expected log of a Poisson count nearly the log of its mean, from two on.
         noise: (outputs, coded labels, codec) → (sum, count) of which the ratio is the noise; None for kinds without.
         predict: (outputs, noise, codec) → prediction.
+        counts_labels: whether the count of the noise is the number of labels.
     """
 
     loss: Callable[[Tensor, Tensor, LabelCodec], Tensor]
+    target: Callable[[Tensor, LabelCodec], Tensor]
     predict: Callable[[np.ndarray, float, LabelCodec], Prediction]
     noise: Callable[[Tensor, Tensor, LabelCodec], tuple[float, float]] | None = None
+    counts_labels: bool = True
 
 
 def n_outputs(codec: LabelCodec) -> int:
     return len(codec.classes or ()) if codec.task.kind == "multiclass" else 1
+
+
+def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
+    """Inputs, coded labels and codec of some labels of a task."""
+    at, y = data.seen[task]
+    return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
+
+
+def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
+    """One-hot classes; without classes all rows are of one group."""
+    if not codec.classes:
+        return torch.ones(len(y), 1, dtype=torch.float64)
+    position = y > 0 if codec.task.kind == "binary" else y
+    return one_hot(position.long(), len(codec.classes)).to(torch.float64)
+
+
+def outputs_of_scores(scores: Tensor, codec: LabelCodec) -> Tensor:
+    """A score for each class, in the last dimension, as outputs: one that tells two classes apart is their difference."""
+    return scores if n_outputs(codec) == scores.shape[-1] else scores[..., 1:] - scores[..., :1]
+
+
+def _itself(y: Tensor, codec: LabelCodec) -> Tensor:
+    return y[:, None]
 
 
 def _regression(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
@@ -96,15 +125,26 @@ def _excess(f: Tensor, y: Tensor, codec: LabelCodec) -> tuple[float, float]:
 
 
 SUPERVISION: dict[str, Supervision] = {
-    "regression": Supervision(lambda f, y, _: 0.5 * (y - f[:, 0]).square().mean(), _regression, _squares),
+    "regression": Supervision(lambda f, y, _: 0.5 * (y - f[:, 0]).square().mean(), _itself, _regression, _squares),
     "robust": Supervision(
         lambda f, y, c: (0.5 * (c.task.dof + 1) * torch.log1p((y - f[:, 0]).square() / c.task.dof)).mean(),
+        _itself,
         _robust,
         _student_squares,
     ),
-    "binary": Supervision(lambda f, y, _: softplus(-y * f[:, 0]).mean(), _binary),
-    "multiclass": Supervision(lambda f, y, _: cross_entropy(f, y.long()), _multiclass),
+    "binary": Supervision(lambda f, y, _: softplus(-y * f[:, 0]).mean(), _itself, _binary),
+    "multiclass": Supervision(lambda f, y, _: cross_entropy(f, y.long()), groups_of, _multiclass),
     # Poisson, in units of the typical count: the loss of a thousand steps must not drown all others.
-    "count": Supervision(lambda f, y, c: (f[:, 0].exp() - y / c.scale * f[:, 0]).mean(), _count, _excess),
-    "proportion": Supervision(lambda f, y, _: (softplus(f[:, 0]) - y[:, 0] / y[:, 1] * f[:, 0]).mean(), _proportion),
+    "count": Supervision(
+        lambda f, y, c: (f[:, 0].exp() - y / c.scale * f[:, 0]).mean(),
+        lambda y, c: ((y[:, None] + 0.5) / c.scale).log(),
+        _count,
+        _excess,
+        counts_labels=False,
+    ),
+    "proportion": Supervision(
+        lambda f, y, _: (softplus(f[:, 0]) - y[:, 0] / y[:, 1] * f[:, 0]).mean(),
+        lambda y, _: ((y[:, :1] + 0.5) / (y[:, 1:] - y[:, :1] + 0.5)).log(),
+        _proportion,
+    ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from polyfed.errors import ConfigError, nearest
 
+_FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:.+")  # polyfed's own have options behind their names
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 
@@ -25,14 +27,22 @@ def mlp(n_features: int, hidden: Sequence[int], activation: str) -> nn.Module:
 
 def trunk_of(named: str, n_features: int) -> nn.Module:
     """The module that `package.module:factory` makes; the factory is called with the number of features."""
+    if not isinstance(named, str) or not _FACTORY.fullmatch(named):
+        raise ConfigError(f"network {named!r} is no name of a factory", remedy="give 'package.module:factory'")
     place, _, name = named.partition(":")
     try:
         factory = getattr(importlib.import_module(place), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a module may do anything when it is imported
         raise ConfigError(
             f"network {named!r} cannot be found ({error})", remedy="give 'package.module:factory'"
         ) from error
-    module = factory(n_features)
+    try:
+        module = factory(n_features)
+    except Exception as error:  # and so may a factory
+        raise ConfigError(
+            f"network {named!r} cannot be made: {type(error).__name__}: {error}",
+            remedy="give a factory that takes the number of features",
+        ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"network {named!r} made a {type(module).__name__}", remedy="return a torch.nn.Module from the factory"

@@ -1,0 +1,102 @@
+"""What all rivals have in common: nothing is sent, nothing is learned from others, and rounds after the first change nothing.
+
+A model of another library is no dictionary of arrays, so it is no state: it is fitted to the training data where it is asked
+for, with the seed that the server drew, and kept as long as these data are.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError
+from polyfed.methods.base import Method, Predictor
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.rivals.inputs import Inputs
+from polyfed.methods.rivals.reading import Classes, Numbers, Rates, fit_task
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
+
+_fitted: WeakKeyDictionary[ClientData, dict[tuple[Rival, int], Predictor]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Rival(Method):
+    """One model for each task, fitted once; subclasses say how numbers, classes and rates are learned."""
+
+    kinds: ClassVar[tuple[str, ...] | None] = None
+
+    @property
+    def personalises(self) -> bool:
+        return False  # there is one model, whoever asks for it
+
+    @abstractmethod
+    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+        """A model of real targets: mean and, if it has one, standard deviation of y at new inputs."""
+
+    @abstractmethod
+    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+        """A model of classes 0, 1, ..., each of which occurs in y: their probabilities at new inputs."""
+
+    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
+        """A model of counts: the expected one at new inputs."""
+        raise NotImplementedError
+
+    @classmethod
+    def require(cls) -> None:
+        """Complain if a library is missing; before anything is trained."""
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        self.require()
+        for task in spec.tasks:
+            if self.kinds is not None and task.kind not in self.kinds:
+                raise ConfigError(
+                    f"task {task.name!r} is of kind {task.kind!r}, which it does not serve",
+                    where=f"method {self.name!r}",
+                    remedy=f"leave the task out, or choose another method; it serves {', '.join(self.kinds)}",
+                )
+        seed = torch.tensor(stream.integer() % 2**31, dtype=torch.int64)
+        return {"seed": seed, **labelled("task", {task.name: torch.zeros(()) for task in spec.tasks})}
+
+    def download(self, server: State, client: str) -> State:
+        return {"seed": server["seed"]}
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        self._fit(data, int(message["seed"]))
+        return state, ClientUpdate({}, weight=float(max(1, data.n_labels)), counts=data.counts())
+
+    def template(self, server: State) -> ClientUpdate:
+        return ClientUpdate({}, counts=dict.fromkeys(part(server, "task"), 0))
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        return server
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        return self._fit(data, int(server["seed"]))
+
+    def _fit(self, data: ClientData, seed: int) -> Predictor:
+        models = _fitted.setdefault(data, {})
+        if (self, seed) not in models:
+            models[self, seed] = self._fitted_to(data, seed)
+        return models[self, seed]
+
+    def _fitted_to(self, data: ClientData, seed: int) -> Predictor:
+        x = Inputs.of(data.x, named=self.needs_client)
+        nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+        by_task = {}
+        for task, codec in data.codecs.items():
+            at, y = data.seen.get(task, nothing)
+            by_task[task] = fit_task(self, x.take(at), y, codec, seed)
+
+        def predict(new: np.ndarray) -> Predictions:
+            inputs = Inputs.of(new, named=self.needs_client)
+            return Predictions({task: one(inputs) for task, one in by_task.items()})
+
+        return predict

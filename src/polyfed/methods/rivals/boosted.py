@@ -1,0 +1,156 @@
+"""Boosted trees of all rows in one place, with the client as a category: scikit-learn's and CatBoost's.
+
+Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018; the other follows
+Ke et al., "LightGBM", NeurIPS 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyfed.methods.options import check_number
+from polyfed.methods.rivals.base import Rival
+from polyfed.methods.rivals.extras import require
+from polyfed.methods.rivals.inputs import Clients, Inputs
+from polyfed.methods.rivals.reading import Classes, Numbers, Rates
+
+
+@dataclass(frozen=True)
+class HistGradientBoostingPooled(Rival):
+    """scikit-learn's boosted trees.
+
+    Args:
+        iterations: number of trees.
+        learning_rate: of each tree.
+        min_samples_leaf: rows in a leaf at least.
+    """
+
+    name: ClassVar[str] = "sklearn-hgb-pooled"
+    summary: ClassVar[str] = "no privacy: scikit-learn's boosted trees of all rows, the client as a category"
+    pools_data: ClassVar[bool] = True
+    needs_client: ClassVar[bool] = True
+
+    iterations: int = 100
+    learning_rate: float = 0.1
+    min_samples_leaf: int = 20
+
+    def __post_init__(self) -> None:
+        check_number("iterations", self.iterations, whole=True, least=1)
+        check_number("min_samples_leaf", self.min_samples_leaf, whole=True, least=1)
+        check_number("learning_rate", self.learning_rate, above=0)
+
+    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        columns = _columns(x)
+        model = HistGradientBoostingRegressor(**self._options(seed)).fit(columns(x), y)
+        return lambda new: (model.predict(columns(new)), None)
+
+    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        columns = _columns(x)
+        model = HistGradientBoostingClassifier(**self._options(seed)).fit(columns(x), y, sample_weight=weights)
+        return lambda new: model.predict_proba(columns(new))
+
+    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        columns = _columns(x)
+        model = HistGradientBoostingRegressor(loss="poisson", **self._options(seed)).fit(columns(x), y)
+        return lambda new: model.predict(columns(new))
+
+    def _options(self, seed: int) -> dict[str, Any]:
+        return {
+            "max_iter": self.iterations,
+            "learning_rate": self.learning_rate,
+            "min_samples_leaf": self.min_samples_leaf,
+            "categorical_features": [0],
+            "random_state": seed,
+        }
+
+
+def _columns(x: Inputs) -> Callable[[Inputs], np.ndarray]:
+    """The client's position first, missing where it is not known, then the features."""
+    clients = Clients.of(x)
+    return lambda new: np.column_stack([clients.positions(new), new.features])
+
+
+@dataclass(frozen=True)
+class CatBoostPooled(Rival):
+    """CatBoost.
+
+    Args:
+        iterations: number of trees.
+        depth: of each tree.
+        border_count: splits that are tried of each feature.
+    """
+
+    name: ClassVar[str] = "catboost-pooled"
+    summary: ClassVar[str] = "no privacy: CatBoost of all rows, the client as a category"
+    pools_data: ClassVar[bool] = True
+    needs_client: ClassVar[bool] = True
+
+    iterations: int = 300
+    depth: int = 4
+    border_count: int = 64
+
+    def __post_init__(self) -> None:
+        for option in ("iterations", "border_count"):
+            check_number(option, getattr(self, option), whole=True, least=1)
+        check_number("depth", self.depth, whole=True, least=1, below=17)  # CatBoost's own limit
+
+    @classmethod
+    def require(cls) -> None:
+        require("catboost", cls.name)
+
+    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+        predict = self._boosted("CatBoostRegressor", x, y, None, seed, "predict", loss_function="RMSE")
+        return lambda new: (predict(new), None)
+
+    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+        loss = "Logloss" if y.max() == 1 else "MultiClass"
+        return self._boosted("CatBoostClassifier", x, y, weights, seed, "predict_proba", loss_function=loss)
+
+    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
+        return self._boosted("CatBoostRegressor", x, y, None, seed, "predict", loss_function="Poisson")
+
+    def _boosted(
+        self, kind: str, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int, ask: str, **options: Any
+    ) -> Callable[[Inputs], np.ndarray]:
+        catboost = require("catboost", self.name)
+        if not _varies(x):  # CatBoost refuses to learn from constants
+            return _of_constants(y, weights, classes=ask == "predict_proba")
+        model = getattr(catboost, kind)(
+            iterations=self.iterations,
+            depth=self.depth,
+            border_count=self.border_count,
+            random_seed=seed,
+            thread_count=1,  # the same model on any machine
+            verbose=False,
+            allow_writing_files=False,
+            **options,
+        )
+        model.fit(catboost.Pool(_typed(catboost, x), y, weight=weights))
+        return lambda new: np.asarray(getattr(model, ask)(catboost.Pool(_typed(catboost, new))), dtype=np.float64)
+
+
+def _typed(catboost: Any, x: Inputs) -> Any:
+    named = np.array([[b"%d" % int(position)] for position in x.client], dtype=object)  # pyright: ignore[reportOptionalIterable]
+    return catboost.FeaturesData(num_feature_data=x.features.astype(np.float32), cat_feature_data=named)
+
+
+def _varies(x: Inputs) -> bool:
+    several = x.client is not None and len(np.unique(x.client)) > 1
+    return several or bool(len(x) and np.ptp(x.features.astype(np.float32), axis=0).any())
+
+
+def _of_constants(y: np.ndarray, weights: np.ndarray | None, *, classes: bool) -> Callable[[Inputs], np.ndarray]:
+    if not classes:
+        return lambda new: np.full(len(new), y.mean())
+    often = np.bincount(y, weights)
+    return lambda new: np.tile(often / often.sum(), (len(new), 1))

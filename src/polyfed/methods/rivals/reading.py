@@ -1,0 +1,182 @@
+"""From a library's model to predictions of a task: what is asked of it for each kind, and how sure it is.
+
+A regression has the spread of the model itself where it states one, and of out-of-fold residuals otherwise. Probabilities are
+mixed with the frequencies of the classes as if these were one more label: a forest whose trees agree is not certain, and
+without it its log loss would be endless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from polyfed.data import LabelCodec
+from polyfed.methods.rivals.inputs import Inputs
+from polyfed.methods.supervised import LEAST_NOISE, SUPERVISION
+from polyfed.predictions import Prediction, RegressionPrediction, RobustPrediction
+
+if TYPE_CHECKING:
+    from polyfed.methods.rivals.base import Rival
+
+Numbers = Callable[[Inputs], tuple[np.ndarray, np.ndarray | None]]
+Classes = Callable[[Inputs], np.ndarray]
+Rates = Callable[[Inputs], np.ndarray]
+Fit = Callable[["Rival", Inputs, np.ndarray, LabelCodec, int], Callable[[Inputs], Prediction]]
+
+FOLDS = 3
+LEAST_RATE = 1e-6  # in units of the typical count
+
+
+def fit_task(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
+    """The rival's model of one task, from its coded labels y at x; a guess if there are none."""
+    return _KINDS[codec.task.kind](rival, x, y, codec, seed)
+
+
+def folds(n: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(rows to learn from, rows to predict), each row predicted once."""
+    order = np.random.default_rng(seed).permutation(n)
+    held = [order[i::FOLDS] for i in range(FOLDS)]
+    return [(np.setdiff1d(order, out), out) for out in held]
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
+    model = _fit_numbers(rival, x, y, seed)
+    fixed = None if len(x) and model(x.take(np.zeros(1, dtype=np.int64)))[1] is not None else _spread(rival, x, y, seed)
+
+    def predict(new: Inputs) -> Prediction:
+        mean, std = model(new)
+        std = np.full(len(new), fixed) if std is None else std
+        return _WRITTEN[codec.task.kind](mean, np.maximum(std, LEAST_NOISE**0.5), codec)
+
+    return predict
+
+
+def _fit_numbers(rival: Rival, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+    if len(y) < 3 or np.ptp(y) == 0.0:  # no spread to explain
+        mean = float(y.mean()) if len(y) else 0.0
+        return lambda new: (np.full(len(new), mean), None)
+    return rival.fit_numbers(x, y, seed)
+
+
+def _spread(rival: Rival, x: Inputs, y: np.ndarray, seed: int) -> float:
+    """The root mean square of out-of-fold residuals; of labels about their mean where they are too few for folds."""
+    if len(y) < 2:
+        return 1.0  # the federation's spread, in coded units
+    if len(y) < 3 * FOLDS:
+        return float(y.std(ddof=1))
+    left = np.empty(len(y))
+    for learn, out in folds(len(y), seed):
+        left[out] = y[out] - _fit_numbers(rival, x.take(learn), y[learn], seed)(x.take(out))[0]
+    return float(np.sqrt(np.mean(left**2)))
+
+
+def _regression(mean: np.ndarray, std: np.ndarray, codec: LabelCodec) -> Prediction:
+    return RegressionPrediction(codec.shift + codec.scale * mean, np.zeros(len(mean)), codec.scale * std)
+
+
+def _robust(mean: np.ndarray, std: np.ndarray, codec: LabelCodec) -> Prediction:
+    """Student's t of the same spread; with two degrees of freedom or fewer it has none, and the scale stands in."""
+    dof = codec.task.dof
+    scale = std * np.sqrt((dof - 2) / dof) if dof > 2 else std
+    zero = np.zeros(len(mean))
+    return RobustPrediction(codec.shift + codec.scale * mean, zero, codec.scale * scale, zero + dof)
+
+
+_WRITTEN = {"regression": _regression, "robust": _robust}
+
+
+# ---- classes -------------------------------------------------------------------------------------------------------------
+
+
+def _classes(
+    rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, *, binary: bool
+) -> Callable[[Inputs], Prediction]:
+    positions = ((y + 1) / 2 if binary else y).astype(np.int64)
+    proba = _probabilities(rival, x, positions, np.ones(len(y)), len(codec.classes or ()), seed)
+
+    def predict(new: Inputs) -> Prediction:
+        logs = np.log(proba(new))
+        outputs = logs[:, 1:] - logs[:, :1] if binary else logs
+        return SUPERVISION[codec.task.kind].predict(outputs, 0.0, codec)
+
+    return predict
+
+
+def _shares(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
+    """Successes and failures as rows of two classes, each with its number as weight."""
+    pairs = y.reshape(-1, 2)
+    weights = np.concatenate([pairs[:, 1] - pairs[:, 0], pairs[:, 0]])
+    some = weights > 0
+    twice = x.take(np.tile(np.arange(len(pairs)), 2)[some])
+    sides = np.repeat([0, 1], len(pairs))[some]
+    proba = _probabilities(rival, twice, sides, weights[some], 2, seed)
+
+    def predict(new: Inputs) -> Prediction:
+        logs = np.log(proba(new))
+        return SUPERVISION["proportion"].predict(logs[:, 1:] - logs[:, :1], 0.0, codec)
+
+    return predict
+
+
+def _probabilities(
+    rival: Rival, x: Inputs, y: np.ndarray, weights: np.ndarray, n_classes: int, seed: int
+) -> Callable[[Inputs], np.ndarray]:
+    """Probabilities of all classes, those that were never seen included: none is zero."""
+    n = weights.sum()
+    often = (np.bincount(y, weights, n_classes) + 0.5) / (n + 0.5 * n_classes)
+    present = np.unique(y)
+    if len(present) < 2:
+        return lambda new: np.tile(often, (len(new), 1))
+    equal = None if np.all(weights == 1.0) else weights
+    model = rival.fit_classes(x, np.searchsorted(present, y), equal, seed)
+
+    def proba(new: Inputs) -> np.ndarray:
+        found = np.zeros((len(new), n_classes))
+        found[:, present] = model(new)
+        return (n * found + often) / (n + 1.0)
+
+    return proba
+
+
+# ---- counts --------------------------------------------------------------------------------------------------------------
+
+
+def _counts(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
+    model = _fit_rates(rival, x, y, codec.scale, seed)
+    how, noise = SUPERVISION["count"], 1.0
+    if len(y) >= 3 * FOLDS:
+        rates = np.empty(len(y))
+        for learn, out in folds(len(y), seed):
+            rates[out] = _fit_rates(rival, x.take(learn), y[learn], codec.scale, seed)(x.take(out))
+        assert how.noise is not None
+        excess, count = how.noise(torch.from_numpy(_log(rates, codec)), torch.from_numpy(y), codec)
+        noise = excess / count
+    return lambda new: how.predict(_log(model(new), codec), noise, codec)
+
+
+def _fit_rates(rival: Rival, x: Inputs, y: np.ndarray, typical: float, seed: int) -> Rates:
+    if len(y) < 3 or np.ptp(y) == 0.0:
+        rate = (y.sum() + typical) / (len(y) + 1.0)
+        return lambda new: np.full(len(new), rate)
+    return rival.fit_rates(x, y, seed)
+
+
+def _log(rates: np.ndarray, codec: LabelCodec) -> np.ndarray:
+    return np.log(np.maximum(rates / codec.scale, LEAST_RATE))[:, None]
+
+
+_KINDS: dict[str, Fit] = {
+    "regression": _numbers,
+    "robust": _numbers,
+    "binary": partial(_classes, binary=True),
+    "multiclass": partial(_classes, binary=False),
+    "count": _counts,
+    "proportion": _shares,
+}

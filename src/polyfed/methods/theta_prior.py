@@ -1,0 +1,69 @@
+"""The prior of Θ as methods use it: an option, what the server has to remember, and the terms it adds.
+
+The federation maximises Σ_c F_c(Θ) + log p(Θ). A server that averages gradients of its clients therefore adds 1/N of the
+prior's, where N is the number of clients of the federation and not of those asked in this round: their average stands for
+that of all N, whoever they are and whatever they weigh. Sums of closed-form noise are those of the clients asked, so there
+the prior has as small a part as they are of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import torch
+from torch import Tensor
+
+from polyfed.errors import ConfigError, nearest
+from polyfed.gp import hyperprior
+from polyfed.gp.hyperprior import HyperPrior
+from polyfed.methods.messages import State, labelled, part
+from polyfed.methods.options import check_number
+
+CHOICES = ("none", "weak")
+
+
+def hyperprior_of(given: str | Mapping[str, float]) -> HyperPrior | None:
+    """The prior of Θ that an option asks for.
+
+    >>> hyperprior_of({"ard": 0.5}).ard, hyperprior_of("none")
+    (0.5, None)
+    """
+    if not isinstance(given, Mapping):
+        if given not in CHOICES:
+            raise ConfigError(f"theta_prior {given!r} is unknown", remedy=nearest(given, CHOICES))
+        return None if given == "none" else HyperPrior()
+    known = [field.name for field in fields(HyperPrior)]
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigError(f"theta_prior names {name!r}", remedy=nearest(name, known))
+        check_number(f"{name} of theta_prior", value, above=0)
+    return HyperPrior(**given)
+
+
+def remembered(densities: Mapping[str, Tensor], n_clients: int) -> State:
+    """What of it belongs into the server's state: the densities, and how many clients there are."""
+    return {**labelled("density", densities), "clients": torch.tensor(float(n_clients), dtype=torch.float64)}
+
+
+def asked(server: State, n_asked: int) -> float:
+    """The share of all clients that so many are; one where the server does not keep count."""
+    return min(1.0, n_asked / float(server["clients"])) if "clients" in server else 1.0
+
+
+def with_prior(gradient: State, theta: State, server: State) -> State:
+    """The gradient of the average bound with the prior's part."""
+    pulls = hyperprior.gradient(theta, part(server, "density"))
+    return gradient | {name: gradient[name] + pull / server["clients"] for name, pull in pulls.items()}
+
+
+def noise_slope(value: Tensor, total: Tensor, count: Tensor, n_asked: int) -> Tensor:
+    """The gradient of the average bound by the logarithm of a noise, from the same sums: ½(total/σ² − count) of all asked."""
+    return 0.5 * (total * (-value).exp() - count) / n_asked
+
+
+def pooled_noise(name: str, value: Tensor, total: Tensor, count: Tensor, server: State, n_asked: int) -> Tensor:
+    """The logarithm of a noise from its sums over the clients asked; `value`, as before, if nobody had a label."""
+    if not count > 0:
+        return value
+    return hyperprior.best_log_noise(total, count, server.get(f"density/{name}"), asked(server, n_asked))
