@@ -11,7 +11,7 @@ from federations import START, federation
 from polyfed.engine.guard import check
 from polyfed.engine.rounds import Progress, play_round
 from polyfed.engine.settings import Settings
-from polyfed.methods import ClientUpdate, PFedMul
+from polyfed.methods import ClientUpdate, PFedMul, PFedSt
 from polyfed.methods.messages import part
 from polyfed.methods.scaffold import Scaffold
 
@@ -55,13 +55,173 @@ FAULTS = {
     "negative weight": (lambda u: replace(u, weight=-3.0), "weight is -3.0"),
     "NaN weight": (lambda u: replace(u, weight=float("nan")), "weight is nan"),
     "negative count": (lambda u: replace(u, counts={**u.counts, "binary": -1}), "count of task 'binary' is -1"),
+    "count above what was declared": (
+        lambda u: replace(u, counts={**u.counts, "binary": 1000}),
+        "count of task 'binary' is 1000, and it declared 7 labels",
+    ),
+    "count of thousands of digits": (
+        lambda u: replace(u, counts={**u.counts, "binary": 10**5000}),
+        "count of task 'binary' is a whole number of 16610 bits",
+    ),
+    "half a label": (lambda u: replace(u, counts={**u.counts, "binary": 0.5}), "count of task 'binary' is 0.5"),
+    "weight above what was declared": (lambda u: replace(u, weight=22.0), "weight is 22.0, and it declared 21 labels"),
+    "weight of thousands of digits": (lambda u: replace(u, weight=10**5000), "weight is a whole number of 16610 bits"),
+    "weight of text": (lambda u: replace(u, weight="7"), "weight is '7'"),
     "metric": (lambda u: replace(u, metrics={"bound": float("nan")}), "metric 'bound' is nan"),
+    "metric without end": (lambda u: replace(u, metrics={"bound": -float("inf")}), "metric 'bound' is -inf"),
+    "metric of thousands of digits": (
+        lambda u: replace(u, metrics={"bound": -(10**5000)}),
+        "metric 'bound' is a whole number of 16610 bits",
+    ),
+    "large below zero": (lambda u: filled(u, -1e31), "array 'mixing.binary' is beyond 1e+30"),
+    "large": (lambda u: filled(u, 1e31), "array 'mixing.binary' is beyond 1e+30"),
+    "sparse": (
+        lambda u: with_array(u, u.arrays[FIRST].to_sparse()),
+        "array 'mixing.binary' is torch.sparse_coo on cpu",
+    ),
+    "no mapping": (lambda u: replace(u, arrays=[1]), "arrays are a list"),
+    "no pair": (lambda u: replace(u, pooled={"noise.regression": (1.0,)}), "'noise.regression' is no pair of sum and"),
     "norm": (lambda u: scaled(u, 1e6), "its norm is over 100000 times the median"),
     "noise NaN": (lambda u: with_pooled(u, float("nan"), 3.0), "sum or count of 'noise.regression' is not finite"),
-    "noise count": (lambda u: with_pooled(u, 1.0, -3.0), "count of 'noise.regression' is negative"),
+    "noise below zero": (lambda u: with_pooled(u, -1e-9, 3.0), "sum of 'noise.regression' is negative"),
+    "noise count": (lambda u: with_pooled(u, 1.0, -0.5), "count of 'noise.regression' is negative"),
+    "noise count NaN": (
+        lambda u: with_pooled(u, 1.0, float("nan")),
+        "sum or count of 'noise.regression' is not finite",
+    ),
+    "noise count above": (lambda u: with_pooled(u, 7.0, 7.5), "count of 'noise.regression' is above its labels"),
+    "noise beyond": (lambda u: with_pooled(u, 1e31, 3.0), "sum or count of 'noise.regression' is beyond 1e+30"),
     "noise size": (lambda u: with_pooled(u, 1e12, 3.0), "mean of 'noise.regression' is over 100000 times the median"),
     "foreign type": (lambda u: {"arrays": u.arrays}, "sent a dict instead of a ClientUpdate"),
 }
+
+
+LONG = "x" * 10**6 + "\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda u: with_array(u, torch.zeros(2), LONG),
+        lambda u: replace(u, metrics={**u.metrics, LONG: 1.0}),
+        lambda u: replace(u, weight=LONG),
+        lambda u: (_ for _ in ()).throw(RuntimeError(LONG)),
+    ],
+)
+def test_what_a_client_chose_is_cut_before_it_reaches_an_event(fault):
+    spec, data = federation(4, whole=True)
+    faulty = Faulty()
+    object.__setattr__(faulty, "fault", fault)
+    _, events = play(faulty, data, spec, rounds=2)
+    (reason,) = events[1]["refused"].values()
+    assert len(reason) == 200
+    assert reason.endswith("…")
+    assert reason.isprintable()
+
+
+class Plain(PFedMul):
+    """A method whose updates have these arrays and no more; it objects to what is below zero, and `sum` is evidence."""
+
+    def template(self, server):
+        return ClientUpdate(server)
+
+    def objection(self, server, update):
+        if "broken" in server and bool((update.arrays["broken"] > 0).any()):
+            raise ValueError("no factor")
+        return "a value is below zero" if any(bool((v < 0).any()) for v in update.arrays.values()) else None
+
+    def is_evidence(self, name):
+        return name == "sum"
+
+
+def looked_at(**updates):
+    sent = {client: ({}, ClientUpdate({n: torch.tensor([v]) for n, v in u.items()})) for client, u in updates.items()}
+    return check(Plain(), next(iter(sent.values()))[1].arrays, sent, {client: {"a": 1} for client in sent})
+
+
+def test_a_method_may_object_to_what_only_it_understands():
+    sound, refused = looked_at(a={"x": 1.0}, b={"x": -1.0}, c={"x": float("nan")})
+    assert list(sound) == ["a"]
+    assert refused == {"b": "a value is below zero", "c": "array 'x' is not finite"}
+    _, refused = looked_at(a={"broken": 0.0}, b={"broken": 1.0})
+    assert refused == {"b": "ValueError: no factor"}
+
+
+def test_evidence_may_be_as_large_as_its_labels_make_it():
+    assert not looked_at(a={"x": 1.0, "sum": 1e6}, b={"x": 1.0, "sum": 1.0}, c={"x": 1.0, "sum": 1.0})[1]
+    assert list(looked_at(a={"x": 1e6, "sum": 1.0}, b={"x": 1.0, "sum": 1.0}, c={"x": 1.0, "sum": 1.0})[1]) == ["a"]
+
+
+def test_a_sum_over_hardly_any_count_is_no_outlier():
+    """The spread of counts that are near zero is a sum over next to nothing: 1 here, and no million."""
+
+    class Free(Plain):
+        def template(self, server):
+            return ClientUpdate({}, pooled={"spread": (torch.zeros(()), torch.zeros(()))})
+
+        def counted_tasks(self, server, name):
+            return None
+
+    counts = {"a": 0.0, "b": 3.0, "c": 3.0}
+    sent = {
+        client: ({}, ClientUpdate({}, pooled={"spread": (torch.tensor(1.0), torch.tensor(count))}))
+        for client, count in counts.items()
+    }
+    assert not check(Free(), {}, sent, {client: {"a": 1} for client in sent})[1]
+    sent["a"] = ({}, ClientUpdate({}, pooled={"spread": (torch.tensor(1e6), torch.tensor(0.0))}))
+    _, refused = check(Free(), {}, sent, {client: {"a": 1} for client in sent})
+    assert refused == {"a": "mean of 'spread' is over 100000 times the median"}
+
+
+def test_the_order_of_tasks_is_no_clients_choice():
+    """`pfed-st` numbers the tasks by the order of the counts: a client that turns it round must not swap them for all."""
+    spec, data = federation(3, whole=True)
+
+    class Turning(PFedSt):
+        def local_many(self, jobs):
+            return [(s, replace(u, counts=dict(reversed(u.counts.items())))) for s, u in super().local_many(jobs)]
+
+    turned, events = play(Turning(), data, spec, rounds=2)
+    plain, _ = play(PFedSt(), data, spec, rounds=2)
+    assert not events[-1]["refused"]
+    assert all(torch.equal(value, turned.server[name]) for name, value in plain.server.items())
+
+
+class Spoilt(PFedMul):
+    """What comes out of round 2 is no state to go on from."""
+
+    spoil = staticmethod(lambda value: value)
+
+    def aggregate(self, server, updates):
+        after = super().aggregate(server, updates)
+        spoilt = {"pooled/noise.regression": self.spoil()} if "begun" in server else {}
+        return {**after, "begun": torch.ones(()), **spoilt}
+
+
+def raising():
+    raise torch.linalg.LinAlgError("not positive definite")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (lambda: torch.tensor(float("nan")), "'pooled/noise.regression' would no longer be finite"),
+        (lambda: torch.tensor(-float("inf")), "'pooled/noise.regression' would no longer be finite"),
+        (lambda: torch.tensor(-1e125, dtype=torch.float64), "'pooled/noise.regression' would be beyond 1e+30"),
+        (lambda: torch.tensor(2**60), "'pooled/noise.regression' would be beyond 1e+30"),
+        (raising, "_LinAlgError: not positive definite"),
+    ],
+)
+def test_a_state_that_is_none_to_go_on_from_is_dropped_and_the_one_before_kept(spoil, text):
+    spec, data = federation(3, whole=True)
+    made = Spoilt()
+    object.__setattr__(made, "spoil", spoil)
+    progress, events = play(made, data, spec, rounds=2)
+    before, _ = play(made, data, spec, rounds=1)
+    assert [(event["used"], event.get("dropped")) for event in events] == [(True, None), (False, text)]
+    assert progress.round == 2
+    assert all(torch.equal(value, before.server[name]) for name, value in progress.server.items())
+    assert all(torch.equal(v, before.clients[c][n]) for c, state in progress.clients.items() for n, v in state.items())
 
 
 class Faulty(PFedMul):
@@ -131,15 +291,13 @@ def test_without_a_quorum_everything_stays():
 
 
 def test_with_two_clients_the_larger_does_not_vouch_for_itself():
-    update = ClientUpdate({"a": torch.ones(2).double()})
-    sound, refused = check(update, {"good": ({}, update), "bad": ({}, scaled(update, 1e6))})
+    sound, refused = looked_at(good={"a": 1.0}, bad={"a": 1e6})
     assert list(sound) == ["good"]
     assert list(refused) == ["bad"]
 
 
 def test_clients_with_nothing_to_say_are_no_yardstick():
-    zero, one = (ClientUpdate({"a": torch.full((2,), value).double()}) for value in (0.0, 1.0))
-    sound, refused = check(zero, {"a": ({}, zero), "b": ({}, zero), "c": ({}, zero), "d": ({}, one)})
+    sound, refused = looked_at(a={"a": 0.0}, b={"a": 0.0}, c={"a": 0.0}, d={"a": 1.0})
     assert len(sound) == 4
     assert not refused
 
@@ -158,7 +316,10 @@ def test_a_control_variate_that_was_not_used_is_not_kept():
     progress = Progress(0, made.init(spec, START), {})
     before = {}
     for round in (1, 2, 3):
-        before, (progress, event) = progress.clients, play_round(made, progress, data, Settings(quorum=0.5))
+        before, (progress, event) = (
+            progress.clients,
+            play_round(made, progress, data, Settings(quorum=0.5, aggregation="mean")),
+        )
         assert list(event["refused"]) == (["client 1"] if round == 2 else [])
         controls = [part(progress.clients[name], "control") for name in data]
         for name, shared in part(progress.server, "control").items():

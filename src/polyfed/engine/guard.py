@@ -1,99 +1,123 @@
-"""The server's door: every update is looked at before it is used, and a bad one is refused by name.
+"""The server's door: every update is looked at before it is used, and a bad one is rejected by name.
 
-Refused are errors, foreign types, missing and extra names, wrong shapes and types, values that are not finite, weights
-that are not positive, and updates larger by far than those of the others. The rest of the round goes on without them.
+Rejected are errors, foreign types and forms (engine/form.py), numbers that are not finite or beyond any sane size, pooled
+statistics that cannot be (a sum or a count below zero, more labels than the client declared in round 0), updates larger by
+far than those of the others, and what the method itself objects to. The rest of the round goes on without them. The
+state that comes out of a round is looked at too: one bad number in it would be with every client from then on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from polyfed.methods import ClientUpdate, Outcome, State
+from polyfed.engine.form import LARGEST, misfit, reason_of, shown
+from polyfed.methods import ClientUpdate, Method, Outcome, State
 
 MAX_NORM = 1e5  # times the median: clients of very different sizes are honest, six orders of magnitude are not
+MOST_COUNTED = 2**53  # of whole numbers in a state, such as steps: beyond, a double no longer counts them
+
+# client → task → training labels that it declared in round 0, tasks in the federation's order
+Declared = Mapping[str, Mapping[str, int]]
 
 
 def check(
-    template: ClientUpdate, outcomes: Mapping[str, Outcome], max_norm: float = MAX_NORM
+    method: Method, server: State, outcomes: Mapping[str, Outcome], declared: Declared, max_norm: float = MAX_NORM
 ) -> tuple[dict[str, tuple[State, ClientUpdate]], dict[str, str]]:
     """Those that are fit for use, and client → reason for the others, both in the order of their names."""
+    template = method.template(server)
     refused: dict[str, str] = {}
     sound: dict[str, tuple[State, ClientUpdate]] = {}
     for client in sorted(outcomes):
-        outcome = outcomes[client]
+        outcome, labels = outcomes[client], declared.get(client, {})
         if isinstance(outcome, Exception):
-            refused[client] = f"{type(outcome).__name__}: {outcome}"
-        elif reason := _misfit(outcome[1], template):
+            refused[client] = reason_of(outcome)
+        elif reason := misfit(outcome[1], template, labels):
             refused[client] = reason
         else:
-            sound[client] = outcome
-    for client, reason in _bad_values({client: update for client, (_, update) in sound.items()}, max_norm).items():
-        refused[client] = reason
+            sound[client] = (outcome[0], _in_order(outcome[1], labels))
+    bad = _bad_values(method, server, {client: update for client, (_, update) in sound.items()}, max_norm)
+    for client, (_, update) in sound.items():
+        if client not in bad and (reason := _objection(method, server, update)):
+            bad[client] = reason
+    for client, reason in bad.items():
+        refused[client] = shown(reason)
         del sound[client]
     return sound, dict(sorted(refused.items()))
 
 
-def _misfit(update: ClientUpdate, template: ClientUpdate) -> str | None:
-    """What is wrong with its form."""
-    if not isinstance(update, ClientUpdate):
-        return f"sent a {type(update).__name__} instead of a ClientUpdate"
-    for what in ("arrays", "pooled", "counts", "metrics"):
-        mine, wanted = getattr(update, what), getattr(template, what)
-        if mine.keys() != wanted.keys():
-            missing, extra = sorted(wanted.keys() - mine.keys()), sorted(mine.keys() - wanted.keys())
-            return f"{what} lack {missing[0]!r}" if missing else f"{what} have {extra[0]!r}, which nobody asked for"
-    for name, value in update.arrays.items():
-        if reason := _other_form(f"array {name!r}", value, template.arrays[name]):
-            return reason
-    for name, pair in update.pooled.items():
-        for what, value, wanted in zip(("sum", "count"), pair, template.pooled[name], strict=True):
-            if reason := _other_form(f"{what} of {name!r}", value, wanted):
-                return reason
-    if not 0 < update.weight < float("inf"):
-        return f"weight is {update.weight}"
-    for task, count in update.counts.items():
-        if not 0 <= count < float("inf"):
-            return f"count of task {task!r} is {count}"
-    for name, value in update.metrics.items():
-        if not abs(value) < float("inf"):
-            return f"metric {name!r} is {value}"
+def fault_of(after: State, before: State) -> str | None:
+    """What is wrong with the state that a round made of the one before it; None if it may be kept."""
+    for name, value in after.items():
+        if value is not before.get(name) and value.numel() and bool(_beyond(value.reshape(1, -1))):
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                return shown(f"{name!r} would no longer be finite")
+            return shown(f"{name!r} would be beyond {LARGEST:g}")
     return None
 
 
-def _other_form(what: str, value: Tensor, wanted: Tensor) -> str | None:
-    if not isinstance(value, Tensor):
-        return f"{what} is a {type(value).__name__}, not a tensor"
-    if value.shape != wanted.shape:
-        return f"{what} has shape {tuple(value.shape)}, not {tuple(wanted.shape)}"
-    if value.dtype != wanted.dtype:
-        return f"{what} is {value.dtype}, not {wanted.dtype}"
-    return None
+def _in_order(update: ClientUpdate, labels: Mapping[str, int]) -> ClientUpdate:
+    """Methods number the tasks by their order, which is no client's choice."""
+    wanted = [task for task in labels if task in update.counts]
+    if len(wanted) < len(update.counts) or wanted == list(update.counts):
+        return update
+    return replace(update, counts={task: update.counts[task] for task in wanted})
 
 
-def _bad_values(updates: Mapping[str, ClientUpdate], max_norm: float) -> dict[str, str]:
+def _objection(method: Method, server: State, update: ClientUpdate) -> str | None:
+    try:
+        return method.objection(server, update)
+    except Exception as error:  # what a client sent must not end the round of the others
+        return reason_of(error)
+
+
+def _bad_values(method: Method, server: State, updates: Mapping[str, ClientUpdate], max_norm: float) -> dict[str, str]:
     """What is wrong with the numbers; updates of all clients are looked at together, for speed."""
     if not updates:
         return {}
-    clients, all_updates = list(updates), list(updates.values())
+    clients, sent = list(updates), list(updates.values())
     reasons: dict[str, str] = {}
     squares = torch.zeros(len(clients), dtype=torch.float64)
-    for name in all_updates[0].arrays:
-        values = torch.stack([update.arrays[name] for update in all_updates]).reshape(len(clients), -1)
-        _note(reasons, clients, ~torch.isfinite(values).all(1), f"array {name!r} is not finite")
-        squares += values.to(torch.float64).square().sum(1)
+    for name in sent[0].arrays:
+        values = _flat([update.arrays[name] for update in sent])
+        _note(reasons, clients, ~_finite(values), f"array {name!r} is not finite")
+        _note(reasons, clients, _beyond(values), f"array {name!r} is beyond {LARGEST:g}")
+        if not method.is_evidence(name):
+            squares += values.to(torch.float64).square().sum(1)
     _note(reasons, clients, _outliers(squares.sqrt(), max_norm), f"its norm is over {max_norm:g} times the median")
-    for name in all_updates[0].pooled:
-        total, count = (torch.stack([update.pooled[name][i] for update in all_updates]) for i in (0, 1))
-        total, count = total.reshape(len(clients), -1).to(torch.float64), count.reshape(len(clients), -1)
+    for name in sent[0].pooled:
+        total, count = (_flat([update.pooled[name][i] for update in sent]).to(torch.float64) for i in (0, 1))
+        tasks = method.counted_tasks(server, name)
         finite = torch.isfinite(total).all(1) & torch.isfinite(count).all(1)
         _note(reasons, clients, ~finite, f"sum or count of {name!r} is not finite")
+        _note(reasons, clients, _beyond(total) | _beyond(count), f"sum or count of {name!r} is beyond {LARGEST:g}")
+        _note(reasons, clients, (total < 0).any(1), f"sum of {name!r} is negative")
         _note(reasons, clients, (count < 0).any(1), f"count of {name!r} is negative")
+        if tasks is not None:
+            most = torch.tensor([[sum(update.counts[task] for task in tasks)] for update in sent], dtype=torch.float64)
+            _note(reasons, clients, (count > most).any(1), f"count of {name!r} is above its labels")
         mean = (total / count.clamp_min(1.0)).square().sum(1).sqrt()
         _note(reasons, clients, _outliers(mean, max_norm), f"mean of {name!r} is over {max_norm:g} times the median")
     return reasons
+
+
+def _flat(values: list[Tensor]) -> Tensor:
+    return torch.stack(values).reshape(len(values), -1)
+
+
+def _finite(values: Tensor) -> Tensor:
+    return torch.isfinite(values).all(1)
+
+
+def _beyond(values: Tensor) -> Tensor:
+    """Rows with a number beyond any sane size, or that is none; of whole numbers beyond what doubles can count."""
+    if values.is_floating_point():
+        return ~(values.abs() <= LARGEST).all(1)
+    values = values.to(torch.int64)
+    return ((values > MOST_COUNTED) | (values < -MOST_COUNTED)).any(1)
 
 
 def _outliers(norms: Tensor, factor: float) -> Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from polyfed.data import ClientData, Study
 from polyfed.engine.rounds import Progress
 from polyfed.errors import ConfigError
-from polyfed.methods import Method
+from polyfed.methods import Method, State
 from polyfed.methods.base import Predictor
+from polyfed.seeds import Stream
 
 EVERYONE = "all clients together"
 
@@ -21,42 +23,83 @@ class Members:
     """The clients of a study as a method sees them.
 
     Attributes:
-        training: who computes → its training data.
+        training: who computes → the data from which its updates are made.
+        own: who computes → all its training data, which its model may use without telling anybody.
         trainer: client → whose model serves it.
+        seed: of the run.
     """
 
     study: Study
     training: Mapping[str, ClientData]
+    own: Mapping[str, ClientData]
     trainer: Mapping[str, str]
+    seed: int
 
     @classmethod
-    def of(cls, method: Method, study: Study) -> Members:
+    def of(cls, method: Method, study: Study, seed: int = 0) -> Members:
         own = {client: parts.train for client, parts in study.clients.items()}
         if not method.pools_data:
-            return cls(study, own, {client: client for client in own})
+            shared = {client: study.shared(client) for client in own}
+            return cls(study, shared, own, {client: client for client in own}, seed)
         if study.scaling == "local":
             raise ConfigError(
                 f"method {method.name!r} puts all data together, but each client scales its own",
                 remedy="use scaling='federated'",
             )
-        return cls(study, {EVERYONE: pooled(list(own.values()))}, dict.fromkeys(own, EVERYONE))
+        if method.needs_client:
+            own = {client: named(own[client], position) for position, client in enumerate(sorted(own))}
+        everyone = {EVERYONE: pooled(list(own.values()))}
+        return cls(study, everyone, everyone, dict.fromkeys(own, EVERYONE), seed)
 
     @property
     def names(self) -> list[str]:
         return sorted(self.trainer)
 
+    @property
+    def silent(self) -> list[str]:
+        """Clients whose limits let no label into an update."""
+        mine = self.trainer.items()
+        return sorted(c for c, t in mine if self.own[t].n_labels and not self.training[t].n_labels)
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        return {client: position for position, client in enumerate(self.names)}
+
     def part(self, client: str, part: str) -> ClientData:
         return getattr(self.study.clients[client], part)
 
     def predictor(self, method: Method, progress: Progress, client: str, *, personal: bool = True) -> Predictor:
-        """The model that serves a client."""
+        """The model that serves a client; one that is silent is served as a client that joins late."""
         trainer = self.trainer[client]
-        state = progress.clients.get(trainer) if personal else None
-        return method.predictor(progress.server, state, self.training[trainer])
+        data = self.own[trainer]
+        state = progress.clients.get(trainer, method.untrained(data)) if personal else None
+        if personal and trainer not in progress.clients and data.n_labels and not self.training[trainer].n_labels:
+            state = method.join(progress.server, data, Stream(self.seed, "join", client=client))
+        predict = method.predictor(progress.server, state, data)
+        return self._asked_by(self.positions[client], predict) if method.needs_client else predict
 
     def with_everyone(self, method: Method, data: ClientData) -> ClientData:
         """What a newcomer's model may see: its own data, and those of all others where a method pools them."""
-        return pooled([self.training[EVERYONE], data]) if method.pools_data else data
+        if method.needs_client:
+            data = named(data, len(self.names))
+        return pooled([self.own[EVERYONE], data]) if method.pools_data else data
+
+    def newcomer(self, method: Method, progress: Progress, state: State, data: ClientData) -> Predictor:
+        """The model that serves a client of no round, with these training data of its own."""
+        predict = method.predictor(progress.server, state, self.with_everyone(method, data))
+        return self._asked_by(len(self.names), predict) if method.needs_client else predict
+
+    def _asked_by(self, position: int, predict: Predictor) -> Predictor:
+        return lambda x: predict(_with_position(x, position))
+
+
+def named(data: ClientData, position: int) -> ClientData:
+    """The same rows with the position of their client as one more feature, the last."""
+    return replace(data, x=_with_position(data.x, position))
+
+
+def _with_position(x: np.ndarray, position: int) -> np.ndarray:
+    return np.column_stack([x, np.full(len(x), float(position))])
 
 
 def pooled(clients: list[ClientData]) -> ClientData:

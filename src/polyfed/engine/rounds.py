@@ -8,10 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from polyfed.data import ClientData
-from polyfed.engine.guard import check
+from polyfed.engine.form import reason_of
+from polyfed.engine.guard import Declared, check, fault_of
+from polyfed.engine.robust import robust
 from polyfed.engine.settings import Settings
-from polyfed.methods import Job, Method, Outcome, State
+from polyfed.methods import ClientUpdate, Job, Method, Outcome, State
 from polyfed.methods.messages import n_bytes
 from polyfed.seeds import Stream
 
@@ -58,32 +62,61 @@ def play_round(
         for client in names
     ]
     outcomes = dict(zip(names, _shared_out(method, jobs, settings.workers), strict=True))
-    return conclude(method, progress, outcomes, settings, bytes_down=sum(n_bytes(job.message) for job in jobs))
+    declared = {client: data[client].counts() for client in names}
+    sent = sum(n_bytes(job.message) for job in jobs)
+    return conclude(method, progress, outcomes, settings, declared=declared, bytes_down=sent)
 
 
 def conclude(
-    method: Method, progress: Progress, outcomes: Mapping[str, Outcome], settings: Settings, *, bytes_down: int
+    method: Method,
+    progress: Progress,
+    outcomes: Mapping[str, Outcome],
+    settings: Settings,
+    *,
+    declared: Declared,
+    bytes_down: int,
 ) -> tuple[Progress, dict[str, Any]]:
-    """The server's part of a round, once every client that was asked has answered or failed: check, then aggregate."""
+    """The server's part of a round, once every client that was asked has answered or failed: check, then aggregate.
+
+    `declared` are the labels of each client as of round 0. If the state that would come out is no state to go on from, the
+    round is dropped: everything stays as it was, and the event says why.
+    """
     round, names = progress.round + 1, sorted(outcomes)
-    used, refused = check(method.template(progress.server), outcomes, settings.max_norm)
+    used, refused = check(method, progress.server, outcomes, declared, settings.max_norm)
     enough = settings.is_enough(len(used), len(names))
+    server, fault = progress.server, None
+    if enough:
+        server, fault = _aggregated(
+            method, progress.server, {name: update for name, (_, update) in used.items()}, settings
+        )
     event = {
         "event": "round",
         "round": round,
         "sampled": names,
         "refused": refused,
-        "used": enough,
+        "used": enough and fault is None,
+        **({} if fault is None else {"dropped": fault}),
         "bytes_down": bytes_down,
         "bytes_up": sum(update.n_bytes() for _, update in used.values()),  # what was refused may have no size
         "metrics": {client: update.metrics for client, (_, update) in used.items()},
     }
-    if not enough:
+    if not event["used"]:
         return Progress(round, progress.server, progress.clients), event
-    server = method.aggregate(progress.server, {client: update for client, (_, update) in used.items()})
     return Progress(
         round, server, {**progress.clients, **{client: state for client, (state, _) in used.items()}}
     ), event
+
+
+def _aggregated(
+    method: Method, server: State, updates: Mapping[str, ClientUpdate], settings: Settings
+) -> tuple[State, str | None]:
+    """The state that these updates make, and what is wrong with it, if anything is."""
+    try:
+        with torch.no_grad():  # what clients send may still hang on the graph that made it
+            after = method.aggregate(server, robust(method, server, updates, settings.aggregation, settings.trim))
+    except (ArithmeticError, ValueError, RuntimeError) as error:  # algebra that breaks at numbers that clients chose
+        return server, reason_of(error)
+    return after, fault_of(after, server)
 
 
 def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[Outcome]:

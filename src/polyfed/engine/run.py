@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from polyfed.engine import tables
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.evaluation import evaluate
 from polyfed.engine.events import EventLog, tidy
+from polyfed.engine.fitting import fitted, fitting
 from polyfed.engine.members import Members
+from polyfed.engine.outlook import Forecast, forecast, tell_sparse
 from polyfed.engine.results import results
 from polyfed.engine.rounds import Progress, common, play_round
 from polyfed.engine.settings import Settings
+from polyfed.engine.stopping import best_round
 from polyfed.errors import DataError, Interrupted, UnknownNameError, UsageError, nearest
 from polyfed.estimators.threads import threads_for
-from polyfed.files import write_whole
+from polyfed.folders.documents import write_document
+from polyfed.folders.lock import owned
 from polyfed.methods import Method, State
 from polyfed.methods.base import Predictor
 from polyfed.predictions import Predictions
@@ -58,27 +62,48 @@ class Run:
         folder: Path | None = None,
     ) -> None:
         self.method, self.study, self.settings, self.folder = method, study, settings, folder
-        self.members = Members.of(method, study)
+        self.members = Members.of(method, study, settings.seed)
         self.progress = progress or Progress(0, method.init(study.spec, common(settings.seed)), {})
         self.log = log or EventLog(folder)
         self.command: list[str] | None = None  # the command line that began it, if one did
         self.guests: Study | None = None  # clients that joined later, as a study of their own
         self.guest_states: dict[str, State] = {}
+        self.new_guests: list[str] = []  # those that are not on disk yet
+        self.guest_trouble: DataError | None = None  # why those on disk cannot be read
+        self.troubles: list[str] = []  # what was found damaged and could be done without
         self._models: dict[str, ClientModel] = {}
 
     # ---- rounds -------------------------------------------------------------------------------------------
 
     def resume(self, rounds: int | None = None, *, on_event: Callable[[dict[str, Any]], None] | None = None) -> Run:
-        """Play on until so many rounds have been played in all (as many as were asked for, by default)."""
-        self.plan(rounds)
+        """Play on until so many rounds have been played in all (as many as were asked for, by default).
+
+        A run in a folder goes on from what is there, and is the only one to write there meanwhile.
+        """
+        if self.folder is not None and not (self.folder / "run.json").is_file():
+            raise DataError("there is no run in it any more", where=str(self.folder), remedy="save the run again")
+        with owned(self.folder) if self.folder is not None else nullcontext():
+            if self.folder is not None:
+                from polyfed.engine.storage import take_up
+
+                take_up(self)
+            self.plan(rounds)
+            return self._play(on_event)
+
+    def _play(self, on_event: Callable[[dict[str, Any]], None] | None) -> Run:
         if not any(mine.n_labels for mine in self.members.training.values()):
             raise DataError("no client has a training label", where="the federation", remedy="give some labels")
+        self._check_stop()
         self._models = {}
         largest = max(len(mine.x) for mine in self.members.training.values())
+        stored = self.folder if self.progress.round > 0 else None  # then the states come from there
         with threads_for(largest if self.settings.workers == 1 else 0):
-            while self.progress.round < self.settings.rounds:
+            with fitting(stored):
+                ahead = forecast(self.method, self.progress, self.members, self.settings)
+            while self.progress.round < self.settings.rounds and self.stopped is None:
                 try:
-                    self._play_one(on_event)
+                    self._play_one(on_event, ahead, stored)
+                    stored = None  # the states of this round fit
                 except KeyboardInterrupt:
                     # The round that was cut off has changed nothing, and the one before is stored already.
                     how = (
@@ -87,9 +112,35 @@ class Run:
                     raise Interrupted(
                         f"stopped after round {self.progress.round} of {self.settings.rounds}", remedy=how
                     ) from None
+            if self.stopped is not None and on_event is not None:
+                told = {"event": "stopped", "round": self.progress.round, "rounds": self.settings.rounds}
+                on_event({**told, "best": self.stopped})
             if self.folder is not None:
-                self.write_results(self.folder)
+                with fitting(stored):
+                    self.write_results(self.folder)
         return self
+
+    @property
+    def stopped(self) -> int | None:
+        """The best round of a run that has learned enough before its last one (`stop`); None for others."""
+        if self.progress.round >= self.settings.rounds:
+            return None
+        return best_round(self.events, {task.name: task.kind for task in self.study.spec.tasks}, self.settings)
+
+    def _check_stop(self) -> None:
+        """Something must be able to end it."""
+        known = "bound" in self.method.template(self.progress.server).metrics
+        watched = any(self.members.part(name, "validation").n_labels for name in self.members.names)
+        if self.settings.stop != "none" and not known and not watched:
+            raise DataError(
+                f"stop is {self.settings.stop!r}, no client has validation rows and {self.method.name} sends no bound",
+                where="the federation",
+                remedy="use Split(validation=0.1), or leave stop out",
+            )
+
+    def adopt(self, progress: Progress) -> None:
+        """Go on from this state: what others have found since is on disk."""
+        self.progress, self._models = progress, {}
 
     def plan(self, rounds: int | None) -> None:
         """So many rounds in all, if another number than before is asked for."""
@@ -102,19 +153,24 @@ class Run:
 
     def write_results(self, folder: Path) -> None:
         """`results.json`, all that a report shows beside the events."""
-        content = json.dumps(tidy(results(self)), allow_nan=False).encode()
-        write_whole(folder / "results.json", content)
+        write_document(folder / "results.json", tidy(results(self)))
 
-    def _play_one(self, on_event: Callable[[dict[str, Any]], None] | None) -> None:
+    def _play_one(
+        self, on_event: Callable[[dict[str, Any]], None] | None, ahead: Forecast, stored: Path | None
+    ) -> None:
+        told = ahead.event(self.progress.round + 1, self.settings)
+        if told is not None and on_event is not None:
+            on_event(told)
         began = time.perf_counter()
-        progress, event = play_round(self.method, self.progress, self.members.training, self.settings)
+        with fitting(stored):
+            progress, event = play_round(self.method, self.progress, self.members.training, self.settings)
         played = time.perf_counter()
         events = [event]
         if self.settings.evaluates(progress.round):
             events += evaluate(self.method, progress, self.members)
-        self.record(
-            progress, events, seconds=played - began, evaluation_seconds=time.perf_counter() - played, on_event=on_event
-        )
+        evaluated = time.perf_counter()
+        ahead.learn(played - began, evaluated - played if len(events) > 1 else None)
+        self.record(progress, events, seconds=played - began, evaluation_seconds=evaluated - played, on_event=on_event)
 
     def record(
         self,
@@ -128,7 +184,7 @@ class Run:
         for event in events:
             self.log.add(event)
         if self.folder is not None:
-            Checkpoints(self.folder, self.settings.keep).write(progress, self.log.size)
+            Checkpoints(self.folder, self.settings.keep).write(progress, self.log.size, self.log.sha256)
         self.progress = progress
         self.log.add_timing(round=progress.round, **{what: round(value, 4) for what, value in seconds.items()})
         for event in events if on_event else ():
@@ -158,7 +214,7 @@ class Run:
         model: str = "personal",
         at: str | int = "last",
     ) -> pd.DataFrame:
-        """Scores of each client and task, and below them the mean over the clients and its spread.
+        """Scores of each client and task; `averages` takes the same arguments.
 
         Args:
             metrics: "headline", "all", or names such as ["rmse", "nlpd"].
@@ -169,6 +225,10 @@ class Run:
         kinds = {task.name: task.kind for task in self.study.spec.tasks}
         return tables.summary(self.events, kinds, metrics=metrics, part=part, model=model, at=at)
 
+    def averages(self, *arguments: Any, **options: Any) -> pd.DataFrame:
+        """The mean over the clients of a `summary` with these arguments, its spread, and over how many clients."""
+        return tables.averages(self.summary(*arguments, **options))
+
     # ---- clients --------------------------------------------------------------------------------------------
 
     @property
@@ -178,7 +238,13 @@ class Run:
     @property
     def untrained(self) -> list[str]:
         """Members whose updates counted in no round: what is personal of their models is as it began."""
-        return [name for name in self.members.names if self.members.trainer[name] not in self.progress.clients]
+        trainer, silent = self.members.trainer, set(self.members.silent)
+        return [n for n in self.members.names if trainer[n] not in self.progress.clients and n not in silent]
+
+    @property
+    def silent(self) -> list[str]:
+        """Members that tell nothing and train nothing, for they have too few labels; they predict as who joins late does."""
+        return sorted({*self.study.round0.silent, *self.members.silent})
 
     def client(self, name: str) -> ClientModel:
         """The model of a client."""
@@ -187,30 +253,43 @@ class Run:
         return self._models[name]
 
     def _model(self, name: str) -> ClientModel:
+        with fitting(self.folder):
+            predictor, study = self._predictor(name)
+        return ClientModel(name, fitted(predictor, self.folder), lambda X: study.encode(name, X))
+
+    def _predictor(self, name: str) -> tuple[Predictor, Study]:
+        """What predicts for a client, and the study that knows how it encodes rows."""
         if name in self.members.trainer:
             predictor, study = self.members.predictor(self.method, self.progress, name), self.study
         elif self.guests is not None and name in self.guest_states:
-            data, study = self.members.with_everyone(self.method, self.guests.clients[name].train), self.guests
-            predictor = self.method.predictor(self.progress.server, self.guest_states[name], data)
+            study, own = self.guests, self.guests.clients[name].train
+            predictor = self.members.newcomer(self.method, self.progress, self.guest_states[name], own)
         elif name in self.study.spec.clients:
             raise UsageError(
                 f"the data of client {name!r} are on its own machine",
                 where=str(self.folder or "this run"),
                 remedy="predict there, with the run in the node's state folder",
             )
+        elif self.guest_trouble is not None:  # it may be one of those
+            raise self.guest_trouble
         else:
             raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
-        return ClientModel(name, predictor, lambda X: study.encode(name, X))
+        return predictor, study
 
     def join(self, name: str, data: Any) -> ClientModel:
         """A new client, with no round: the shared prior, its own data (in any form that `from_clients` takes)."""
         if name in self.clients:
             raise DataError(f"client {name!r} is there already", where="join", remedy="choose another name")
+        if self.guest_trouble is not None:
+            raise self.guest_trouble
         guests = self.study.with_guest(name, data, self.guests)
         own = self.members.with_everyone(self.method, guests.clients[name].train)
         stream = Stream(self.settings.seed, "join", client=name)
-        self.guest_states[name] = self.method.join(self.progress.server, own, stream)
+        with fitting(self.folder):
+            tell_sparse({name: self.method.outlook(self.progress.server, None, own)}, {name: own})
+            self.guest_states[name] = self.method.join(self.progress.server, own, stream)
         self.guests = guests
+        self.new_guests.append(name)
         return self.client(name)
 
     def save(self, folder: str | Path) -> Path:

@@ -8,9 +8,12 @@ from math import ceil
 from typing import Any
 
 from polyfed.engine.guard import MAX_NORM
+from polyfed.engine.robust import AGGREGATIONS
 from polyfed.errors import ConfigError
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_choice, check_number
 from polyfed.seeds import Stream
+
+STOPS = ("none", "validation")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,11 @@ class Settings:
         evaluate_every: rounds between two evaluations; the last round has one in any case, 0 for that one alone.
         quorum: the share of the sampled clients whose updates must be fit for use.
         max_norm: updates whose norm is over so many times the median are refused.
+        aggregation: what the server averages: `clip` (updates no longer than twice the median), the exact `mean`, or in the
+            place of all `median`, `trimmed` or `krum` (engine/robust.py).
+        trim: the share of the clients that `trimmed` leaves out at each end, and that `krum` takes for malicious.
+        stop: `none`, or `validation`: before the last round if more rounds no longer help (engine/stopping.py).
+        patience: evaluations without a better one after which it does.
         keep: checkpoints that are kept.
         workers: threads that share out the clients of a round.
     """
@@ -34,13 +42,26 @@ class Settings:
     evaluate_every: int = 5
     quorum: float = 0.5
     max_norm: float = MAX_NORM
+    aggregation: str = "clip"
+    trim: float = 0.2
     keep: int = 3
     workers: int = 1
+    stop: str = "none"
+    patience: int = 2
 
     def __post_init__(self) -> None:
         for option, least in (("rounds", 0), ("seed", 0), ("evaluate_every", 0), ("keep", 1), ("workers", 1)):
             check_number(option, getattr(self, option), whole=True, least=least)
         check_number("max_norm", self.max_norm, above=0)
+        check_choice("stop", self.stop, STOPS)
+        check_number("patience", self.patience, whole=True, least=1)
+        if self.stop != "none" and not self.evaluate_every:
+            raise ConfigError(
+                f"stop is {self.stop!r}, and evaluate_every is 0",
+                remedy="look at the models now and then, or leave stop out",
+            )
+        check_choice("aggregation", self.aggregation, AGGREGATIONS)
+        check_number("trim", self.trim, least=0, below=0.5)
         if not 0 <= self.quorum <= 1:
             raise ConfigError(f"quorum is {self.quorum!r}", remedy="give a share from 0 to 1")
         if self.sample is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from polyfed.engine.events import EventLog
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
 from polyfed.errors import ConfigError
+from polyfed.folders.lock import owned
 from polyfed.methods import Method
 from polyfed.methods import method as method_named
 
@@ -27,8 +29,12 @@ def simulate(
     evaluate_every: int = 5,
     quorum: float = 0.5,
     max_norm: float = Settings.max_norm,
+    aggregation: str = Settings.aggregation,
+    trim: float = Settings.trim,
     keep: int = 3,
     workers: int = 1,
+    stop: str = Settings.stop,
+    patience: int = Settings.patience,
     folder: str | Path | None = None,
     resume: bool = False,
     on_event: Callable[[dict[str, Any]], None] | None = None,
@@ -40,7 +46,8 @@ def simulate(
     Args:
         method: its name ("pfed-mul", "pfed-st", "local", "pooled"), with its options as further arguments; or a `Method`.
         federation: the clients' data; splits are drawn by `seed`.
-        rounds, seed, sample, evaluate_every, quorum, max_norm, keep, workers: see `Settings`.
+        rounds, seed, sample, evaluate_every, quorum, max_norm, aggregation, trim, keep, workers, stop, patience: see
+            `Settings`.
         folder: where to keep the run, so that it survives whatever happens: a checkpoint after each round.
         resume: go on with the run that is in `folder`, if there is one.
         on_event: is called with each event as it happens.
@@ -62,19 +69,22 @@ def simulate(
         method = method_named(method, **options)
     elif options:
         raise ConfigError(f"option {next(iter(options))!r} beside a Method", remedy="give it to the method itself")
-    settings = Settings(rounds, seed, sample, evaluate_every, quorum, max_norm, keep, workers)
+    settings = Settings(
+        rounds, seed, sample, evaluate_every, quorum, max_norm, aggregation, trim, keep, workers, stop, patience
+    )
     study = federation.prepare(seed) if isinstance(federation, Federation) else federation
     where = None if folder is None else Path(folder)
-    if where is not None and resume and (where / "run.json").is_file():
-        storage.check_same(where, method, settings, study)
-        return load(where, method=method).resume(rounds, on_event=on_event)
-    run = Run(method, study, settings, log=EventLog())
-    run.command = command
-    run.log.add(start_event(run))
-    if where is not None:
-        storage.create(run, where)
-        run = load(where, method=method)  # what is on disk is what goes on: a resume cannot differ
-    return run.resume(rounds, on_event=on_event)
+    with owned(where) if where is not None else nullcontext():
+        if where is not None and resume and (where / "run.json").is_file():
+            storage.check_same(where, method, settings, study)
+            return load(where, method=method).resume(rounds, on_event=on_event)
+        run = Run(method, study, settings, log=EventLog())
+        run.command = command
+        run.log.add(start_event(run))
+        if where is not None:
+            storage.create(run, where)
+            run = load(where, method=method)  # what is on disk is what goes on: a resume cannot differ
+        return run.resume(rounds, on_event=on_event)
 
 
 def start_event(run: Run) -> dict[str, Any]:
@@ -87,16 +97,19 @@ def start_event(run: Run) -> dict[str, Any]:
         "clients": list(run.study.spec.clients),
         "tasks": {task.name: task.kind for task in run.study.spec.tasks},
         "bytes_up": sum(run.study.round0_bytes.values()),
+        "silent": list(run.study.round0.silent),
+        "rejected": dict(run.study.round0.rejected),
     }
 
 
-def load(folder: str | Path, *, method: Method | None = None) -> Run:
-    """The run in a folder, finished or not; `.resume()` goes on with it.
+def load(folder: str | Path, *, method: Method | None = None, allow_code: Collection[str] = ()) -> Run:
+    """The run in a folder, finished or not, also while it goes on; `.resume()` goes on with it. Nothing is written.
 
-    A checkpoint that cannot be read is passed over for the one before it, with a warning.
+    A checkpoint that cannot be read is passed over for the one before it, with a warning; what else is damaged is told
+    likewise, and refused to those who need it. A network that is named as `package.module:factory` is code: unless it is
+    polyfed's own, it is run only if that very name is in `allow_code`.
     """
-    run, troubles = storage.load(folder, chosen=method)
-    for trouble in troubles:
+    run = storage.load(folder, chosen=method, allowed=allow_code)
+    for trouble in run.troubles:
         warnings.warn(trouble, stacklevel=2)
-        run.log.add_timing(warning=trouble)
     return run

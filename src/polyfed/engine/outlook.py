@@ -1,0 +1,84 @@
+"""Before a round that will take long, how long: counted for the first, and as long as the last one took from then on.
+
+What is told goes to those who listen (`on_event`) and is not stored: it is of this machine and of this hour.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from polyfed.data import ClientData
+from polyfed.engine.members import Members
+from polyfed.engine.rounds import Progress
+from polyfed.engine.settings import Settings
+from polyfed.estimators.memory import memory, speed
+from polyfed.methods import Method
+from polyfed.methods.base import Outlook
+
+LONG = 30.0  # seconds
+NAMED = 3
+
+
+class Forecast:
+    """How long rounds take, and the models that are measured after some of them."""
+
+    def __init__(self, ahead: Outlook, models: int, long: float = LONG) -> None:
+        self._long = long
+        operations = ahead.operations + models * ahead.measuring
+        per_operation = 1 / speed() if operations > 1e9 else 0.0
+        self._round, self._evaluation = ahead.operations * per_operation, models * ahead.measuring * per_operation
+
+    def event(self, round: int, settings: Settings) -> dict[str, Any] | None:
+        """What is to be told before this round; None if it is soon over."""
+        evaluation = self._evaluation if settings.evaluates(round) else 0.0
+        if self._round + evaluation < self._long:
+            return None
+        told = {"event": "outlook", "round": round, "rounds": settings.rounds}
+        return told | {"seconds": self._round, "evaluation_seconds": evaluation}
+
+    def learn(self, round: float, evaluation: float | None) -> None:
+        """What a round took, and measuring its models if that was done; if not, it is off by as much as the round was."""
+        if evaluation is None:
+            evaluation = self._evaluation * (round / self._round if self._round > 0 else 1.0)
+        self._round, self._evaluation = round, evaluation
+
+
+def forecast(method: Method, progress: Progress, members: Members, settings: Settings) -> Forecast:
+    """The forecast of a run that begins or goes on; says which clients are too large for exact models."""
+    able = {client: mine for client, mine in members.training.items() if mine.n_labels}
+    ahead = {client: _outlook(method, progress, client, mine) for client, mine in able.items()}
+    tell_sparse(ahead, able)
+    sampled = settings.participants(list(able), progress.round + 1)
+    models = 2 if method.personalises else 1
+    whole = Outlook(sum(ahead[client].operations for client in sampled), sum(one.measuring for one in ahead.values()))
+    return Forecast(whole, models)
+
+
+def tell_sparse(ahead: Mapping[str, Outlook], data: Mapping[str, ClientData]) -> None:
+    """A warning about clients whose exact posterior does not fit into memory."""
+    ahead = {client: one for client, one in ahead.items() if one.inducing is not None}
+    if not ahead:
+        return
+    most = max(data[client].n_labels for client in ahead)
+    points = max(one.inducing or 0 for one in ahead.values())
+    warnings.warn(
+        f"{_listed(ahead)} with up to {most:,} labels: the exact posterior does not fit into memory "
+        f"({memory() / 1e9:.1f} GB), so inducing='auto' is used, with up to {points} inducing inputs at first; "
+        "see docs/sparse.md",
+        stacklevel=4,
+    )
+
+
+def _outlook(method: Method, progress: Progress, client: str, data: ClientData) -> Outlook:
+    try:
+        return method.outlook(progress.server, progress.clients.get(client), data)
+    except Exception:  # what breaks there breaks in the round too, where it is refused by name
+        return Outlook()
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = [repr(name) for name in names]
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return f"client{'s' if len(names) > 1 else ''} {shown}"

@@ -1,0 +1,50 @@
+"""When a run has learned enough: `stop = "validation"` ends it before its last round if more rounds no longer help.
+
+The loss on the clients' validation rows decides, as in `summary(at="best")`: the run ends if the least one was `patience`
+evaluations ago. Where no client has validation rows, the clients' bounds decide, which come with their updates anyway: the run
+ends when their mean has risen by less than a tenth of a nat over `patience` evaluations. Where clients share functions
+(pfed-hier), that is a bound on how well the others predict a client's labels; elsewhere it tells that learning has settled,
+and nothing of over-fitting. The events alone decide, so a run that is resumed ends where it would have ended.
+
+The models of a run that ended so are those of its last round; `Run.stopped` names the best one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyfed.engine.settings import Settings
+from polyfed.engine.tables import validation_losses
+
+Event = Mapping[str, Any]
+WORTH = 0.1  # nats of a client's bound for which more rounds are worth while
+
+
+def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Settings) -> int | None:
+    """The best round of a run that is to end where it is; None if it is to go on."""
+    if settings.stop == "none":
+        return None
+    losses, worth = validation_losses(events, kinds), 0.0
+    if not losses:
+        losses, worth = _bound_losses(events, settings), WORTH
+    if len(losses) <= settings.patience:
+        return None
+    rounds = list(losses)
+    before, since = rounds[: -settings.patience], rounds[-settings.patience :]
+    best = min(before, key=lambda round: losses[round])
+    return best if min(losses[round] for round in since) >= losses[best] - worth else None
+
+
+def _bound_losses(events: Sequence[Event], settings: Settings) -> dict[int, float]:
+    """Evaluated round → minus the mean bound of the clients that were asked since the evaluation before."""
+    losses: dict[int, float] = {}
+    since: list[float] = []
+    for event in events:
+        if event["event"] != "round" or not event["used"]:
+            continue
+        since += [metrics["bound"] for metrics in event["metrics"].values() if "bound" in metrics]
+        if settings.evaluates(event["round"]) and since:
+            losses[event["round"]] = -sum(since) / len(since)
+            since = []
+    return losses
