@@ -51,8 +51,11 @@ def study(method="pfed-mul", rounds=3, data=None, **options):
     return check(document, "study.toml")
 
 
-def nodes_of(tables, state, names=NAMES):
-    return [{"data": str(tables / f"{name}.csv"), "state": str(state / name)} for name in names]
+OPEN = {"min-rows": 1, "min-count": 1}  # of a node whose owner lets everything leave, as in one process
+
+
+def nodes_of(tables, state, names=NAMES, limits=OPEN):
+    return [{"data": str(tables / f"{name}.csv"), "state": str(state / name), **limits} for name in names]
 
 
 def on_grid(config, tables, place, *, grid=None, waits=None, names=NAMES, watch=None):

@@ -89,6 +89,8 @@ def test_the_same_numbers_as_in_one_process(machines):
     assert "Round 2: 3 of 3 nodes" in done.stdout + done.stderr
     assert "flwr run" in done.stdout + done.stderr  # the underlying command
     assert [event["refused"] for event in rounds_of(folder)] == [{}, {}]
+    assert "fewer than 1 training labels here" in machines.log("bern")
+    assert "(lowered in node.toml; 10 and 5 are usual)" in machines.log("bern")
     assert_right(machines, folder)
 
 

@@ -15,12 +15,14 @@ import pytest
 pytest.importorskip("flwr", reason="deployments need Flower: pip install 'polyfed[flower]'")
 
 from polyfed.cli import main
+from polyfed.data import DEPLOYED, Limits
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower.deploy import node as nodes
 from polyfed.flower.deploy.backoff import Backoff
 from polyfed.flower.deploy.commands import node_config
 from polyfed.flower.deploy.layout import read_node
 from polyfed.flower.deploy.making import make_deployment
+from polyfed.flower.own_config import OwnConfig
 
 # What Flower 1.41 prints when the server does not know the key, and also when it takes the node for alive.
 REFUSED = """ERROR :     Exit Code: 305
@@ -80,6 +82,54 @@ def test_node_toml_may_name_the_table(folder, tmp_path):
     assert (work.data, work.client, work.state) == (folder / "own.csv", "Basel, Petersgraben", folder / "state")
     given = nodes.prepare(read_node(folder), tmp_path / "my table.csv", "b", tmp_path / "s", "other:1")
     assert given == nodes.NodeWork(tmp_path / "my table.csv", "b", tmp_path / "s", "other:1")
+
+
+def test_node_toml_has_the_owners_limits_and_the_code_that_studies_may_run(folder, tmp_path):
+    plain = nodes.prepare(read_node(folder), tmp_path / "my table.csv", None, None, None)
+    assert (plain.limits, plain.allow_code) == (DEPLOYED, ())
+    assert nodes._owners_choice(plain) == (
+        "Nothing leaves of a task with fewer than 10 training labels here, "
+        "and no text or class that fewer than 5 rows have"
+    )
+    with (folder / "node.toml").open("a") as file:
+        file.write('min_rows = 3\nallow_code = ["mine.nets:small"]\n')
+    work = nodes.prepare(read_node(folder), tmp_path / "my table.csv", None, None, None, ["mine:other"])
+    assert (work.limits, work.allow_code) == (Limits(3, 5), ("mine.nets:small", "mine:other"))
+    told = nodes._owners_choice(work)
+    assert told.endswith(
+        "(lowered in node.toml; 10 and 5 are usual); code that studies may run: mine.nets:small, mine:other"
+    )
+    from flwr.common.config import parse_config_args
+
+    command = nodes.supernode_command(read_node(folder), work, 1234)
+    own = OwnConfig.of(parse_config_args([command[command.index("--node-config") + 1]]))
+    assert (own.limits, own.allowed) == (work.limits, work.allow_code)
+    assert (own.data, own.state, own.client) == (work.data, work.state, work.client)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("min_rows = 0", "min_rows is 0; give a whole number from 1 up"),
+        ("min_count = true", "min_count is True; give a whole number from 1 up"),
+        ('min_rows = "3"', "min_rows = '3' is not understood"),
+        ('allow_code = "a:b"', "allow_code = 'a:b' is not understood"),
+        ('allow_code = ["os"]', "'os' names no code; write it as package.module:factory"),
+        ("allow_code = [1]", "1 names no code; write it as package.module:factory"),
+    ],
+)
+def test_an_owner_who_slips(folder, tmp_path, capsys, line, sentence):
+    with (folder / "node.toml").open("a") as file:
+        file.write(line + "\n")
+    assert main(["deploy", "node", str(folder), "--data", str(tmp_path / "my table.csv")]) == 3
+    told = capsys.readouterr().err
+    assert f"node.toml: {sentence}" in told
+
+
+def test_code_that_is_none_on_the_command_line(folder, tmp_path, capsys):
+    argv = ["deploy", "node", str(folder), "--data", str(tmp_path / "my table.csv"), "--allow-code", "a b:c"]
+    assert main(argv) == 3
+    assert "--allow-code: 'a b:c' names no code" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from polyfed.cli import main
 from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
 from polyfed.flower.deploy import runs, server
 from polyfed.flower.deploy.making import make_deployment
+from polyfed.folders.documents import write_document
 
 STUDY = '[data]\nsource = "mine.csv"\n[data.tasks]\nregression = ["pulse"]\n[method]\nname = "pfed-mul"\n[run]\nrounds = 4\n'
 
@@ -67,6 +68,7 @@ def test_a_run_is_sent_and_followed(deployment, tmp_path, flwr, capsys):
     def play(status):
         folder.mkdir(exist_ok=True)
         event = {"event": "round", "round": 1, "sampled": ["basel", "bern"], "refused": {"bern": "NaN"}, "used": True}
+        event |= {"bytes_up": 1, "bytes_down": 2, "metrics": {}}
         if status == "running":
             (folder / "events.jsonl").write_text(json.dumps(event) + "\n")
 
@@ -175,7 +177,7 @@ def test_a_server_that_does_not_answer_is_one_sentence(deployment, capsys, monke
 def test_resuming_a_run_that_is_over_needs_a_number_of_rounds(deployment, flwr, capsys):
     fake, folder = flwr(Flwr()), deployment.root / "runs" / "a"
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / "run.json").write_text('{"settings": {"rounds": 4}}')
+    write_document(folder / "run.json", {"method": "local", "options": {}, "settings": {"rounds": 4, "seed": 0}})
     (folder / "config.toml").write_text(STUDY)
     (folder / "checkpoints" / "000004.json").write_text("{}")
     assert main(["deploy", "resume", str(deployment.root), str(folder)]) == 2

@@ -28,6 +28,7 @@ FAST = {  # options that make rounds short
     "pfedme": {"local_steps": 3},
     "fedpac": {"local_epochs": 1},
     "pfedvem": {"head_steps": 2, "local_epochs": 1},
+    "sklearn-rf-local": {"trees": 3},
 }
 FEDERATED = [name for name in METHODS if not method(name).pools_data]
 NEW = new_rows()

@@ -11,6 +11,7 @@ import pytest
 from flwr.common.serde import message_to_proto
 
 from flower_playing import NAMES, TASKS, nodes_of, on_grid, study
+from polyfed.data.vetting import FIELDS
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import SERVER, InProcessGrid
 from polyfed.flower.wire import opened
@@ -63,8 +64,8 @@ def test_round_0_tells_columns_and_moments_alone(tmp_path):
     grid = InProcessGrid(app, nodes_of(tables, tmp_path / "state"), watch=seen.append)
     on_grid(study(rounds=1), tables, tmp_path, grid=grid)
     told = [opened(m)[0] for m in seen if m.metadata.message_type == "query" and m.metadata.src_node_id != SERVER]
-    assert [set(note) for note in told] == [{"client", "labels", "description"}] * 3
-    assert set(told[0]["description"]) == {"columns", "kinds", "gaps", "categories", "classes", "moments", "targets"}
+    assert [set(note) for note in told] == [{"client", "description"}] * 3
+    assert set(told[0]["description"]) == set(FIELDS)
 
 
 def shapes(wire):

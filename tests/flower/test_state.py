@@ -15,6 +15,7 @@ from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.rounds import Progress
 from polyfed.flower import node
 from polyfed.flower.brief import Brief
+from polyfed.flower.own_config import OwnConfig
 
 KILLED_AT_EVERY_STEP = textwrap.dedent(
     """
@@ -25,11 +26,13 @@ KILLED_AT_EVERY_STEP = textwrap.dedent(
     torch.set_num_threads(1)
     from polyfed.flower import node
     from polyfed.flower.brief import Brief
+    from polyfed.flower.own_config import OwnConfig
     from polyfed.engine.checkpoints import Checkpoints
     from polyfed.engine.rounds import Progress
     from polyfed.methods.messages import from_bytes
 
-    where, place, sent = json.loads(sys.argv[1]), json.loads(sys.argv[2]), from_bytes(Path(sys.argv[3]).read_bytes())
+    where, place = OwnConfig.of(json.loads(sys.argv[1])), json.loads(sys.argv[2])
+    sent = from_bytes(Path(sys.argv[3]).read_bytes())
     brief = Brief.from_dict(place)
     first = node.Member.of(brief, where)
     before = first.state(1)[0]
@@ -112,7 +115,7 @@ def test_a_kill_at_any_step_of_the_write_costs_nothing(tables, tmp_path):
 
 def test_a_state_counts_only_when_the_server_says_so(tables, tmp_path):
     played, brief = begun(tables, tmp_path)
-    where = nodes_of(tables, tmp_path / "state")[0]
+    where = OwnConfig.of(nodes_of(tables, tmp_path / "state")[0])
     sent = played.method.download(played.progress.server, "basel")
     me = node.Member.of(brief, where)
     first = me.state(1)[0]
@@ -128,7 +131,7 @@ def test_a_state_counts_only_when_the_server_says_so(tables, tmp_path):
 
 def test_a_client_that_lost_its_state_begins_anew_and_says_so(tables, tmp_path):
     played, brief = begun(tables, tmp_path)
-    where = nodes_of(tables, tmp_path / "state")[0]
+    where = OwnConfig.of(nodes_of(tables, tmp_path / "state")[0])
     sent = played.method.download(played.progress.server, "basel")
     me = node.Member.of(brief, where)
     for path in (me.folder / "states" / "checkpoints").iterdir():
@@ -152,7 +155,7 @@ def test_a_server_that_falls_back_finds_the_states_of_then(tables, tmp_path):
 def test_states_are_kept_apart_by_study_and_client(tables, tmp_path):
     on_grid(study(rounds=1), tables, tmp_path)
     on_grid(study(rounds=1), tables, tmp_path / "again")
-    shared = [{"data": str(tables / f"{name}.csv"), "state": str(tmp_path / "one")} for name in NAMES]
+    shared = [{**node, "state": str(tmp_path / "one")} for node in nodes_of(tables, tmp_path)]
     from polyfed.flower.client_app import app
     from polyfed.flower.grid import InProcessGrid
 
@@ -165,14 +168,13 @@ def test_half_a_checkpoint_is_none(tmp_path):
     states = Checkpoints(tmp_path)
     states.write(Progress(1, {}, {"basel": {"a": torch.ones(2)}}), 0)
     (tmp_path / "checkpoints" / "000002.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match=r"there is no 000002\.json"):
         states.read(2)
     assert states.read(1)[0].clients["basel"]["a"].tolist() == [1.0, 1.0]
 
 
 def test_a_name_may_hold_anything(tmp_path):
-    brief = Brief("study", {}, 0, nodes=str(tmp_path))
     names = ["a/b", "..", "", "x" * 300, "x" * 301, "Zürich", "a b", "."]
-    folders = {node.folder_of(brief, {}, name) for name in names}
+    folders = {node.folder_of(tmp_path, "0" * 32, name) for name in names}
     assert len(folders) == len(names)
-    assert all(folder.parent == tmp_path / "study" for folder in folders)
+    assert all(folder.parent == tmp_path / ("0" * 32) for folder in folders)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from polyfed.data import Agreement, Federation, Split, Task
 from polyfed.data.coding import SCALINGS
+from polyfed.data.vetting import Rejected, is_text, read_agreement, shown
 from polyfed.errors import ConfigError
 from polyfed.experiments.building import build_federation, build_method
 from polyfed.experiments.config import Config, DataConfig
+from polyfed.experiments.reading import check
 from polyfed.methods import Method
+from polyfed.nets.permission import refuse_code
 
-FORMAT = 1
+FORMAT = 2
 WHERE = "the study"
+STUDY = re.compile(r"[0-9a-f]{32}")
+LARGEST = 2**63 - 1
+_REMEDY = "ask whoever runs the server"
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,6 @@ class Brief:
         round: the one that is played.
         rounds: that will be played in all.
         accepted: the round of the last update of this client that was used; 0 if none was.
-        nodes: in a simulation, the folder below which all clients keep their state.
     """
 
     study: str
@@ -42,7 +48,19 @@ class Brief:
     round: int = 0
     rounds: int = 0
     accepted: int = 0
-    nodes: str | None = None
+
+    def __post_init__(self) -> None:
+        # A client keeps its state in a folder of this name, so it must be one and no path.
+        if not isinstance(self.study, str) or not STUDY.fullmatch(self.study):
+            raise _odd("study", self.study, "the name of a study is 32 digits of 0-9 and a-f")
+        for name in ("seed", "round", "rounds", "accepted"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+                raise _odd(name, value, "it is a whole number")
+        if not isinstance(self.config, dict):
+            raise _odd("config", self.config, "it is an object")
+        if not isinstance(self.members, tuple) or not all(map(is_text, self.members)):
+            raise _odd("members", self.members, "they are names")
 
     def to_dict(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -55,8 +73,16 @@ class Brief:
                 where=WHERE,
                 remedy="install the same version of polyfed on both",
             )
-        fields: dict[str, Any] = {name: described[name] for name in cls.__dataclass_fields__}
-        fields["members"] = tuple(fields["members"])
+        known = cls.__dataclass_fields__
+        for name in described:
+            if name not in (*known, "format"):
+                raise _odd(name, described[name], "nobody asked for it")
+        for name in known:
+            if name not in described:
+                raise _odd(name, None, "it is missing")
+        fields: dict[str, Any] = {name: described[name] for name in known}
+        if isinstance(fields["members"], list):
+            fields["members"] = tuple(fields["members"])
         return cls(**fields)
 
     def at(self, round: int, accepted: int) -> Brief:
@@ -64,15 +90,35 @@ class Brief:
 
     @property
     def settings(self) -> Config:
-        return Config.model_validate(self.config)
+        return check(self.config, WHERE)
 
-    def method(self) -> Method:
-        return build_method(self.settings, WHERE)
+    def method(self, allowed: Collection[str] = ()) -> Method:
+        """The method; code that it names runs only if it is allowed here."""
+        settings = self.settings
+        refuse_code(settings.method.options, allowed, where=WHERE, paths=False)
+        return build_method(settings, WHERE)
 
     def agreement(self) -> Agreement:
         if self.agreed is None:
             raise ConfigError("nothing is agreed yet", where=WHERE, remedy="ask for a description first")
-        return Agreement.from_dict(self.agreed)
+        try:
+            return read_agreement(self.agreed)
+        except Rejected as reason:
+            raise ConfigError(f"what was agreed cannot be used: {reason}", where=WHERE, remedy=_REMEDY) from None
+
+
+def _odd(name: str, value: Any, wanted: str) -> ConfigError:
+    return ConfigError(f"{shown(name)} is {shown(value)}, but {wanted}", where=WHERE, remedy=_REMEDY)
+
+
+def own_study(data: DataConfig) -> DataConfig:
+    """The settings as far as a server may choose them: which columns of a node's table, and never which table."""
+    for key in ("source", "dataset", "sha256", "options", "images"):
+        if getattr(data, key):
+            raise ConfigError(
+                f"the server chooses data.{key}, but a node reads its own table alone", where=WHERE, remedy=_REMEDY
+            )
+    return data
 
 
 def chosen_split(data: DataConfig) -> Split:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flwr.app import Context, Message
@@ -12,28 +12,34 @@ from flwr.clientapp import ClientApp
 from polyfed.errors import DataError, PolyfedError
 from polyfed.flower import node
 from polyfed.flower.brief import Brief
+from polyfed.flower.own_config import OwnConfig
 from polyfed.flower.wire import content, opened
 from polyfed.methods import State
 
-app = ClientApp()
 log = logging.getLogger("flwr")
 
 Work = Callable[[Brief, State], tuple[dict[str, Any], State]]
 
 
-@app.query()
-def describe(message: Message, context: Context) -> Message:
-    return _answer(message, lambda brief, _: (node.describe(brief, context.node_config), {}))
+def make_app(own_config: Callable[[Mapping[str, Any]], OwnConfig] = OwnConfig.of) -> ClientApp:
+    """The app of a node; `own_config` makes its configuration of what Flower's node config says."""
+    app = ClientApp()
 
+    @app.query()
+    def describe(message: Message, context: Context) -> Message:
+        return _answer(message, lambda brief, _: (node.describe(brief, own_config(context.node_config)), {}))
 
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    return _answer(message, lambda brief, sent: node.train(brief, context.node_config, sent))
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return _answer(message, lambda brief, sent: node.train(brief, own_config(context.node_config), sent))
 
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return _answer(
+            message, lambda brief, sent: (node.evaluate_here(brief, own_config(context.node_config), sent), {})
+        )
 
-@app.evaluate()
-def evaluate(message: Message, context: Context) -> Message:
-    return _answer(message, lambda brief, sent: (node.evaluate_here(brief, context.node_config, sent), {}))
+    return app
 
 
 def _answer(message: Message, work: Work) -> Message:
@@ -47,7 +53,10 @@ def _answer(message: Message, work: Work) -> Message:
 
 
 def harmless(error: Exception) -> str:
-    """What may be told of an error: the text of one about data, or of a foreign one, may quote the data."""
+    """What may be told of an error: the text of one about data, or of a foreign one, may quote the data or name a path."""
     if isinstance(error, DataError):
-        return f"{error.where or 'its data'}: cannot be used; the log of that node says why"
+        return "its data cannot be used; the log of that node says why"
     return str(error) if isinstance(error, PolyfedError) else f"{type(error).__name__}; the log of that node says more"
+
+
+app = make_app()

@@ -10,66 +10,74 @@ client goes on from the state of that round. So it does not matter who dies when
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from polyfed.data import ClientData, Encoder, FederationSpec, Study
-from polyfed.data.coding import code_parts
+from polyfed.data import ClientData, Encoder, FederationSpec, Round0, Study
+from polyfed.data.coding import code_parts, n_unknown
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.evaluation import evaluate
-from polyfed.engine.events import read_lines, tidy
+from polyfed.engine.events import tidy
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import Progress, common
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
-from polyfed.errors import DataError
+from polyfed.errors import DataError, UsageError
 from polyfed.estimators.threads import threads_for
 from polyfed.experiments.building import digest
-from polyfed.files import write_whole
 from polyfed.flower.brief import Brief
-from polyfed.flower.own_data import OwnData, file_of, own_data
+from polyfed.flower.own_config import OwnConfig
+from polyfed.flower.own_data import OwnData, own_data
+from polyfed.folders.documents import read_document, write_document
+from polyfed.folders.lines import read_events
+from polyfed.folders.lock import owned
+from polyfed.folders.schemas import NodeDocument
 from polyfed.methods import Method, State
 from polyfed.seeds import Stream
 
 KEPT_STATES = 4  # a server may fall back by as many rounds as it keeps checkpoints, and one more is under way
 
 
-def describe(brief: Brief, node: Mapping[str, Any]) -> dict[str, Any]:
+def describe(brief: Brief, own: OwnConfig) -> dict[str, Any]:
     """Who it is, and in round 0 what it tells of its data."""
-    own = own_data(brief.settings.data, brief.seed, node)
-    told: dict[str, Any] = {"client": own.name, "labels": own.has_labels}
-    return told if brief.agreed is not None else {**told, "description": own.description().to_dict()}
+    mine = own_data(brief.settings.data, brief.seed, own)
+    told: dict[str, Any] = {"client": mine.name}
+    return told if brief.agreed is not None else {**told, "description": mine.description().to_dict()}
 
 
-def train(brief: Brief, node: Mapping[str, Any], sent: State) -> tuple[dict[str, Any], State]:
+def train(brief: Brief, own: OwnConfig, sent: State) -> tuple[dict[str, Any], State]:
     """A round: the update that leaves, while the next state stays."""
-    me = Member.of(brief, node)
-    state, lost = me.state(brief.accepted)
-    with threads_for(len(me.data.x)):
+    me = Member.of(brief, own)
+    data = me.study.shared(me.name)
+    if not data.n_labels:  # whoever asks
+        limit = me.study.round0.limits.min_rows
+        raise UsageError(
+            f"client {me.name!r} has fewer than {limit} training labels of every task and sends no update",
+            remedy="its owner may lower min_rows in the node's own file",
+        )
+    with owned(me.folder), threads_for(len(data.x)):
+        state, lost = me.state(brief.accepted)
         if state is None:
-            state = me.method.start(me.data, common(brief.seed))
-        new, update = me.method.local(state, sent, me.data, Stream(brief.seed, "local", brief.round, me.name))
-    me.states.write(Progress(brief.round, {}, {me.name: new}), 0)
+            state = me.method.start(data, common(brief.seed))
+        new, update = me.method.local(state, sent, data, Stream(brief.seed, "local", brief.round, me.name))
+        me.states.write(Progress(brief.round, {}, {me.name: new}))
     return {"client": me.name, "lost": lost}, update.wire()
 
 
-def evaluate_here(brief: Brief, node: Mapping[str, Any], portion: State) -> dict[str, Any]:
-    """Scores of this client's validation and test rows. The model stays here, ready for use."""
-    me = Member.of(brief, node)
-    state, lost = me.state(brief.accepted)
-    progress = Progress(brief.round, portion, {} if state is None else {me.name: state})
-    with threads_for(len(me.data.x)):
-        events = [tidy(event) for event in evaluate(me.method, progress, Members.of(me.method, me.study))]
+def evaluate_here(brief: Brief, own: OwnConfig, portion: State) -> dict[str, Any]:
+    """Scores of this client's validation and test rows, as far as they may be told. The model stays here, ready for use."""
+    me = Member.of(brief, own)
+    with owned(me.folder), threads_for(len(me.data.x)):
+        state, lost = me.state(brief.accepted)
+        progress = Progress(brief.round, portion, {} if state is None else {me.name: state})
+        events = [tidy(event) for event in evaluate(me.method, progress, me.members(brief.seed))]
         me.publish(progress, events, last=brief.round >= brief.rounds)
-    scores = [
-        {key: event[key] for key in ("part", "model")} | {"scores": event["clients"][me.name]} for event in events
-    ]
+    scores = [{key: event[key] for key in ("part", "model")} | {"scores": me.told(event)} for event in events]
     return {"client": me.name, "lost": lost, "scores": scores}
 
 
@@ -84,23 +92,41 @@ class Member:
     settings: Settings
 
     @classmethod
-    def of(cls, brief: Brief, node: Mapping[str, Any]) -> Member:
+    def of(cls, brief: Brief, own: OwnConfig) -> Member:
         """As it was when the study began; it begins here if it has not."""
-        method, settings = brief.method(), Settings(rounds=brief.rounds, seed=brief.seed)
-        if node.get("data") and (known := _known(brief, node)):
+        method, settings = brief.method(own.allowed), Settings(rounds=brief.rounds, seed=brief.seed)
+        if own.data is not None and (known := _known(brief, own)):
             name, folder = known
         else:
-            own = own_data(brief.settings.data, brief.seed, node)
-            name, folder = own.name, folder_of(brief, node, own.name)
+            mine = own_data(brief.settings.data, brief.seed, own)
+            name, folder = mine.name, folder_of(own.state, brief.study, mine.name)
             if not (folder / "run.json").is_file():
-                _begin(brief, folder, own, method, settings)
-            if own.digest is not None:
-                write_whole(_mark(brief, node), json.dumps({"client": name, "digest": own.digest}).encode())
-        return cls(name, folder, storage.read_study(folder), method, settings)
+                _begin(brief, folder, mine, method, settings)
+            if mine.digest is not None:
+                write_document(_mark(brief, own), {"client": name, "digest_of_data": mine.digest})
+        study = storage.read_study(folder)
+        # Its owner may have become more careful since.
+        round0 = replace(study.round0, limits=study.round0.limits.at_least(own.limits))
+        return cls(name, folder, replace(study, round0=round0), method, settings)
 
     @property
     def data(self) -> ClientData:
         return self.study.clients[self.name].train
+
+    def members(self, seed: int) -> Members:
+        return Members.of(self.method, self.study, seed)
+
+    def told(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Of the scores in an event those that the server may know: none of a client that is silent, and none of few labels."""
+        limits, parts = self.study.round0.limits, self.study.clients[self.name]
+        if not self.study.shared(self.name).n_labels and self.data.n_labels:
+            return {}
+        trained, counts = self.data.counts(), getattr(parts, event["part"]).counts()
+        return {
+            task: scores
+            for task, scores in event["clients"][self.name].items()
+            if counts[task] >= limits.min_count and (trained[task] == 0 or trained[task] >= limits.min_rows)
+        }
 
     @property
     def states(self) -> Checkpoints:
@@ -119,8 +145,8 @@ class Member:
 
     def publish(self, progress: Progress, events: list[dict[str, Any]], *, last: bool) -> None:
         """The model of a round in the run folder, in place of any of that round or later: a server may repeat itself."""
-        Checkpoints(self.folder).forget_after(progress.round)
-        before = read_lines(self.folder / "events.jsonl")
+        before = read_events(self.folder)
+        Checkpoints(self.folder).forget_after(progress.round - 1)  # whoever is killed now leaves the round before
         run = Run(self.method, self.study, self.settings, progress=progress, folder=self.folder)
         run.log.rewrite([event for event in before if event.get("round", 0) < progress.round])
         run.record(progress, events)
@@ -128,50 +154,47 @@ class Member:
             run.write_results(self.folder)
 
 
-def state_root(brief: Brief, node: Mapping[str, Any]) -> Path:
-    """Where the states of all studies are kept."""
-    if brief.nodes is not None:
-        return Path(brief.nodes)
-    return Path(str(node["state"])) if node.get("state") else file_of(node).resolve().parent / "polyfed-state"
-
-
-def folder_of(brief: Brief, node: Mapping[str, Any], name: str) -> Path:
+def folder_of(state: Path, study: str, name: str) -> Path:
+    """Where a client keeps a study: below the folder that its own config names, whatever client and study are called."""
     written = quote(name, safe="")
     if len(written) > 120:  # more than file systems like
         written = f"{written[:100]}-{_short_digest(name)}"
-    return state_root(brief, node) / brief.study / f"client-{written}"
+    return state / study / f"client-{written}"
 
 
 def _short_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _mark(brief: Brief, node: Mapping[str, Any]) -> Path:
+def _mark(brief: Brief, own: OwnConfig) -> Path:
     """What says that the client with this file has begun the study: nodes on one machine may share a folder."""
-    return state_root(brief, node) / brief.study / f"node-{_short_digest(str(file_of(node).resolve()))}.json"
+    return own.state / brief.study / f"node-{_short_digest(str(own.file.resolve()))}.json"
 
 
-def _known(brief: Brief, node: Mapping[str, Any]) -> tuple[str, Path] | None:
+def _known(brief: Brief, own: OwnConfig) -> tuple[str, Path] | None:
     """Its name and folder, if this node has begun the study already; then its file must be what it was."""
-    path = _mark(brief, node)
+    path = _mark(brief, own)
     if not path.is_file():
         return None
-    described = json.loads(path.read_bytes())
-    if digest(file_of(node)) != described["digest"]:
+    described = read_document(path, NodeDocument, "remove it to begin the study anew here")
+    if digest(own.file) != described["digest_of_data"]:
         raise DataError(
-            "has changed since the study began", where=str(node["data"]), remedy="restore it, or begin a new study"
+            "has changed since the study began", where=str(own.data), remedy="restore it, or begin a new study"
         )
-    return described["client"], folder_of(brief, node, described["client"])
+    return described["client"], folder_of(own.state, brief.study, described["client"])
 
 
-def _begin(brief: Brief, folder: Path, own: OwnData, method: Method, settings: Settings) -> None:
+def _begin(brief: Brief, folder: Path, mine: OwnData, method: Method, settings: Settings) -> None:
     """Code the data as agreed and make the run folder; `run.json` is written last, so half of it is begun anew."""
     agreed = brief.agreement()
     shared = Encoder.of(agreed)
-    parts, encoder = code_parts(own.name, own.raw, own.division, agreed, shared, local=own.scaling == "local")
+    parts, encoder = code_parts(mine.name, mine.raw, mine.division, agreed, shared, local=mine.scaling == "local")
     spec = FederationSpec(agreed.tasks, len(shared.names), brief.members, agreed.codecs)
-    size = own.description().n_bytes
-    study = Study(spec, {own.name: parts}, {own.name: encoder}, own.scaling, agreed, {own.name: size})
+    note = mine.description()
+    lost = n_unknown(mine.raw, mine.division, agreed.codecs)
+    round0 = Round0(mine.limits, {mine.name: dict(note.labels)}, unknown={mine.name: lost} if lost else {})
+    sizes = {mine.name: note.n_bytes}
+    study = Study(spec, {mine.name: parts}, {mine.name: encoder}, mine.scaling, agreed, sizes, round0=round0)
     shutil.rmtree(folder, ignore_errors=True)
     run = Run(method, study, settings, progress=Progress(0, {}, {}))
     storage.create(run, folder)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from polyfed.data import Description
+from polyfed.data.vetting import is_text, shown
 from polyfed.errors import DataError
 from polyfed.flower.wire import content, opened
 
 log = logging.getLogger("flwr")
+LONGEST_NAME = 200  # characters of a client's name
 PAUSE = 1.0  # seconds between two looks at who is there
 
 
@@ -27,18 +28,26 @@ class Roster:
         grid: Flower's way to the nodes.
         timeout: seconds that nodes have to say who they are.
         node_of: client → its node, as far as it is known.
-        labelled: the clients that have something to learn from.
+        labels: client → task → training labels, as it declared in round 0; no update may claim more.
         refused: nodes that take no part, so that they are not asked again.
     """
 
     grid: Grid
     timeout: float
     node_of: dict[str, int] = field(default_factory=dict)
-    labelled: set[str] = field(default_factory=set)
+    labels: dict[str, Mapping[str, int]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
 
-    def gather(self, brief: dict[str, Any], n_nodes: int, wait: float) -> dict[str, Description]:
-        """Round 0: wait until as many nodes are there, and let them describe their data; an error if they do not."""
+    @property
+    def labelled(self) -> set[str]:
+        """The clients that have something to learn from."""
+        return {client for client, counts in self.labels.items() if any(counts.values())}
+
+    def gather(self, brief: dict[str, Any], n_nodes: int, wait: float) -> tuple[dict[str, Any], dict[str, str]]:
+        """Round 0: wait until as many nodes are there, and let them describe their data.
+
+        client → what it told, still to be validated; and who takes no part, by its name if it has one → why.
+        """
         self._wait(lambda present: len(present) >= n_nodes, wait)
         present = sorted(self.grid.get_node_ids())
         if len(present) < n_nodes:
@@ -48,20 +57,26 @@ class Roster:
                 remedy="start the others, or ask for fewer nodes",
             )
         answers = self._ask(present, brief)
-        silent = [node for node in present if node not in answers]
-        if silent:
-            raise DataError(
-                f"node {silent[0]} did not describe its data within {self.timeout:g} s",
-                where="round 0",
-                remedy="look at its log, or allow more time",
-            )
-        for node, told in answers.items():
+        nodes: dict[str, list[int]] = {}
+        rejected: dict[str, str] = {}
+        for node in present:
+            told = answers.get(node, {"error": f"it did not describe its data within {self.timeout:g} s"})
             if "error" in told:
-                raise DataError(
-                    f"node {node} takes no part: {told['error']}", where="round 0", remedy="correct it there"
-                )
-            self._enter(node, told, strict=True)
-        return {told["client"]: Description.from_dict(told["description"]) for told in answers.values()}
+                rejected[f"node {node}"] = told["error"]
+                self.refused.add(node)
+            else:
+                nodes.setdefault(told["client"], []).append(node)
+        for client, found in nodes.items():
+            if len(found) > 1:  # which of them is it? To take either would let one take the other's place
+                rejected[client] = f"{len(found)} nodes say that they are this client"
+                self.refused.update(found)
+            else:
+                self.node_of[client] = found[0]
+        return {client: answers[node].get("description") for client, node in self.node_of.items()}, rejected
+
+    def reject(self, client: str) -> None:
+        """This client takes no part."""
+        self.refused.add(self.node_of.pop(client))
 
     def refresh(self, brief: dict[str, Any], members: Iterable[str]) -> set[str]:
         """The members that are connected; a node that is new is asked who it is."""
@@ -78,7 +93,7 @@ class Roster:
                     log.warning("polyfed: node %d says it is client %r, as another does", node, told["client"])
                     self.refused.add(node)
                 else:
-                    self._enter(node, told, strict=False)
+                    self.node_of[told["client"]] = node
         return {client for client, node in self.node_of.items() if node in present}
 
     def wait_for(self, brief: dict[str, Any], members: Iterable[str], n_wanted: int, wait: float) -> set[str]:
@@ -100,24 +115,25 @@ class Roster:
             node = reply.metadata.src_node_id
             try:
                 told = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
-                if "error" not in told and not isinstance(told["client"], str):
-                    raise TypeError("its name is no text")
-                answers[node] = told
+                if "error" not in told:
+                    _check(told)
+                answers[node] = told if "error" not in told else {"error": in_a_line(told["error"])}
             except (ValueError, TypeError, KeyError) as error:
-                answers[node] = {"error": f"its answer is not understood ({error})"}
+                answers[node] = {"error": in_a_line(f"its answer is not understood ({error})")}
         return answers
 
-    def _enter(self, node: int, told: dict[str, Any], *, strict: bool) -> None:
-        client = told["client"]
-        if strict and client in self.node_of:
-            raise DataError(
-                f"two nodes say that they are client {client!r}",
-                where="round 0",
-                remedy="give each a name of its own: the file's, or client in its node config",
-            )
-        self.node_of[client] = node
-        if told.get("labels"):
-            self.labelled.add(client)
+
+def _check(told: dict[str, Any]) -> None:
+    """A name that can be written, shown and told from others."""
+    name = told["client"]
+    if not is_text(name) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise TypeError(f"its name is {shown(name)}")
+
+
+def in_a_line(text: Any) -> str:
+    """What a node says of an error, fit for a log: one line, and not a long one."""
+    line = "".join(c if c.isprintable() else " " for c in str(text)[:300])
+    return line.encode(errors="replace").decode()
 
 
 def letter(node: int, kind: str, what: Any, timeout: float) -> Message:

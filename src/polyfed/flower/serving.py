@@ -6,30 +6,35 @@ import json
 import logging
 import tomllib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
 
-from polyfed.data import Agreement, Encoder, FederationSpec, Study, agree
+from polyfed.data import Agreement, Description, Encoder, FederationSpec, Round0, Study, Task, agree
+from polyfed.data.vetting import vet
 from polyfed.engine import storage
 from polyfed.engine.events import EventLog
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
 from polyfed.engine.simulate import load, start_event
-from polyfed.errors import ConfigError, PolyfedError, UsageError
+from polyfed.errors import ConfigError, DataError, PolyfedError, UsageError
 from polyfed.experiments.building import build_method, build_settings
 from polyfed.experiments.config import Config
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import logging_to
 from polyfed.experiments.toml_text import to_toml
-from polyfed.files import write_whole
 from polyfed.flower.brief import WHERE, Brief, chosen_scaling, chosen_split, chosen_tasks
 from polyfed.flower.roster import Roster
 from polyfed.flower.strategy import PolyfedStrategy, Waits
 from polyfed.flower.wire import to_record
+from polyfed.folders import making
+from polyfed.folders.documents import read_document, write_document
+from polyfed.folders.lock import owned
+from polyfed.folders.schemas import FlowerDocument
+from polyfed.folders.writing import write
 from polyfed.methods import Method
 
 log = logging.getLogger("flwr")
@@ -44,13 +49,11 @@ class Order:
         config: the settings of the study.
         folder: of the run; what is there already goes on.
         waits: how long, and for whom.
-        nodes: in a simulation, where all clients keep their state.
     """
 
     config: Config
     folder: Path
     waits: Waits = field(default_factory=Waits)
-    nodes: Path | None = None
 
     @classmethod
     def from_run_config(cls, given: Mapping[str, Any]) -> Order:
@@ -63,8 +66,7 @@ class Order:
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"is not TOML ({error})", where=WHERE, remedy="correct it") from None
         known = {name: kind(given[name]) for name, kind in _WAITS.items() if given.get(name) is not None}
-        nodes = Path(str(given["state"])) if given.get("state") else None
-        return cls(config, Path(str(given["folder"])), Waits(**known), nodes)
+        return cls(config, Path(str(given["folder"])), Waits(**known))
 
 
 _WAITS: dict[str, Callable[[Any], Any]] = {"nodes": int, "timeout": float, "wait": float, "lost": int}
@@ -77,6 +79,11 @@ def serve(grid: Grid, order: Order, on_event: OnEvent | None = None) -> Run:
         raise ConfigError(
             f"method {method.name!r} puts all data in one place", where=WHERE, remedy="choose one that does not"
         )
+    with owned(order.folder):
+        return _serve(grid, order, method, settings, on_event)
+
+
+def _serve(grid: Grid, order: Order, method: Method, settings: Settings, on_event: OnEvent | None) -> Run:
     roster = Roster(grid, order.waits.timeout)
     begun = (order.folder / "run.json").is_file()
     run, brief = (_resumed if begun else _begun)(order, method, settings, roster)
@@ -109,24 +116,56 @@ def serve(grid: Grid, order: Order, on_event: OnEvent | None = None) -> Run:
 def _begun(order: Order, method: Method, settings: Settings, roster: Roster) -> tuple[Run, Brief]:
     """Round 0, and a folder for what follows."""
     data, folder = order.config.data, order.folder
+    if settings.stop != "none":
+        raise ConfigError(
+            f"stop is {settings.stop!r}, and Flower plays the rounds that were planned",
+            where=WHERE,
+            remedy="leave stop out, and choose the number of rounds in one process",
+        )
     tasks, scaling = chosen_tasks(data), chosen_scaling(data)
     chosen_split(data)  # a wrong one is refused before anybody is asked
     document = _document(order.config, method)
-    nodes = None if order.nodes is None else str(order.nodes)
-    brief = Brief(uuid.uuid4().hex, document, settings.seed, rounds=settings.rounds, nodes=nodes)
-    notes = roster.gather(brief.to_dict(), order.waits.nodes, order.waits.wait)
-    agreed = agree(tasks, notes)
+    brief = Brief(uuid.uuid4().hex, document, settings.seed, rounds=settings.rounds)
+    notes, rejected = _round0(brief, order, tasks, scaling, settings, roster)
+    agreed = agree(tasks, notes, strict=False)
     members = tuple(sorted(notes))
     spec = FederationSpec(agreed.tasks, len(Encoder.of(agreed).names), members, agreed.codecs)
-    study = Study(spec, {}, {}, scaling, agreed, {name: note.n_bytes for name, note in notes.items()})
+    round0 = Round0(labels={name: dict(notes[name].labels) for name in members}, rejected=rejected)
+    sizes = {name: note.n_bytes for name, note in notes.items()}
+    study = Study(spec, {}, {}, scaling, agreed, sizes, round0=round0)
+    roster.labels.update(round0.labels)
     run = Run(method, study, settings, log=EventLog())
     run.log.add(start_event(run))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "config.toml", to_toml(_without_gaps(document)).encode())
-    about = {"study": brief.study, "labelled": sorted(roster.labelled)}
-    write_whole(folder / "flower.json", json.dumps(about).encode())
+    making.begin(folder)
+    write(folder / "config.toml", to_toml(_without_gaps(document)).encode())
+    write_document(folder / "flower.json", {"study": brief.study})
     storage.create(run, folder)
     return load(folder, method=method), _settled(brief, agreed, members)
+
+
+def _round0(
+    brief: Brief, order: Order, tasks: Sequence[Task], scaling: str, settings: Settings, roster: Roster
+) -> tuple[dict[str, Description], dict[str, str]]:
+    """What the clients tell of their data, validated; who is rejected is named, and the others go on if they are enough."""
+    told, rejected = roster.gather(brief.to_dict(), order.waits.nodes, order.waits.wait)
+    notes, unfit = vet(tasks, told, scaling)
+    for client in unfit:
+        roster.reject(client)
+    rejected |= unfit
+    for client, reason in sorted(rejected.items()):
+        log.warning("polyfed: round 0: rejected %s: %s", client, reason)
+    if rejected and not settings.is_enough(len(notes), len(notes) + len(rejected)):
+        client, reason = min(rejected.items())
+        raise DataError(
+            f"{len(rejected)} of {len(notes) + len(rejected)} clients are rejected, so there is no quorum; {client}: {reason}",
+            where="round 0",
+            remedy="correct it there, or lower run.quorum",
+        )
+    if silent := sorted(name for name, note in notes.items() if note.is_silent):
+        log.info(
+            "polyfed: too few labels to take part in rounds, served as clients that join late: %s", ", ".join(silent)
+        )
+    return notes, rejected
 
 
 def _resumed(order: Order, method: Method, settings: Settings, roster: Roster) -> tuple[Run, Brief]:
@@ -138,12 +177,12 @@ def _resumed(order: Order, method: Method, settings: Settings, roster: Roster) -
         )
     storage.check_same(folder, method, settings)
     run = load(folder, method=method)
+    storage.take_up(run)
     run.plan(settings.rounds)
-    about = json.loads((folder / "flower.json").read_bytes())
-    roster.labelled.update(about["labelled"])
-    nodes = None if order.nodes is None else str(order.nodes)
+    about = read_document(folder / "flower.json", FlowerDocument)
+    roster.labels.update(run.study.round0.labels)
     document = _document(order.config, method)
-    brief = Brief(about["study"], document, settings.seed, rounds=settings.rounds, nodes=nodes)
+    brief = Brief(about["study"], document, settings.seed, rounds=settings.rounds)
     brief = _settled(brief, run.study.agreed, run.study.spec.clients)
     members = run.study.spec.clients
     here = roster.wait_for(brief.to_dict(), members, len(members), order.waits.wait)

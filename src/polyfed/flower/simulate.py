@@ -6,13 +6,13 @@ What server and clients keep is below `<folder>/flower`; at the end all of it be
 from __future__ import annotations
 
 import logging
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from polyfed.engine import storage
@@ -26,13 +26,18 @@ from polyfed.experiments.building import build_federation, build_method, build_s
 from polyfed.experiments.config import Config
 from polyfed.experiments.running import leaving_nothing, read_config, refuse_used, resolved
 from polyfed.experiments.toml_text import to_toml
-from polyfed.files import write_whole
-from polyfed.flower.brief import Brief
-from polyfed.flower.client_app import app as client_app
+from polyfed.flower.client_app import make_app
 from polyfed.flower.grid import InProcessGrid
 from polyfed.flower.node import folder_of
+from polyfed.flower.own_config import OwnConfig
 from polyfed.flower.serving import Order, serve
 from polyfed.flower.strategy import Waits
+from polyfed.folders.documents import read_content, read_document
+from polyfed.folders.lines import TIMING_FILE
+from polyfed.folders.lock import owned
+from polyfed.folders.schemas import FlowerDocument
+from polyfed.folders.writing import write
+from polyfed.nets.permission import refuse_code
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
@@ -55,7 +60,7 @@ def start(
     federation = build_federation(config.data, where)
     federation.prepare(settings.seed)  # what is wrong with the data is said here, with names and rows
     with leaving_nothing(folder):
-        write_whole(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
+        write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
         return _play(config, folder, federation, engine, on_event, command)
 
 
@@ -66,12 +71,16 @@ def resume(
     engine: str = "flower-sim",
     on_event: OnEvent | None = None,
     command: Sequence[str] = (),
+    allow_code: Collection[str] = (),
 ) -> Run:
     """Go on with a run that was cut off, until so many rounds are played in all (as many as were asked for, by default)."""
-    config = read_config(folder)
-    if rounds is not None:
-        config = config.model_copy(update={"run": config.run.model_copy(update={"rounds": rounds})})
-    return _play(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
+    with owned(folder):
+        config = read_config(folder)
+        images = {} if config.data.images is None else {"backbone": config.data.images.backbone}
+        refuse_code(config.method.options | images, allow_code, where=str(folder))
+        if rounds is not None:
+            config = config.model_copy(update={"run": config.run.model_copy(update={"rounds": rounds})})
+        return _play(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
 
 
 def _play(
@@ -83,39 +92,45 @@ def _play(
     command: Sequence[str],
 ) -> Run:
     below, n_clients = (folder / "flower").resolve(), len(federation)
-    order = Order(config, below / "server", Waits(nodes=n_clients, wait=60.0), below / "nodes")
+    order = Order(config, below / "server", Waits(nodes=n_clients, wait=60.0))
+    client_app, states = simulated_app(config, below / "nodes"), below / "nodes"
     try:
         with _quiet():
             if engine == "flower-ray":
-                played = _on_ray(order, n_clients, on_event)
+                played = _on_ray(order, client_app, n_clients, on_event)
             else:
                 grid = InProcessGrid(client_app, [{"partition-id": i} for i in range(n_clients)])
                 played = serve(grid, order, on_event)
     except KeyboardInterrupt:
         how = f"go on with: polyfed run --resume {folder} --engine {engine}"
         raise Interrupted("stopped; the rounds until now are stored", where=str(folder), remedy=how) from None
-    run = _assembled(played, order, federation)
+    run = _assembled(played, order, states, federation)
     run.command = list(command) or None
     storage.create(run, folder)
-    shutil.copyfile(order.folder / "timing.jsonl", folder / "timing.jsonl")
+    write(folder / TIMING_FILE, read_content(order.folder / TIMING_FILE))
     run.write_results(folder)
     return load(folder, method=played.method)
 
 
-def _assembled(played: Run, order: Order, federation: Federation) -> Run:
+def simulated_app(config: Config, states: Path) -> ClientApp:
+    """The app of clients that are all here: this process says where their data and states are, and no message does."""
+    data = config.data.model_dump_json()
+    return make_app(lambda given: OwnConfig.in_simulation(states, data, int(given["partition-id"])))
+
+
+def _assembled(played: Run, order: Order, states: Path, federation: Federation) -> Run:
     """The run with the data and the states of its clients, which in a simulation are within reach."""
-    about, states = storage.read_json(order.folder / "flower.json"), {}
-    brief = Brief(about["study"], {}, played.settings.seed, nodes=str(order.nodes))
+    about, found = read_document(order.folder / "flower.json", FlowerDocument), {}
     for client, mark in played.progress.clients.items():
-        kept, _ = Checkpoints(folder_of(brief, {}, client) / "states").read(int(mark["round"]))
-        states[client] = kept.clients[client]
-    progress = Progress(played.progress.round, played.progress.server, states)
+        kept = Checkpoints(folder_of(states, about["study"], client) / "states").read(int(mark["round"]))
+        found[client] = kept.progress.clients[client]
+    progress = Progress(played.progress.round, played.progress.server, found)
     log = EventLog()
     log.rewrite(played.events)
     return Run(played.method, federation.prepare(played.settings.seed), played.settings, progress=progress, log=log)
 
 
-def _on_ray(order: Order, n_clients: int, on_event: OnEvent | None) -> Run:
+def _on_ray(order: Order, client_app: ClientApp, n_clients: int, on_event: OnEvent | None) -> Run:
     """On Flower's own simulation, with Ray's processes for the clients."""
     try:
         import ray as _ray  # noqa: F401  # pyright: ignore[reportMissingImports]

@@ -117,10 +117,17 @@ class PolyfedStrategy(Strategy):
             else:
                 self.patience.answered(client)
         progress, event = conclude(
-            self.run.method, self.run.progress, outcomes, self.run.settings, bytes_down=self._bytes_down
+            self.run.method,
+            self.run.progress,
+            outcomes,
+            self.run.settings,
+            declared=self._declared(),
+            bytes_down=self._bytes_down,
         )
         for client, reason in event["refused"].items():
             log.warning("polyfed: round %d: refused %s: %s", round, client, reason)
+        if "dropped" in event:
+            log.warning("polyfed: round %d: dropped, the model stays as it was: %s", round, event["dropped"])
         self._next, self._played = (progress, [event]), time.perf_counter()
         return to_record(progress.server), MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
 
@@ -195,6 +202,10 @@ class PolyfedStrategy(Strategy):
         marks = (progress or self.run.progress).clients
         return self.brief.at(round, int(marks[client]["round"]) if client in marks else 0)
 
+    def _declared(self) -> dict[str, dict[str, int]]:
+        tasks = [task.name for task in self.run.study.spec.tasks]
+        return {client: {task: told.get(task, 0) for task in tasks} for client, told in self.roster.labels.items()}
+
     def _note(self, client: str, reply: Message) -> dict[str, Any]:
         try:
             note = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
@@ -221,7 +232,7 @@ class PolyfedStrategy(Strategy):
         self.n_used, self.n_lost = self.n_used + used, 0 if used else self.n_lost + 1
         if self.n_lost >= self.waits.lost:
             raise PolyfedError(
-                f"{self.n_lost} rounds in a row had no quorum; stopped after round {self.run.progress.round}",
+                f"{self.n_lost} rounds in a row had no quorum or were dropped; stopped after round {self.run.progress.round}",
                 where=str(self.run.folder or ""),
                 remedy="look at the refused clients in events.jsonl, then resume",
             )

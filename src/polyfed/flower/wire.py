@@ -14,6 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from polyfed.methods import State
 
 ARRAYS, NOTE, TEXT = "arrays", "note", "json"
+LONGEST_NOTE = 50_000_000  # characters
 
 
 def to_record(state: State) -> ArrayRecord:
@@ -32,7 +33,13 @@ def content(note: dict[str, Any], arrays: State | None = None) -> RecordDict:
 
 def opened(message: Message) -> tuple[dict[str, Any], State]:
     """The note and the arrays of a message; a ValueError, TypeError or KeyError if it is not one of ours."""
-    note = json.loads(str(message.content.config_records[NOTE][TEXT]))
+    text = str(message.content.config_records[NOTE][TEXT])
+    if len(text) > LONGEST_NOTE:
+        raise ValueError(f"the note has {len(text)} characters")
+    try:
+        note = json.loads(text)
+    except RecursionError:
+        raise ValueError("the note is nested too deep") from None
     if not isinstance(note, dict):
         raise TypeError(f"the note is a {type(note).__name__}")
     return note, to_state(message.content.array_records[ARRAYS])

@@ -6,16 +6,19 @@ All that is in them is named relative to them, so they work wherever they are co
 from __future__ import annotations
 
 import ipaddress
+import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from polyfed.data import DEPLOYED, Limits
 from polyfed.errors import ConfigError, UsageError
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import write_whole
 
 PORT = 8000  # Flower's own
+CODE = re.compile(r"[A-Za-z_][\w.]*:[^\s,\"'\\]+")
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class NodeFolder:
     superlink: str
     data: str | None = None
     client: str | None = None
+    limits: Limits = DEPLOYED
+    allow_code: tuple[str, ...] = ()
 
     @property
     def authority(self) -> Path:
@@ -142,8 +147,26 @@ def read_node(folder: Path) -> NodeFolder:
     if not path.is_file():
         what = "there is no node in it" if folder.is_dir() else "there is no such folder"
         raise UsageError(what, where=str(folder), remedy="give the node's folder, such as nodes/basel")
-    told = _read(path, {"name": str, "superlink": str}, {"data": str, "client": str})
-    return NodeFolder(folder.absolute(), **told)
+    optional = {"data": str, "client": str, "min_rows": int, "min_count": int, "allow_code": list}
+    told = _read(path, {"name": str, "superlink": str}, optional)
+    allowed = tuple(check_code(name, str(path)) for name in told.pop("allow_code", ()))
+    least = {key: told.pop(key) for key in ("min_rows", "min_count") if key in told}
+    try:
+        limits = replace(DEPLOYED, **least)
+    except ConfigError as error:
+        raise ConfigError(error.what, where=str(path), remedy=error.remedy) from None
+    return NodeFolder(folder.absolute(), **told, limits=limits, allow_code=allowed)
+
+
+def check_code(name: object, where: str) -> str:
+    """The name of code that studies may run on a node.
+
+    >>> check_code("my.networks:small", "node.toml")
+    'my.networks:small'
+    """
+    if not isinstance(name, str) or not CODE.fullmatch(name):
+        raise ConfigError(f"{name!r} names no code", where=where, remedy="write it as package.module:factory")
+    return name
 
 
 def address(host: str, port: int) -> str:

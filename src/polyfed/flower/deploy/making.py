@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from polyfed.data import DEPLOYED
 from polyfed.errors import ConfigError, UsageError
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import write_whole
@@ -87,14 +88,21 @@ def renew(deployment: Deployment, days: int) -> None:
     _write(deployment.server, {deployment.certificate.name: pair.certificate})
 
 
+_REMARKS = f"""\
+# data = "table.csv"  # the table, if it is not given by --data; relative to this folder
+# min_rows = {DEPLOYED.min_rows}  # training labels of a task below which nothing is told of it; fewer tell more of each row
+# min_count = {DEPLOYED.min_count}  # rows that must hold a text or class for it to be named
+# allow_code = ["package.module:factory"]  # networks of your own that a study may run here; none by default
+"""
+
+
 def _make_node(deployment: Deployment, name: str) -> None:
     deployment.node(name).parent.mkdir(mode=0o700, exist_ok=True)
     deployment.public_key(name).parent.mkdir(mode=0o700, exist_ok=True, parents=True)
     private, public = make_keys(name)
     with _appearing_at(deployment.node(name)) as folder:
         told = to_toml({"name": name, "superlink": address(deployment.host, deployment.port)})
-        remark = '# data = "table.csv"  # the table, if it is not given by --data; relative to this folder\n'
-        _write(folder, {"node.toml": told + remark, "ca.crt": deployment.authority.read_bytes(), "node.pub": public})
+        _write(folder, {"node.toml": told + _REMARKS, "ca.crt": deployment.authority.read_bytes(), "node.pub": public})
         _write(folder, {"node.key": private}, mode=0o600)
         _write(folder, node_files(name))
     write_whole(deployment.public_key(name), public)

@@ -6,16 +6,18 @@ import signal
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from polyfed.data import DEPLOYED, Limits
 from polyfed.data.table_files import load_table
 from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError
 from polyfed.flower.deploy.backoff import COPY_AUTHORITY, WRONG_AUTHORITY, Backoff
 from polyfed.flower.deploy.certificates import read_certificate
 from polyfed.flower.deploy.commands import Note, environment, node_config, program, shown
 from polyfed.flower.deploy.keys import check_private_key
-from polyfed.flower.deploy.layout import NodeFolder, split_address
+from polyfed.flower.deploy.layout import NodeFolder, check_code, split_address
 from polyfed.flower.deploy.processes import Program, Signals
 
 TOUCH = 10.0  # seconds between two signs of life in the node's folder
@@ -23,16 +25,23 @@ TOUCH = 10.0  # seconds between two signs of life in the node's folder
 
 @dataclass(frozen=True)
 class NodeWork:
-    """What a node brings: its table, the name of its client, and where the state is that only it knows."""
+    """What a node brings: its table, its client's name, where the state is that only it knows, what its owner allows."""
 
     data: Path
     client: str
     state: Path
     superlink: str
+    limits: Limits = DEPLOYED
+    allow_code: tuple[str, ...] = ()
 
 
 def prepare(
-    folder: NodeFolder, data: Path | None, client: str | None, state: Path | None, superlink: str | None
+    folder: NodeFolder,
+    data: Path | None,
+    client: str | None,
+    state: Path | None,
+    superlink: str | None,
+    allow_code: Sequence[str] = (),
 ) -> NodeWork:
     """Check all that can be checked before anything is started."""
     given = data if data is not None else folder.data and folder.root / folder.data
@@ -44,7 +53,9 @@ def prepare(
     check_private_key(folder.key)
     to = superlink or folder.superlink
     split_address(to)
-    work = NodeWork(table, client or folder.client or folder.name, (state or folder.state).absolute(), to)
+    allowed = (*folder.allow_code, *(check_code(name, "--allow-code") for name in allow_code))
+    own_state = (state or folder.state).absolute()
+    work = NodeWork(table, client or folder.client or folder.name, own_state, to, folder.limits, allowed)
     try:
         for made in (work.state, folder.flower_home):
             made.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -57,7 +68,10 @@ def prepare(
 
 def supernode_command(folder: NodeFolder, work: NodeWork, port: int) -> list[str]:
     """What Flower is started with; the port is for the node's own processes on this machine."""
-    told = {"data": str(work.data), "client": work.client, "state": str(work.state)}
+    told: dict[str, str | int | float] = {"data": str(work.data), "client": work.client, "state": str(work.state)}
+    told |= {"min-rows": work.limits.min_rows, "min-count": work.limits.min_count}
+    if work.allow_code:
+        told["allow-code"] = ",".join(work.allow_code)
     return [
         program("flower-supernode"),
         *("--superlink", work.superlink),
@@ -71,6 +85,7 @@ def supernode_command(folder: NodeFolder, work: NodeWork, port: int) -> list[str
 def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = True) -> None:
     """Run the node in the foreground until a signal comes; an error if it cannot go on."""
     backoff = Backoff(_seconds_since(folder.alive))
+    note(_owners_choice(work))
     with Signals() as signals:
         while signals.received is None:
             note(_look_at_server(folder, work.superlink))
@@ -87,6 +102,15 @@ def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = T
     note("The node has left")
     if signals.received == signal.SIGINT:
         raise Interrupted("interrupted")
+
+
+def _owners_choice(work: NodeWork) -> str:
+    """What leaves this node, and what may run on it, in a line."""
+    told = f"Nothing leaves of a task with fewer than {work.limits.min_rows} training labels here"
+    told += f", and no text or class that fewer than {work.limits.min_count} rows have"
+    if work.limits.at_least(DEPLOYED) != work.limits:
+        told += f" (lowered in node.toml; {DEPLOYED.min_rows} and {DEPLOYED.min_count} are usual)"
+    return told + (f"; code that studies may run: {', '.join(work.allow_code)}" if work.allow_code else "")
 
 
 def _run_once(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> tuple[int, str, float]:

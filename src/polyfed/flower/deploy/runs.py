@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyfed.engine.events import read_lines
 from polyfed.errors import ConfigError, Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_method, build_settings
 from polyfed.experiments.reading import check, put, read_document
@@ -18,6 +17,9 @@ from polyfed.files import write_whole
 from polyfed.flower.deploy.commands import Note, ask, log_of
 from polyfed.flower.deploy.layout import Deployment
 from polyfed.flower.deploy.server import node_numbers
+from polyfed.folders.documents import read_content
+from polyfed.folders.lines import parse_events
+from polyfed.folders.making import is_free
 
 POLL = 15.0  # seconds between two questions to the server, each of which starts a program: two seconds of a processor
 SOON = 3.0  # the same when the last round is played
@@ -81,7 +83,7 @@ def new_folder(deployment: Deployment, study: Study, folder: Path | None) -> str
     if not deployment.is_server:
         return str(folder)
     chosen = (deployment.root / "runs" / study.name if folder is None else folder).absolute()
-    if chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir())):
+    if chosen.exists() and not (chosen.is_dir() and is_free(chosen)):
         remedy = f"go on with polyfed deploy resume {deployment.root} {chosen}, or choose another --folder"
         raise UsageError("is not empty", where=str(chosen), remedy=remedy)
     return str(chosen)
@@ -198,13 +200,17 @@ class _Rounds:
         return self._results.stat().st_mtime if self._results is not None and self._results.is_file() else None
 
     def _events(self) -> list[dict[str, Any]]:
-        return [] if self._path is None else list(read_lines(self._path))
+        if self._path is None or not self._path.is_file():
+            return []
+        return list(parse_events(read_content(self._path), self._path))
 
 
 def _in_a_line(event: Mapping[str, Any]) -> str:
     asked, refused = len(event.get("sampled", ())), event.get("refused", {})
     told = f"Round {event['round']}: {asked - len(refused)} of {asked} nodes"
     told += f", refused {', '.join(f'{node} ({why})' for node, why in refused.items())}" if refused else ""
+    if "dropped" in event:
+        return f"{told}; dropped, the model stays as it was: {event['dropped']}"
     return told + ("" if event.get("used", True) else "; not used, there was no quorum")
 
 
