@@ -136,3 +136,22 @@ def test_the_figures_are_written_as_json(monkeypatch, tmp_path, capsys):
     assert line["figure"] == {"median": 2.0, "low": 1.0, "high": 3.0}
     assert line["met"] is False
     assert "NO" in capsys.readouterr().out
+
+
+def test_what_leaks_and_what_does_not():
+    """A row is read from the moments and from the update of a client that has no other; a node sends neither."""
+    from bench import leaks
+
+    from polyfed.data import DEPLOYED, OPEN
+
+    for n in (1, 2):
+        assert leaks.from_moments(n, OPEN) < 1e-12
+    assert leaks.from_moments(10, DEPLOYED) > 0.05
+    for name in leaks.LINEAR:
+        assert leaks.from_update(name, 1, OPEN) < 1e-12
+        assert leaks.from_update(name, 10, DEPLOYED) > 0.3
+        assert all(leaks.from_update(name, n, DEPLOYED) is None for n in (1, 2, 9))
+    assert all(leaks.from_moments(n, DEPLOYED) is None for n in (1, 2, 9))
+    surgeons = ["a"] * 5 + ["b"] * 4 + ["c"] * 6
+    assert (leaks.names_told(surgeons, OPEN), leaks.names_told(surgeons, DEPLOYED)) == (3, 2)
+    assert leaks.names_told([str(i) + "x" for i in range(4000)], OPEN) == 0

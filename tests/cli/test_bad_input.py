@@ -21,6 +21,11 @@ WORDS = {
     "{T}": "run --data t.csv --client ward --features age",
     "{HEADER}": "ward,age,pulse,sick,visits,cured,treated\n",
     "{ROWS}": "a,50,80,no,1,2,3\nb,60,90,yes,0,1,3\n",
+    "{D400}": "9" * 400,
+    "{D5000}": "9" * 5000,
+    "{X300}": "x" * 300,
+    "{DEEP}": "[" * 2000 + "]" * 2000,
+    "{NUL}": "\0",
     "{COLUMNS}": "known are 'ward', 'age', 'pulse', 'sick', 'visits', 'cured', 'treated'.",
 }
 

@@ -102,3 +102,18 @@ def test_a_method_without_a_variance_has_no_score_of_foreignness(polyfed, home, 
     assert polyfed(*argv, "--method", "fedavg", "--rounds", "1", "--out", "r", "--no-report").code == 0
     columns = json.loads(polyfed("predict", "r", new, "--client", "bern", "--json").out)["predictions"]
     assert columns["pulse.ood"] == [None, None, None]
+
+
+def test_a_client_without_labels_joins_and_is_served_by_what_the_others_know(polyfed, home):
+    argv = ["run", "--data", "hospitals.csv", "--client", "ward", "--features", "age", "--regression", "pulse"]
+    assert polyfed(*argv, "--method", "pfed-hier", "--rounds", "5", "--no-report", "--out", "r").code == 0
+    (home / "chur.csv").write_text("age\n40\n70\n")
+    done = polyfed("join", "r", "chur.csv", "--name", "chur")
+    assert done.out == "chur joined r with 2 rows and no label: it is served by what the others have learned\n"
+    said = polyfed("predict", "r", "chur.csv", "--client", "chur", "--json")
+    document = json.loads(said.out)
+    assert document["trained_on"] == 0  # its rows taught nobody anything
+    young, old = document["predictions"]["pulse.mean"]
+    assert young < old  # as in all other wards
+    spread = np.subtract(document["predictions"]["pulse.upper"], document["predictions"]["pulse.lower"])
+    assert (spread > 0).all()

@@ -95,7 +95,7 @@ def test_a_column_that_a_target_is_derived_from_is_no_feature(polyfed, home):
     ]
     assert polyfed(*argv, "--binary", "old", "--derive", "old=age>55", "--no-report").code == 0
     study = json.loads((home / "runs/hospitals-pfed-mul-0/study.json").read_bytes())
-    assert [column["name"] for column in study["agreed"]["columns"]] == ["pulse"]
+    assert [column["name"] for column in study["study"]["agreed"]["columns"]] == ["pulse"]
 
 
 def test_a_folder_of_files_is_a_federation(polyfed, home):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -110,6 +111,38 @@ def test_what_is_no_comparison_is_refused(text):
 )
 def test_the_kind_of_a_target_is_guessed(values, kind):
     assert kind_of(pd.Series(values))[0] == kind
+
+
+def tails(name, n):
+    rng = np.random.default_rng(n)
+    return {
+        "normal": lambda: rng.standard_normal(n),
+        "uniform": lambda: rng.uniform(-1, 1, n),
+        "two heaps": lambda: rng.standard_normal(n) + 8 * rng.integers(0, 2, n),
+        "student": lambda: rng.standard_t(2.5, n),
+        "slips of the pen": lambda: np.where(np.arange(n) < n // 50, 700.0, 60 + 10 * rng.standard_normal(n)),
+        "incomes": lambda: np.exp(rng.standard_normal(n)),
+        "mostly one value": lambda: np.where(np.arange(n) < 0.7 * n, 1.5, rng.standard_normal(n)),
+    }[name]()
+
+
+@pytest.mark.parametrize("n", [100, 5000])
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("normal", "regression", "numbers"),
+        ("uniform", "regression", "numbers"),
+        ("two heaps", "regression", "numbers"),
+        ("mostly one value", "regression", "numbers"),
+        ("student", "robust", "of them far from the rest"),
+        ("slips of the pen", "robust", "of them far from the rest"),
+        ("incomes", "regression", "skewed: their logarithm may be easier to predict"),
+    ],
+)
+def test_heavy_tails_suggest_robust_regression(name, kind, why, n):
+    guessed, reason = kind_of(pd.Series(tails(name, n)))
+    assert guessed == kind
+    assert reason.endswith(why)
 
 
 def test_roles_of_columns_are_guessed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, get_type_hints
 
@@ -26,6 +27,7 @@ from polyfed.cli import (
     watch,
 )
 from polyfed.errors import Interrupted, PolyfedError
+from polyfed.files import refuse_unnameable
 
 COMMANDS = (
     (demo, "Begin here"),
@@ -85,6 +87,9 @@ def _stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         try:
+            for name, value in options.items():
+                if isinstance(value, Path) or (name == "data" and isinstance(value, str)):
+                    refuse_unnameable(value)
             return function(*arguments, **options)
         except Interrupted as error:
             raise Stopped(error.what, where=error.where, remedy=error.remedy) from error

@@ -34,6 +34,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Compare methods over seeds; the same command again goes on where it was stopped."""
+    from polyfed.data.table_files import stem_of
     from polyfed.experiments.reading import read_grid
 
     extra: dict[tuple[str, ...], Any] = {
@@ -43,7 +44,7 @@ def command(
     for keys, values in map(read_grid, grid or ()):
         extra.setdefault(("compare", "grid", *keys), []).extend(values)
     chosen, where = settings(config, data, how, extra=extra)
-    name = chosen.data.dataset or Path(chosen.data.source or "data").stem
+    name = chosen.data.dataset or stem_of(Path(chosen.data.source or "data"))
     folder = out or Path(chosen.run.folder or Path("runs") / f"{name}-compare")
     run_comparison(chosen, folder, where, argv=context.obj["argv"], jobs=jobs, report=report, json=json, quiet=quiet)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -112,8 +111,9 @@ def show(document: Any, choices: Mapping[str, Choice]) -> None:
 
 
 def _kinds(folder: Path) -> dict[str, str]:
-    with (folder / "events.jsonl").open() as file:
-        return json.loads(file.readline())["tasks"]
+    from polyfed.folders.lines import read_events
+
+    return read_events(folder)[0]["tasks"]
 
 
 def _cell(score: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyfed.cli.compared import describe, is_chosen, show, tried
 from polyfed.cli.output import emit, note
-from polyfed.cli.progress import images_bar, progress_bar, shared_bar
+from polyfed.cli.progress import images_bar, progress_bar, shared_bar, tell_outlook
 from polyfed.cli.reporting import try_report
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
@@ -31,6 +31,7 @@ def run_comparison(
     json: bool = False,
     quiet: bool = False,
     command: str = "compare",
+    table: Callable[[Any, dict[str, Choice]], None] = show,
 ) -> None:
     """Everything from the settings to the table."""
     from polyfed.experiments.building import build_federation
@@ -57,7 +58,7 @@ def run_comparison(
     shown = [cell.folder for cell in todo if cell.folder not in failed and is_chosen(cell, choices)]
     page = try_report(shown, folder / "report.html", tried=tried(choices)) if report and shown else None
     document = describe(folder, outcomes, choices, page, command)
-    emit(document) if json else show(document, choices)
+    emit(document) if json else table(document, choices)
     _refuse_incomplete(list(failed.values()), len(todo), choices)
 
 
@@ -72,7 +73,7 @@ def _play(
             rounds = {cell.folder: cell.config.run.rounds for cell in todo}
             ended = {cell.folder for cell in todo if finished(cell)}
             bar = stack.enter_context(shared_bar(rounds, ended, quiet=quiet))
-            on_event = _all_at_once(bar)
+            on_event = _all_at_once(bar, quiet)
         else:
             bar, on_event = (lambda run: None), _one_by_one(todo, stack, quiet)
         done = {}
@@ -86,10 +87,12 @@ def _play(
         return [done[cell.folder] for cell in todo]
 
 
-def _all_at_once(bar: Any) -> Any:
+def _all_at_once(bar: Any, quiet: bool) -> Any:
     def on_event(cell: Cell, event: dict[str, Any]) -> None:
         if event["event"] == "round":
             bar(cell.folder, event["round"])
+        elif not quiet:
+            tell_outlook(event, cell.folder.name)
 
     return on_event
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.folders import refuse_no_run
+from polyfed.cli.folders import AllowCode, refuse_no_run
 from polyfed.cli.options import split_names
 from polyfed.cli.output import emit, note, say, show_table
 from polyfed.cli.progress import in_bytes
@@ -94,6 +94,7 @@ def node(
     superlink: Annotated[
         str | None, typer.Option(help="The server, if not the one in node.toml.", metavar="HOST:PORT")
     ] = None,
+    allow_code: AllowCode = None,
     no_retry: Annotated[
         bool, typer.Option("--no-retry", help="End when Flower ends, instead of trying again.")
     ] = False,
@@ -103,7 +104,8 @@ def node(
     from polyfed.flower.deploy.node import prepare, supervise
 
     found = read_node(folder)
-    supervise(found, prepare(found, data, client, state, superlink), note, retry=not no_retry)
+    work = prepare(found, data, client, state, superlink, allow_code or ())
+    supervise(found, work, note, retry=not no_retry)
 
 
 def run(

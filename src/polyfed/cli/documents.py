@@ -25,7 +25,12 @@ class Pooled(_Document):
 
 
 class RunDocument(_Document):
-    """`polyfed run`: where the run is, what it cost, task → metric → score on the test rows."""
+    """`polyfed run`: where the run is, what it cost, task → metric → score on the test rows; round → why it was dropped.
+
+    `silent` clients had too few labels to take part in rounds, `rejected` ones told nonsense in round 0 (client → why);
+    `unknown` are labels of classes that no client named (client → task → how many), which are neither learned nor scored;
+    `below` are those that would be left out on machines of their own (client → task → training labels).
+    """
 
     command: Literal["run"] = "run"
     folder: str
@@ -35,17 +40,32 @@ class RunDocument(_Document):
     rounds: int
     clients: list[str]
     untrained: list[str]
+    silent: list[str]
+    rejected: dict[str, str]
+    unknown: dict[str, dict[str, int]]
+    below: dict[str, dict[str, int]]
     tasks: dict[str, str]
     scores: dict[str, dict[str, Pooled]]
     refused: int
+    dropped: dict[str, str]
     bytes_up: int
     bytes_down: int
     seconds: float
     report: str | None
 
 
+class UnseenDocument(_Document):
+    """A text column whose rows hold categories that training did not know; the most frequent ones by name."""
+
+    rows: int
+    categories: list[str]
+
+
 class PredictDocument(_Document):
-    """`polyfed predict`: column → one value for each row (null if they went to a file), task → metric → score."""
+    """`polyfed predict`: column → one value for each row (null if they went to a file), task → metric → score.
+
+    `scores` are of rows that the model was not trained on, `training_scores` of the others (`trained_on` many).
+    """
 
     command: Literal["predict"] = "predict"
     run: str
@@ -57,6 +77,9 @@ class PredictDocument(_Document):
     out: str | None
     predictions: dict[str, list[Any]] | None
     scores: dict[str, dict[str, float | None]]
+    training_scores: dict[str, dict[str, float | None]]
+    trained_on: int
+    unseen: dict[str, UnseenDocument]
 
 
 class JoinDocument(_Document):
@@ -67,6 +90,7 @@ class JoinDocument(_Document):
     client: str
     rows: int
     labels: dict[str, int]
+    unseen: dict[str, UnseenDocument]
 
 
 class CellDocument(_Document):

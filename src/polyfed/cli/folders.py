@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from polyfed.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from polyfed.engine import Run
+
+AllowCode = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Run this code if the run or study names it as its network; may be given several times.",
+        metavar="MODULE:FACTORY",
+    ),
+]
 
 
 def refuse_no_run(folder: Path) -> None:
@@ -22,12 +32,12 @@ def refuse_no_run(folder: Path) -> None:
         raise DataError("there is no run in it", where=str(folder), remedy="give the folder of a run")
 
 
-def load_run(folder: Path) -> Run:
+def load_run(folder: Path, allow_code: list[str] | None = None) -> Run:
     """The run in a folder, as its last round left it."""
     refuse_no_run(folder)
     from polyfed.engine import load
 
-    run = load(folder)
+    run = load(folder, allow_code=allow_code or ())
     if not run.progress.server:  # of a node, before its first evaluation
         raise UsageError(
             "there is no model yet", where=str(folder), remedy="wait until the study evaluates its clients"

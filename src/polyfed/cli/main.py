@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from polyfed.errors import PolyfedError
+from polyfed.errors import PolyfedError, UsageError, in_words
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         _tell_warnings()
         try:
+            _refuse_null(arguments)
             from polyfed.cli.app import command
 
             code = command().main(arguments or ["--help"], prog_name="polyfed", standalone_mode=False, obj=state)
@@ -30,14 +32,39 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(str(error), error.exit_code, state)
         except KeyboardInterrupt:
             return _fail("interrupted.", 130, state)
-        except (BrokenPipeError, SystemExit):  # whoever read our output has seen enough; typer leaves then
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return 0
+        except BrokenPipeError:
+            return _unread()
+        except SystemExit as stop:
+            if _is_broken_pipe(stop.__context__):  # typer leaves then
+                return _unread()
+            if isinstance(stop.code, str):
+                return _fail(stop.code, 1, state)
+            return stop.code or 0
         except Exception as error:
             # Errors of usage are click's, or those of the copy of click that is part of newer versions of typer.
             if hasattr(error, "format_message"):
                 return _fail(_usage(error), 2, state)
+            error = in_words(error)
+            if isinstance(error, PolyfedError):
+                return _fail(str(error), error.exit_code, state)
             return _fail(f"{type(error).__name__}: {error}", 1, state)
+
+
+def _refuse_null(arguments: Sequence[str]) -> None:
+    """No shell can hand one over, but a program can; the parser would stumble over it in a path."""
+    for argument in arguments:
+        if "\0" in argument:
+            raise UsageError(f"argument {argument!r} has a null character in it", remedy="leave it out")
+
+
+def _unread() -> int:
+    """Whoever read our output has seen enough; what is left of it goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
+def _is_broken_pipe(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def _fail(sentence: str, code: int, state: dict[str, Any]) -> int:

@@ -18,21 +18,22 @@ def command(
 ) -> None:
     """List the methods and their options."""
     from polyfed.cli.documents import EntryDocument, MethodsDocument, OptionDocument
-    from polyfed.methods import METHODS
+    from polyfed.methods import known_methods
 
-    if name is not None and name not in METHODS:
-        raise ConfigError(f"method {name!r} is unknown", remedy=nearest(name, METHODS))
+    known = known_methods()
+    if name is not None and name not in known:
+        raise ConfigError(f"method {name!r} is unknown", remedy=nearest(name, known))
     entries = [
         EntryDocument(
-            name=made.name,
-            summary=made.summary,
+            name=called,  # that of a package of somebody else may differ from what the class says
+            summary=getattr(made, "summary", ""),
             options=[
                 OptionDocument(name=o.name, default=_default(o), help=_help(made).get(o.name, ""))
                 for o in _options(made)
             ],
         )
-        for made in METHODS.values()
-        if name in (None, made.name)
+        for called, made in known.items()
+        if name in (None, called)
     ]
     if json:
         emit(MethodsDocument(methods=entries))

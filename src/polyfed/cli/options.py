@@ -38,6 +38,9 @@ class DataOptions:
     features: Annotated[list[str] | None, _column("Inputs; all other columns if not given.")] = None
     drop: Annotated[list[str] | None, _column("Columns that are neither inputs nor targets.")] = None
     derive: Annotated[list[str] | None, _column("A new column by a comparison: disease=num>0.", "NAME=TEST")] = None
+    missing: Annotated[
+        list[str] | None, _column("A text that means no label or no client; ',NA' for an empty field or NA.", "A,B")
+    ] = None
     scaling: Annotated[str | None, _column("Units: federated, local, targets (of these alone) or none.", "HOW")] = None
     test_fraction: Annotated[float | None, _column("Share of each client's rows for testing.", "SHARE")] = None
     validation_fraction: Annotated[float | None, _column("Share of the rows for validation.", "SHARE")] = None
@@ -54,6 +57,7 @@ class DataOptions:
             "client": self.client,
             "features": split_names(self.features),
             "drop": split_names(self.drop),
+            "missing": None if self.missing is None else [text for given in self.missing for text in given.split(",")],
             "scaling": self.scaling,
             "test": self.test_fraction,
             "validation": self.validation_fraction,
@@ -79,6 +83,9 @@ class RunOptions:
     sample: Annotated[float | None, _column("Clients in a round: a number, or a share below 1.", "N", panel=_MODEL)] = (
         None
     )
+    aggregation: Annotated[
+        str | None, _column("Rule of the server: clip, mean, median, trimmed or krum.", "RULE", panel=_MODEL)
+    ] = None
     workers: Annotated[int | None, _column("Threads that share out the clients.", "N", panel=_MODEL)] = None
     set: Annotated[
         list[str] | None, _column("Any setting of the config file, such as run.quorum=0.8.", "KEY=VALUE", panel=_MODEL)
@@ -89,9 +96,10 @@ class RunOptions:
         from polyfed.experiments.reading import put, set_value
 
         sample = self.sample
-        if sample is not None and sample >= 1 and sample == int(sample):
+        if sample is not None and sample >= 1 and sample.is_integer():
             sample = int(sample)
-        for key, value in (("rounds", self.rounds), ("sample", sample), ("workers", self.workers)):
+        given = {"rounds": self.rounds, "sample": sample, "aggregation": self.aggregation, "workers": self.workers}
+        for key, value in given.items():
             if value is not None:
                 put(document, ("run", key), value)
         for assignment in self.set or ():

@@ -36,8 +36,15 @@ def emit(document: BaseModel) -> None:
     sys.stdout.write(document.model_dump_json(indent=2, by_alias=True) + "\n")
 
 
-def show_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], *, left: int = 1) -> None:
-    """A table whose first columns are texts, set to the left."""
+def show_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    left: int = 1,
+    closing: Sequence[Sequence[Any]] = (),
+) -> None:
+    """A table whose first columns are texts, set to the left; what sums it up is `closing`, below a line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -45,8 +52,8 @@ def show_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]
     table = Table()
     for i, heading in enumerate(headings):
         table.add_column(Text(heading), justify="left" if i < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    for i, row in enumerate([*rows, *closing], start=1):
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row), end_section=i == len(rows))
     console().print(table)
 
 

@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from polyfed.cli.output import number
+from polyfed.cli.output import note, number
 
 
 def progress_bar(rounds: int, *, played: int = 0, label: str = "", quiet: bool = False) -> AbstractContextManager[Any]:
-    """A context whose value takes the events of a run; silent unless stderr is a terminal."""
-    if quiet or not sys.stderr.isatty():
+    """A context whose value takes the events of a run. Where stderr is no terminal, it tells of long rounds alone."""
+    if quiet:
         return nullcontext(lambda event: None)
+    if not sys.stderr.isatty():
+        return nullcontext(lambda event: tell_outlook(event, label))
     return _Bar(rounds, played, label)
 
 
@@ -128,7 +130,9 @@ class _Bar:
         self._bar.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "round":
+        if event["event"] in ("outlook", "stopped"):
+            self._bar.console.print(outlook_line(event), markup=False, highlight=False)  # above the bar
+        elif event["event"] == "round":
             self._bytes += event["bytes_up"] + event["bytes_down"]
             n = len(event["sampled"]) - len(event["refused"])
             self._told = f"{n} clients, {in_bytes(self._bytes)}"
@@ -136,6 +140,41 @@ class _Bar:
         elif event["event"] == "evaluation" and event["model"] == "personal":
             self._scores = "".join(f", {task} {text}" for task, text in headline(event).items())
             self._bar.update(self._task, told=f"{self._told}{self._scores}")
+
+
+def tell_outlook(event: dict[str, Any], label: str = "") -> None:
+    """A line before a round that will take long."""
+    if event["event"] in ("outlook", "stopped"):
+        note(f"{label}: {outlook_line(event)}" if label else outlook_line(event))
+
+
+def outlook_line(event: dict[str, Any]) -> str:
+    """
+    >>> outlook_line({"round": 1, "rounds": 3, "seconds": 200.0, "evaluation_seconds": 40.0})
+    'round 1 of 3 will take about 3 minutes, and measuring its models about 40 seconds'
+    >>> outlook_line({"event": "stopped", "round": 20, "rounds": 60, "best": 10})
+    'stopped after round 20 of 60: no round since 10 was better'
+    """
+    if event.get("event") == "stopped":
+        return f"stopped after round {event['round']} of {event['rounds']}: no round since {event['best']} was better"
+    line = f"round {event['round']} of {event['rounds']} will take about {in_words(event['seconds'])}"
+    if event["evaluation_seconds"] >= 1:
+        line += f", and measuring its models about {in_words(event['evaluation_seconds'])}"
+    return line
+
+
+def in_words(seconds: float) -> str:
+    """
+    >>> in_words(1.2), in_words(89), in_words(5400), in_words(1e6)
+    ('1 second', '89 seconds', '90 minutes', '278 hours')
+    """
+    n, unit = next(
+        (seconds / size, unit)
+        for size, unit in ((3600, "hour"), (60, "minute"), (1, "second"))
+        if seconds >= 2 * size or size == 1
+    )
+    n = max(1, round(n))
+    return f"{n} {unit}{'s' if n > 1 else ''}"
 
 
 def headline(event: dict[str, Any]) -> dict[str, str]:

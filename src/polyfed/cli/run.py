@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.folders import refuse_no_run
+from polyfed.cli.folders import AllowCode, refuse_no_run
 from polyfed.cli.grouping import grouped
 from polyfed.cli.options import DataOptions, RunOptions, settings
 from polyfed.cli.output import emit, number, say, show_table
 from polyfed.cli.progress import in_bytes, progress_bar
 from polyfed.cli.reporting import try_report
-from polyfed.errors import UsageError, nearest
+from polyfed.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from polyfed.engine import Run
@@ -36,6 +36,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Seed of all that is random.", metavar="N")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. By default runs/<data>-<method>-<seed>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,
+    allow_code: AllowCode = None,
     engine: Annotated[
         str, typer.Option(help="Who plays: process, flower-sim or flower-ray.", metavar="NAME", show_default=True)
     ] = "process",
@@ -47,7 +48,7 @@ def command(
     from polyfed.experiments import running
 
     began = time.perf_counter()
-    argv = context.obj["argv"]
+    argv, allowed = context.obj["argv"], allow_code or ()
     extra: dict[tuple[str, ...], Any] = {("method", "name"): method, ("run", "seed"): seed}
     if engine not in ENGINES:
         raise UsageError(f"engine {engine!r} is not known", where="--engine", remedy=nearest(engine, ENGINES))
@@ -57,14 +58,14 @@ def command(
         _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
         rounds, played = planned(resume / "flower" / "server", how.rounds)
         with progress_bar(rounds, played=played, quiet=quiet) as on_event:
-            made = flower.resume(resume, how.rounds, engine=engine, on_event=on_event, command=argv)
+            made = flower.resume(resume, how.rounds, engine=engine, on_event=on_event, command=argv, allow_code=allowed)
         folder = resume
     elif resume is not None:
         _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
         refuse_no_run(resume)
         rounds, played = planned(resume, how.rounds)
         with progress_bar(rounds, played=played, quiet=quiet) as on_event:
-            made = running.resume(resume, how.rounds, on_event=on_event, command=argv)
+            made = running.resume(resume, how.rounds, on_event=on_event, command=argv, allow_code=allowed)
         folder = resume
     else:
         chosen, where = settings(config, data, how, extra=extra)
@@ -90,13 +91,13 @@ def _starter(engine: str) -> Any:
 def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any:
     """What the run did and found."""
     from polyfed.cli.documents import Pooled, RunDocument
+    from polyfed.data import DEPLOYED
     from polyfed.engine.storage import options_of
 
     scores: dict[str, dict[str, Pooled]] = {}
     table = _summary(run, "all")
     if table is not None:
-        clients = table.drop(index=["mean", "spread"])
-        for (task, metric), column in clients.items():
+        for (task, metric), column in table.items():
             scores.setdefault(task, {})[metric] = Pooled(
                 mean=column.mean(), spread=column.std(), clients=int(column.notna().sum())
             )
@@ -109,9 +110,14 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
         rounds=run.progress.round,
         clients=run.clients,
         untrained=run.untrained,
+        silent=run.silent,
+        rejected=dict(run.study.round0.rejected),
+        unknown={client: dict(tasks) for client, tasks in run.study.round0.unknown.items()},
+        below=run.study.below(DEPLOYED),
         tasks={task.name: task.kind for task in run.study.spec.tasks},
         scores=scores,
         refused=int(rounds["refused"].sum()),
+        dropped={str(round): reason for round, reason in rounds["dropped"].dropna().items()},
         bytes_up=int(rounds["bytes_up"].sum()),
         bytes_down=int(rounds["bytes_down"].sum()),
         seconds=round(seconds, 3),
@@ -120,18 +126,25 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
 
 
 def _show(run: Run, document: Any) -> None:
+    from polyfed.report.left_out import left_out
+
     title = f"{document.method}, round {document.rounds}, {len(document.clients)} clients, test rows"
     table = _summary(run, "headline")
     if table is None:
         say(f"{title}: there are none to measure on.")
     else:
         rows = [[name, *map(number, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)]
-        if len(rows) > MOST_LINES + 2:
-            rows = [*rows[:MOST_LINES], [f"... and {len(rows) - 2 - MOST_LINES} more"], *rows[-2:]]
-        show_table(title, ["client", *(f"{task} {metric}" for task, metric in table.columns)], rows)
+        if len(rows) > MOST_LINES:
+            rows = [*rows[:MOST_LINES], [f"... and {len(rows) - MOST_LINES} more"]]
+        closing = [[what, *map(number, values)] for what, values in (("mean", table.mean()), ("spread", table.std()))]
+        show_table(title, ["client", *(f"{task} {metric}" for task, metric in table.columns)], rows, closing=closing)
     if document.untrained:
         names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
         say(f"In no round was an update used of: {names}")
+    for round, reason in document.dropped.items():
+        say(f"Round {round} was dropped, and the model stayed as it was: {reason}")
+    for line in left_out(document.model_dump()):
+        say(line)
     refused = f", {document.refused} updates refused" if document.refused else ""
     traffic = f"{in_bytes(document.bytes_up)} up, {in_bytes(document.bytes_down)} down"
     say(f"{traffic}{refused}, {document.seconds:.1f} s. The run is in {document.folder}")
@@ -149,13 +162,14 @@ def _summary(run: Run, metrics: str) -> Any:
 
 def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
     """How many rounds there will be, and how many are played, for the bar; an unsound folder is for others to refuse."""
-    import json
+    from polyfed.folders.checkpoint_files import FOLDER, rounds_of
+    from polyfed.folders.documents import read_document
+    from polyfed.folders.schemas import RunDocument
 
     try:
-        described = json.loads((folder / "run.json").read_bytes())
-        played = max((int(path.stem) for path in (folder / "checkpoints").glob("*.json")), default=0)
-        return rounds or int(described["settings"]["rounds"]), played
-    except (OSError, ValueError, KeyError, TypeError):
+        wanted = rounds or read_document(folder / "run.json", RunDocument)["settings"]["rounds"]
+        return wanted, max(rounds_of(folder / FOLDER, "json"), default=0)
+    except DataError:
         return rounds or 0, 0
 
 
@@ -163,7 +177,7 @@ def _refuse_beside_resume(config: Path | None, data: DataOptions, how: RunOption
     """A run goes on as it was begun, but it may be longer."""
     given = [name for name, value in others.items() if value is not None]
     given += [f"--{name.replace('_', '-')}" for name, value in vars(data).items() if value is not None]
-    given += [f"--{name}" for name in ("sample", "workers", "set") if getattr(how, name) is not None]
+    given += [f"--{name}" for name in ("sample", "aggregation", "workers", "set") if getattr(how, name) is not None]
     given += [str(config)] if config is not None else []
     if given:
         raise UsageError(f"{given[0]} is given beside --resume", remedy="a run goes on as it was begun: leave it out")

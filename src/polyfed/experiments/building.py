@@ -19,12 +19,13 @@ from polyfed.data.datasets import IMAGE_DATASETS
 from polyfed.errors import ConfigError, DataError, PolyfedError
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.images import image_federation
+from polyfed.files import refuse_unnameable
 
 if TYPE_CHECKING:
     from polyfed.engine import Settings
     from polyfed.methods import Method
 
-_OF_TABLES = ("client", "tasks", "features", "drop", "derive", "sha256")
+_OF_TABLES = ("client", "tasks", "features", "drop", "derive", "missing", "sha256")
 
 
 def build_federation(data: DataConfig, where: str) -> Federation:
@@ -36,7 +37,7 @@ def build_federation(data: DataConfig, where: str) -> Federation:
         federation = _from_dataset(data) if data.source is None else _from_table(data)
         chosen = {key: getattr(data, key) for key in ("test", "validation", "shots") if getattr(data, key) is not None}
         split = replace(federation.split, **chosen)
-        return federation.with_options(scaling=data.scaling, split=split)
+        return federation.with_options(scaling=data.scaling, split=split, limits=data.limits)
 
 
 def build_method(config: Config, where: str) -> Method:
@@ -84,7 +85,7 @@ def refuse_changed(data: DataConfig) -> None:
 
 def _from_dataset(data: DataConfig) -> Federation:
     for key in _OF_TABLES:
-        if getattr(data, key):
+        if getattr(data, key) not in (None, [], {}):
             raise ConfigError(
                 f"data.{key} is given, but data set {data.dataset!r} brings its own",
                 remedy=f"leave {key} out, or give a source instead of a data set",
@@ -108,6 +109,7 @@ def _from_table(data: DataConfig) -> Federation:
             "there is no task",
             remedy="name the columns to predict, for example with --regression, --binary or data.tasks",
         )
+    refuse_unnameable(data.source or "", "data.source")
     source = Path(data.source or "")
     if data.client is None and not source.is_dir() and source.is_file():
         raise ConfigError(
@@ -121,6 +123,7 @@ def _from_table(data: DataConfig) -> Federation:
         features=data.features,
         drop=data.drop,
         derive=data.derive,
+        missing=data.missing,
         split=Split(),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,9 @@ from polyfed.experiments.parallel import Tell, share_out
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import read_config, resolved, resume, start
 from polyfed.experiments.tuning import refuse_without_validation
+from polyfed.folders.lines import read_events
+from polyfed.folders.making import is_half_made
+from polyfed.folders.results_file import finished_rounds
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
@@ -105,11 +107,8 @@ def play(
 
 def finished(cell: Cell) -> bool:
     """Whether the run in the cell's folder has played its rounds."""
-    path = cell.folder / "results.json"
-    try:
-        return int(json.loads(path.read_bytes())["round"]) >= cell.config.run.rounds
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    played = finished_rounds(cell.folder)
+    return played is not None and played >= cell.config.run.rounds
 
 
 def _attempt(cell: Cell, where: str, federation: Federation | None, on_event: Any, command: Sequence[str]) -> Outcome:
@@ -140,7 +139,7 @@ def _attempt_apart(cell: Cell, tell: Tell, *, where: str, command: Sequence[str]
 def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
     """A folder of another comparison must not lend its numbers to this one."""
     method = build_method(cell.config, f"{where}, compare.grid.{cell.method}" if cell.options else where)
-    if not (cell.folder / "config.toml").is_file():
+    if not (cell.folder / "config.toml").is_file() or is_half_made(cell.folder):
         return
     wanted = check(resolved(cell.config, method, federation, cell.folder), str(cell.folder)).model_dump()
     there = read_config(cell.folder)
@@ -165,10 +164,9 @@ def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
 
 def scores(folder: Path) -> Mapping[str, Mapping[str, float]]:
     """Task → metric → its mean over the clients, on the test rows, after the last round of the run in a folder."""
-    from polyfed.engine.events import read_lines
     from polyfed.engine.tables import history
 
-    table: Any = history(list(read_lines(folder / "events.jsonl")))
+    table: Any = history(read_events(folder))
     table = table[(table["part"] == "test") & (table["model"] == "personal")]
     table = table[table["round"] == table["round"].max()]
     found: dict[str, dict[str, float]] = {}

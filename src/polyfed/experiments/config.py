@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from polyfed.data.limits import Limits
 from polyfed.data.task import Task
 
 
@@ -73,9 +74,12 @@ class DataConfig(_Section):
         features: the inputs; all other columns, if it is not given.
         drop: columns that are neither.
         derive: further columns by one comparison each, such as disease = "num > 0".
+        missing: texts that mean that there is no label or no client; an empty field alone, if it is not given.
         scaling: "federated", "local", "targets" (features stay as they are) or "none".
         test, validation: fractions of each client's rows.
         shots: training labels of each task that are kept.
+        min_rows: training labels of a task that a client must have to speak of it at all.
+        min_count: rows that must hold a text or class for a client to name it.
     """
 
     source: str | None = None
@@ -88,10 +92,19 @@ class DataConfig(_Section):
     features: list[str] | None = None
     drop: list[str] = Field(default_factory=list)
     derive: dict[str, str] = Field(default_factory=dict)
+    missing: list[str] | None = None
     scaling: str | None = None
     test: float | None = None
     validation: float | None = None
     shots: int | None = None
+    min_rows: int | None = None
+    min_count: int | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What each client lets leave, as far as these settings decide it."""
+        given = {"min_rows": self.min_rows, "min_count": self.min_count}
+        return Limits(**{key: value for key, value in given.items() if value is not None})
 
 
 class MethodConfig(BaseModel):
@@ -115,8 +128,12 @@ class RunConfig(_Section):
     evaluate_every: int = 5
     quorum: float = 0.5
     max_norm: float = 1e5
+    aggregation: str = "clip"
+    trim: float = 0.2
     keep: int = 3
     workers: int = 1
+    stop: str = "none"
+    patience: int = 2
     folder: str | None = None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.table_files import SUFFIXES, load_table
+from polyfed.data.table_files import is_table_file, load_table
 from polyfed.errors import DataError
 
 _CLIENTS = "client site hospital clinic ward centre center patient user device phone machine plant factory school group subject"
@@ -25,6 +25,7 @@ _TARGETS = (
 MOST_CLASSES = 20
 FEW = 30  # a count that matters is small
 MOST_TARGETS = 3
+LEAST_FAR = 1e-3  # the share of numbers far from the rest that a normal distribution does not have
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def guess(source: Path) -> list[Guess]:
     """The guesses for a file, or for the first file of a folder with one for each client."""
     if not source.is_dir():
         return guess_columns(load_table(source).frame)
-    files = sorted(path for path in source.iterdir() if path.suffix.lower() in SUFFIXES)
+    files = sorted(filter(is_table_file, source.iterdir()))
     if not files:
         raise DataError("has no table in it", where=str(source), remedy="put one file for each client there")
     return guess_columns(load_table(files[0]).frame, in_folder=True)
@@ -78,7 +79,25 @@ def kind_of(values: Any) -> tuple[str, str]:
         return "count", f"whole numbers from 0 to {numbers.max():g}, {(numbers == 0).mean():.0%} of them 0"
     if (numbers >= 0).all() and (numbers == np.floor(numbers)).all() and numbers.max(initial=0) < FEW and n > 2:
         return "count", f"small whole numbers from {numbers.min():g} to {numbers.max():g}"
+    far = _far_from_the_rest(numbers)
+    if far >= LEAST_FAR * len(numbers) and far > 1:
+        if (numbers > 0).all() and _far_from_the_rest(np.log(numbers)) <= 1:
+            return "regression", f"{n} numbers, skewed: their logarithm may be easier to predict"
+        return "robust", f"{n} numbers, {far} of them far from the rest"
     return "regression", f"{n} numbers"
+
+
+def _far_from_the_rest(numbers: np.ndarray) -> int:
+    """How many lie more than five standard deviations from the median, as the middle half of the numbers measures them.
+
+    Of a normal distribution that is one in two million, of Student's with four degrees of freedom one in two hundred.
+
+    >>> _far_from_the_rest(np.array([*range(100), 500.0]))
+    1
+    """
+    from_median = np.abs(numbers - np.median(numbers))
+    spread = 1.4826 * np.median(from_median)  # that of a normal distribution with this middle half
+    return int((from_median > 5.0 * spread).sum()) if spread > 0 else 0
 
 
 def _client(frame: Any) -> Guess | None:

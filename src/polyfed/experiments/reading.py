@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polyfed.data.table_files import SUFFIXES
+from polyfed.data.table_files import is_table_file
 from polyfed.data.task import KINDS
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.experiments.config import CompareConfig, Config, DataConfig, ImagesConfig, RunConfig, TaskConfig
@@ -50,10 +50,10 @@ _WANTED = {
 
 def read_document(path: Path) -> Document:
     """The content of a TOML file, unchecked, with its source and folders relative to where we are."""
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+    if is_table_file(path) and path.is_file():
         raise ConfigError("is a table, and not a file of settings", where=str(path), remedy=f"give it as --data {path}")
     try:
-        document = tomllib.loads(path.read_bytes().decode())
+        document = _loads(path.read_bytes().decode())
     except OSError as error:
         reason = (
             "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
@@ -64,6 +64,8 @@ def read_document(path: Path) -> Document:
         raise ConfigError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save it in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(path, str(error)) from None
+    except _Beyond as error:
+        raise ConfigError(str(error), where=str(path), remedy="correct it") from None
     move_paths(document, lambda name: str(path.parent / Path(name).expanduser()))
     return document
 
@@ -85,7 +87,10 @@ def set_value(document: Document, assignment: str) -> None:
     names = [name.strip() for name in key.split(".")]
     if not equals or not all(names):
         raise UsageError(f"{assignment!r} sets nothing", where="--set", remedy="write for example run.rounds=10")
-    put(document, names, _value(text))
+    try:
+        put(document, names, _value(text))
+    except _Beyond as error:
+        raise UsageError(str(error), where="--set", remedy="correct it") from None
 
 
 def read_grid(assignment: str) -> tuple[tuple[str, ...], list[Any]]:
@@ -100,15 +105,33 @@ def read_grid(assignment: str) -> tuple[tuple[str, ...], list[Any]]:
         remedy = "write for example fedavg.learning_rate=0.1,0.01"
         raise UsageError(f"{assignment!r} is no grid", where="--grid", remedy=remedy)
     try:
-        return names, tomllib.loads(f"values = [{text}]")["values"]
+        return names, _loads(f"values = [{text}]")["values"]
+    except _Beyond as error:
+        raise UsageError(str(error), where="--grid", remedy="correct it") from None
     except tomllib.TOMLDecodeError:
         return names, [_value(part) for part in text.split(",") if part.strip()]
+
+
+class _Beyond(Exception):
+    """TOML that is none of what settings are made of."""
+
+
+def _loads(text: str) -> Document:
+    """TOML, but neither nested beyond what Python can follow nor with numbers beyond what it reads."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise _Beyond("is nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:
+        raise _Beyond("holds a number of thousands of digits") from None
 
 
 def _value(text: str) -> Any:
     """As TOML writes it, and plain text where it is not TOML."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return _loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text.strip()
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polyfed.data.table_files import stem_of
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, refuse_changed
 from polyfed.experiments.config import Config
 from polyfed.experiments.reading import check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
-from polyfed.files import write_whole
+from polyfed.files import refuse_unnameable
+from polyfed.folders import making
+from polyfed.folders.checkpoint_files import FOLDER, rounds_of
+from polyfed.folders.lock import owned
+from polyfed.folders.making import is_free
+from polyfed.folders.results_file import finished_rounds
+from polyfed.folders.writing import append, told, write
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
@@ -29,7 +36,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 def default_folder(config: Config) -> Path:
     """runs/<data>-<method>-<seed>"""
-    name = config.data.dataset or Path(config.data.source or "data").stem
+    name = config.data.dataset or stem_of(Path(config.data.source or "data"))
     return Path("runs") / f"{name}-{config.method.name}-{config.run.seed}"
 
 
@@ -50,7 +57,7 @@ def start(
     federation = federation or build_federation(config.data, where)
     study = federation.prepare(settings.seed)
     with leaving_nothing(folder):
-        write_whole(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
+        write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
         with logging_to(folder, command) as log:
             return simulate(
                 method,
@@ -63,7 +70,12 @@ def start(
 
 
 def resume(
-    folder: Path, rounds: int | None = None, *, on_event: OnEvent | None = None, command: Sequence[str] = ()
+    folder: Path,
+    rounds: int | None = None,
+    *,
+    on_event: OnEvent | None = None,
+    command: Sequence[str] = (),
+    allow_code: Collection[str] = (),
 ) -> Run:
     """Go on with the run in a folder; the data in it are used, and a source that changed since is refused."""
     from polyfed.engine import load
@@ -76,19 +88,25 @@ def resume(
         )
     if (folder / "config.toml").is_file():
         refuse_changed(read_config(folder).data)
-    run = load(folder)
-    wanted = run.settings.rounds if rounds is None else rounds
-    played = run.progress.round
-    if wanted <= played and (rounds is not None or (folder / "results.json").is_file()):
+    with owned(folder):
+        run = load(folder, allow_code=allow_code)
+        _refuse_finished(run, rounds)
+        with told(folder), logging_to(folder, command) as log:
+            return run.resume(rounds, on_event=_both(log, on_event))
+
+
+def _refuse_finished(run: Run, rounds: int | None) -> None:
+    """A run that has nothing left to do; results that are missing or damaged are."""
+    assert run.folder is not None
+    wanted, played = run.settings.rounds if rounds is None else rounds, run.progress.round
+    if wanted < played or (wanted == played and finished_rounds(run.folder) == played):
         raise UsageError(
             f"all {run.settings.rounds} rounds are played"
             if wanted == played
             else f"{played} rounds are played already",
-            where=str(folder),
+            where=str(run.folder),
             remedy=f"to go on give --rounds with a number above {played}",
         )
-    with logging_to(folder, command) as log:
-        return run.resume(rounds, on_event=_both(log, on_event))
 
 
 def cut_off_on_flower(folder: Path) -> bool:
@@ -112,7 +130,8 @@ def resolved(config: Config, method: Method, federation: Federation, folder: Pat
         data["sha256"] = digest(Path(data["source"]))
     data["tasks"] = [{"name": t.name, "kind": t.kind, **t.model_dump(exclude_defaults=True)} for t in config.data.tasks]
     return {
-        "data": {key: value for key, value in data.items() if value not in (None, [], {})},
+        # An empty list of markers says something: no text means that there is nothing.
+        "data": {key: v for key, v in data.items() if v not in (None, [], {}) or (key == "missing" and v is not None)},
         "method": {"name": method.name, **json.loads(json.dumps(options_of(method)))},
         "run": config.run.model_dump() | {"folder": str(folder)},
     }
@@ -120,35 +139,31 @@ def resolved(config: Config, method: Method, federation: Federation, folder: Pat
 
 def refuse_used(folder: Path) -> None:
     """A run starts in a folder of its own."""
+    refuse_unnameable(folder)
     if folder.is_file():
         raise UsageError("is a file", where=str(folder), remedy="choose another folder with --out")
     if (folder / "run.json").exists():
         raise UsageError(
             "there is a run in it already", where=str(folder), remedy=f"go on with --resume {folder}, or choose --out"
         )
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and not is_free(folder):
         raise UsageError("is not empty", where=str(folder), remedy="choose a new folder with --out")
 
 
 @contextmanager
 def leaving_nothing(folder: Path) -> Iterator[None]:
-    """Make the folder; remove it, and those made on the way to it, if the first round is not reached."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException as error:
-        if not _played(folder):
-            for path in made[:1]:
-                shutil.rmtree(path, ignore_errors=True)
-            for path in made[1:]:
-                if path.is_dir() and not any(path.iterdir()):
-                    path.rmdir()
-        if isinstance(error, OSError) and not isinstance(error, PolyfedError):
-            raise UsageError(
-                f"cannot be written: {error.strerror}", where=str(folder), remedy="choose another folder with --out"
-            ) from error
-        raise
+    """Make the folder and hold it; remove it, and those made on the way to it, if the first round is not reached."""
+    new = not folder.exists()
+    with owned(folder):
+        refuse_used(folder)  # somebody may have been faster
+        making.begin(folder)
+        try:
+            with told(folder):
+                yield
+        except BaseException:
+            if new and not _played(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 @contextmanager
@@ -156,8 +171,8 @@ def logging_to(folder: Path, command: Sequence[str]) -> Iterator[OnEvent]:
     """`run.log`: when what happened, and the traceback of an error that nobody expected."""
 
     def write(text: str) -> None:
-        with (folder / "run.log").open("a") as file:
-            file.write(f"{datetime.now().isoformat(timespec='seconds')} {text}\n")
+        with suppress(UsageError):  # a full disk is told by those who write what is needed
+            append(folder / "run.log", f"{datetime.now().isoformat(timespec='seconds')} {text}\n".encode())
 
     write(f"begin: {' '.join(command) or 'from Python'}")
     try:
@@ -178,6 +193,10 @@ def _line(event: dict[str, Any]) -> str:
     if event["event"] == "round":
         refused = "".join(f"; refused {client}: {why}" for client, why in event["refused"].items())
         return f"round {event['round']}: {len(event['sampled'])} clients, {event['bytes_up']} bytes up{refused}"
+    if event["event"] == "outlook":
+        return f"round {event['round']}: expected to take {event['seconds'] + event['evaluation_seconds']:.0f} s"
+    if event["event"] == "stopped":
+        return f"round {event['round']}: the last of {event['rounds']}, as none since round {event['best']} was better"
     return f"round {event['round']}: {event['event']} on {event.get('part', '')} rows, {event.get('model', '')} models"
 
 
@@ -192,4 +211,4 @@ def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
 
 def _played(folder: Path) -> bool:
     """Whether a round is stored in the folder, or below it by Flower."""
-    return any(int(path.stem) > 0 for path in folder.glob("**/checkpoints/*.json") if path.stem.isdigit())
+    return any(max(rounds_of(path, "json"), default=0) > 0 for path in folder.glob(f"**/{FOLDER}"))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed.errors import ConfigError
 from polyfed.experiments.grid import Grid, combinations
+from polyfed.folders.lines import read_events
 from polyfed.metrics import LOSS
 
 if TYPE_CHECKING:
@@ -68,18 +69,17 @@ def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Pat
 
 def validation_loss(folder: Path) -> float:
     """The loss of the run in a folder, as told above; infinite if a client's is no number."""
-    from polyfed.engine.events import read_lines
     from polyfed.engine.tables import history, summary
 
     # What is not handed on cannot be looked at.
-    events = [e for e in read_lines(folder / "events.jsonl") if e["event"] == "start" or e.get("part") == "validation"]
+    events = [e for e in read_events(folder) if e["event"] == "start" or e.get("part") == "validation"]
     kinds = events[0]["tasks"]
     names = sorted(set(LOSS.values()))
     table: Any = history(events)  # pandas' own types are too wide to be of help
     last = table[(table["model"] == "personal") & (table["round"] == table["round"].max())]
     if last.empty or last.loc[last["metric"].isin(names), "value"].isna().any():
         return math.inf  # a mean would leave out the very clients where the method broke down
-    return float(summary(events, kinds, metrics=names, part="validation").loc["mean"].sum())
+    return float(summary(events, kinds, metrics=names, part="validation").mean().sum())
 
 
 def refuse_without_validation(federation: Federation, seeds: Sequence[int], where: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +10,8 @@ import numpy as np
 from polyfed.experiments.comparing import Cell, scores
 from polyfed.experiments.reproducing.blocks import Block
 from polyfed.experiments.reproducing.foreign import foreign
+from polyfed.folders.lines import read_events
+from polyfed.folders.results_file import read_results
 from polyfed.metrics import brier, ece, nll
 
 STANDARDISED = ("celeba",)  # data sets whose regression target is published in units of its standard deviation
@@ -41,10 +41,9 @@ def prediction(block: Block, cell: Cell) -> list[Measure]:
 
 def convergence(block: Block, cell: Cell) -> list[Measure]:
     """The accuracy after each round."""
-    from polyfed.engine.events import read_lines
     from polyfed.engine.tables import history
 
-    table: Any = history(list(read_lines(cell.folder / "events.jsonl")))
+    table: Any = history(read_events(cell.folder))
     table = table[(table["part"] == "test") & (table["model"] == "personal") & (table["metric"] == "accuracy")]
     means = table.groupby(["task", "round"], sort=True)["value"].mean()
     return [Measure(task, "accuracy", float(value), round=int(round)) for (task, round), value in means.items()]
@@ -55,8 +54,8 @@ def calibration(block: Block, cell: Cell) -> list[Measure]:
     from polyfed.report.rows import rows_of
 
     results, found = read_results(cell.folder), []
-    for task, described in results["tasks"].items():
-        rows = rows_of(results["predictions"], task, ("y", "proba"))
+    for task, described in (results.get("tasks") or {}).items():
+        rows = rows_of(results.get("predictions") or {}, task, ("y", "proba"))
         if described["classes"] and len(rows):
             y, proba = rows.values["y"].astype(int), rows.values["proba"]
             log_density = np.log(np.maximum(proba[np.arange(len(y)), y], 1e-300))
@@ -71,7 +70,7 @@ def calibration(block: Block, cell: Cell) -> list[Measure]:
 def latents(block: Block, cell: Cell) -> list[Measure]:
     """How near the posterior is to the true latent functions, how sure it is, and how often its band holds them."""
     by_metric: dict[tuple[str, str], list[float]] = {}
-    for of_client in read_results(cell.folder)["latents"].values():
+    for of_client in (read_results(cell.folder).get("latents") or {}).values():
         for task, latent in of_client.items():
             mean, lower, upper, truth = (np.array(latent[key]) for key in ("mean", "lower", "upper", "truth"))
             values = {
@@ -96,11 +95,6 @@ MEASURES: dict[str, Callable[[Block, Cell], list[Measure]]] = {
     "latents": latents,
     "ood": ood,
 }
-
-
-def read_results(folder: Path) -> dict[str, Any]:
-    """`results.json` of a run."""
-    return json.loads((folder / "results.json").read_bytes())
 
 
 def _units(block: Block) -> dict[str, float]:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from polyfed.errors import UsageError, nearest
 
 FOLDER = files("polyfed.experiments") / "presets"
+EXACT = {"base": {"run": {"aggregation": "mean"}}}  # the publications average, whoever the clients are
 SHARED = ("images", "published")  # files beside the presets: what those on images have in common, and published figures
 
 
@@ -117,7 +118,7 @@ def read_preset(name: str) -> Preset:
     """The preset of this name."""
     if name not in known_presets():
         raise UsageError(f"preset {name!r} is not known", remedy=nearest(name, known_presets()))
-    document = {**read_toml(name), "name": name}
+    document = merged(EXACT, {**read_toml(name), "name": name})
     if document.get("family"):
         document = merged(read_toml(document["family"]), document)
     return Preset.model_validate(document)

@@ -12,7 +12,7 @@ from typing import Any
 from polyfed.experiments.reproducing.published import Published
 from polyfed.experiments.reproducing.records import Record, holds
 from polyfed.experiments.reproducing.tables import tables
-from polyfed.files import write_whole
+from polyfed.files import SHOWN, write_whole
 from polyfed.report.charts import Chart
 from polyfed.report.reproduction import coloured, reproduction_html
 
@@ -42,9 +42,9 @@ def write_all(folder: Path, document: dict[str, Any], records: Sequence[Record],
     pictures.mkdir(parents=True, exist_ok=True)
     for chart in charts:
         content = json.dumps(coloured(chart.figures[""]), allow_nan=False).encode()
-        write_whole(pictures / f"{chart.id}.json", content)
-    write_whole(folder / "results.json", json.dumps(document, indent=2, allow_nan=False).encode())
-    write_whole(folder / "results.md", markdown(document, records).encode())
+        write_whole(pictures / f"{chart.id}.json", content, SHOWN)
+    write_whole(folder / "results.json", json.dumps(document, indent=2, allow_nan=False).encode(), SHOWN)
+    write_whole(folder / "results.md", markdown(document, records).encode(), SHOWN)
     page = reproduction_html(
         title=document["title"],
         says=says(document["preset"]),
@@ -54,7 +54,7 @@ def write_all(folder: Path, document: dict[str, Any], records: Sequence[Record],
         differences=document["differences"],
         charts=charts,
     )
-    write_whole(folder / "report.html", page.encode())
+    write_whole(folder / "report.html", page.encode(), SHOWN)
 
 
 def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
