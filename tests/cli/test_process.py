@@ -23,15 +23,30 @@ COMMANDS = sorted(command().commands)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(polyfed.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "polyfed", *arguments],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+@pytest.fixture
+def start():
+    """Starts the command; whatever a failed test leaves behind is ended."""
+    started = []
+
+    def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+        # Where these tests run in the background of a shell, Ctrl-C is ignored, and a child would inherit that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "polyfed", *arguments],
+            cwd=cwd,
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        signal.signal(signal.SIGINT, before)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def test_help_and_version_do_not_wait_for_libraries(tmp_path):
@@ -63,12 +78,12 @@ def test_no_command_is_answered_with_the_help(polyfed):
     assert done.out == polyfed("--help").out
 
 
-def test_an_error_is_an_exit_code(home):
+def test_an_error_is_an_exit_code(start, home):
     out, err = start("run", "--data", "no.csv", "--client", "a", "--binary", "b", cwd=home).communicate(timeout=120)
     assert (out, err) == ("", "error: no.csv: there is no such file; correct the path.\n")
 
 
-def test_ctrl_c_stores_the_run_and_says_how_to_go_on(home):
+def test_ctrl_c_stores_the_run_and_says_how_to_go_on(start, home):
     argv = ["--data", "hospitals.csv", "--client", "ward", "--regression", "pulse", "--features", "age"]
     process = start("run", *argv, "--rounds", "100000", "--out", "long", "--no-report", cwd=home)
     waited = time.monotonic()
@@ -83,7 +98,7 @@ def test_ctrl_c_stores_the_run_and_says_how_to_go_on(home):
     assert err.endswith("; go on with: polyfed run --resume long.\n")
 
 
-def test_the_live_page_is_there_until_ctrl_c(home, run):
+def test_the_live_page_is_there_until_ctrl_c(start, home, run):
     pytest.importorskip("polyfed.report", reason="the report room is not there")
     process = start("watch", str(run), "--port", "0", "--json", cwd=home)
     text = ""

@@ -81,7 +81,7 @@ def _tiny_run() -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         data: Any = load_dataset("synthetic", n_clients=2, n_regression=10, n_binary=10)
-        run = simulate("pfed-mul", data, rounds=2, seed=0, folder=Path(folder) / "run")
+        run = simulate(data, rounds=2, seed=0, folder=Path(folder) / "run")
         again = load(Path(folder) / "run")
         here, there = (r.client(run.clients[0]).predict([[50.0]])["regression"].mean[0] for r in (run, again))
         if here != there:

@@ -15,6 +15,7 @@ from polyfed.cli.options import DataOptions, RunOptions, settings
 from polyfed.cli.output import emit, number, say, show_table
 from polyfed.cli.progress import in_bytes, progress_bar
 from polyfed.cli.reporting import try_report
+from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def command(
     config: Annotated[
         Path | None, typer.Argument(help="File of settings (TOML); see polyfed init.", metavar="[CONFIG]")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="Method: see polyfed methods.", metavar="NAME")] = None,
+    method: Annotated[
+        str | None, typer.Option(help=f"Method: see polyfed methods. By default {METHOD}.", metavar="NAME")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all that is random.", metavar="N")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. By default runs/<data>-<method>-<seed>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.data import Federation, Study
+from polyfed.defaults import METHOD
 from polyfed.engine import storage
 from polyfed.engine.events import EventLog
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
-from polyfed.errors import ConfigError
+from polyfed.errors import ConfigError, UsageError
 from polyfed.folders.lock import owned
 from polyfed.methods import Method
 from polyfed.methods import method as method_named
 
 
 def simulate(
-    method: str | Method,
-    federation: Federation | Study,
+    method: str | Method | Federation | Study,
+    federation: Federation | Study | None = None,
     rounds: int = 20,
     seed: int = 0,
     *,
@@ -44,7 +45,8 @@ def simulate(
     """Run a method on a federation in this process.
 
     Args:
-        method: its name ("pfed-mul", "pfed-st", "local", "pooled"), with its options as further arguments; or a `Method`.
+        method: its name (`polyfed methods` lists them), with its options as further arguments; or a `Method`. May be left out:
+            `simulate(federation)` runs "pfed-hier".
         federation: the clients' data; splits are drawn by `seed`.
         rounds, seed, sample, evaluate_every, quorum, max_norm, aggregation, trim, keep, workers, stop, patience: see
             `Settings`.
@@ -61,10 +63,16 @@ def simulate(
     >>> federation = Federation.from_clients(
     ...     {name: client(20) for name in ("basel", "bern", "thun")}, {"height": "regression", "high": "binary"}
     ... )
-    >>> run = simulate("pfed-mul", federation, rounds=5, seed=0)
+    >>> run = simulate(federation, rounds=5, seed=0)
     >>> run.client("bern").predict([[1.5]])["high"].label
     array([ True])
     """
+    if isinstance(method, Federation | Study):
+        if federation is not None:
+            raise UsageError("two federations and no method", remedy="give simulate a method and a federation")
+        method, federation = METHOD, method
+    elif federation is None:
+        raise UsageError("no federation", remedy="give simulate a method and a federation, or a federation alone")
     if isinstance(method, str):
         method = method_named(method, **options)
     elif options:

@@ -2,7 +2,7 @@
 
 >>> config = Config.model_validate({"data": {"dataset": "penguins"}})
 >>> config.run.rounds, config.method.name
-(20, 'pfed-mul')
+(20, 'pfed-hier')
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from polyfed.data.limits import Limits
 from polyfed.data.task import Task
+from polyfed.defaults import COMPARED, METHOD
 
 
 class _Section(BaseModel):
@@ -112,7 +113,7 @@ class MethodConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    name: str = "pfed-mul"
+    name: str = METHOD
 
     @property
     def options(self) -> dict[str, Any]:
@@ -147,7 +148,7 @@ class CompareConfig(_Section):
         grid: method (or "all") → option → values to try; the validation rows choose among their combinations.
     """
 
-    methods: list[str] = Field(default_factory=lambda: ["pfed-mul", "pfed-st", "local"], min_length=1)
+    methods: list[str] = Field(default_factory=lambda: list(COMPARED), min_length=1)
     seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
     grid: dict[str, dict[str, Annotated[list[Any], Field(min_length=1)]]] = Field(default_factory=dict)

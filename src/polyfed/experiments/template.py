@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polyfed.data.task import KINDS
+from polyfed.defaults import COMPARED, METHOD
 from polyfed.experiments.guessing import Guess
 from polyfed.experiments.toml_text import to_toml
 
@@ -46,7 +47,7 @@ def config_text(guesses: Sequence[Guess], source: Path, out: Path) -> str:
         '# disease = "num > 0"  # a column made from another by a comparison',
         "",
         "[method]",
-        'name = "pfed-mul"  # see polyfed methods',
+        f'name = "{METHOD}"  # see polyfed methods',
         "",
         "[run]",
         "rounds = 20",
@@ -54,7 +55,7 @@ def config_text(guesses: Sequence[Guess], source: Path, out: Path) -> str:
         "# sample = 0.5  # the share of the clients that take part in a round",
         "",
         "[compare]  # for polyfed compare",
-        'methods = ["pfed-mul", "pfed-st", "local"]',
+        _setting("methods", list(COMPARED)),
         "seeds = [0, 1, 2]",
     ]
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyfed.data.task import KINDS
+from polyfed.defaults import METHOD
 from polyfed.experiments.toml_text import to_toml
 
 # Flower refuses a run config whose keys the app does not declare; these are their defaults.
@@ -28,7 +29,7 @@ def app_files() -> dict[str, str]:
 
 def study_text() -> str:
     """A study to be edited."""
-    return _STUDY.replace("KINDS", ", ".join(KINDS))
+    return _STUDY.replace("KINDS", ", ".join(KINDS)).replace("METHOD", METHOD)
 
 
 _PROJECT = """\
@@ -80,7 +81,7 @@ regression = ["pulse"]
 # disease = "num > 0"  # a column made from another by a comparison
 
 [method]
-name = "pfed-mul"  # see polyfed methods
+name = "METHOD"  # see polyfed methods
 
 [run]
 rounds = 20
