@@ -250,7 +250,7 @@ def test_more_outputs_than_latents():
     assert_finite_everywhere(mixed(kernels=["rbf"]))
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplace", "cauchy", "matern32", "matern52", "linear"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplace", "cauchy", "matern32", "matern52", "linear", "affine"])
 @pytest.mark.parametrize("name", ["all inputs identical", "all inputs zero", "near-duplicates"])
 def test_coincident_inputs_under_every_kernel(name, kernel):
     assert_finite_everywhere(CASES[name](mixed(kernels=[kernel, kernel])))

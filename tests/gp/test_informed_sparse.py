@@ -16,7 +16,7 @@ GROUPS = ("kernels", "mixing", "noise")
 AT = torch.linspace(-2, 2, 2 * 5, dtype=torch.float64).reshape(5, 2)
 
 
-def setting(kernels=("matern32", "linear", "laplace"), n=12, seed=0):
+def setting(kernels=("matern32", "affine", "laplace"), n=12, seed=0):
     prior = Prior(kernels=kernels, dims=D, outputs={"pulse": 1, "sick": 1}, noise={"pulse": 0.2}, per_dimension=True)
     generator = torch.Generator().manual_seed(seed)
 

@@ -115,6 +115,7 @@ def test_no_inputs_no_covariance(name):
         ("matern32", (1.0 + sqrt(15.0)) * exp(-sqrt(15.0))),
         ("matern52", (1.0 + 5.0 + 25.0 / 3.0) * exp(-5.0)),
         ("linear", 0.0),
+        ("affine", sqrt(2.0 / 7.0)),  # (0, 0, √2) and (1, 2, √2), at length one
     ],
 )
 def test_values_by_hand(name, value):
@@ -129,7 +130,7 @@ def test_the_linear_kernel_is_the_cosine():
     torch.testing.assert_close(K[0], torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "linear"])
+@pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].has_length_scale])
 def test_length_scales_and_phi1_are_two_names_of_one_thing(name):
     kernel = KERNELS[name]
     lengths = torch.tensor([0.1, 1.0, 30.0], dtype=torch.float64)

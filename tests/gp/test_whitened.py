@@ -34,10 +34,11 @@ def test_at_the_points_themselves_products_of_features_are_the_kernel(kernel):
     torch.testing.assert_close(phi @ phi.mT, K, rtol=0, atol=1e-7)  # the jitter is 1e-8
 
 
-def test_products_of_linear_features_are_the_kernel_everywhere():
-    prior, x = make_prior(["linear"], False), drawn(N, D)
+@pytest.mark.parametrize(("kernel", "size"), [("linear", D), ("affine", D + 1)])
+def test_products_of_linear_features_are_the_kernel_everywhere(kernel, size):
+    prior, x = make_prior([kernel], False), drawn(N, D)
     phi = whitened(prior, 0, normal_points(M, D), x)
-    assert n_features(prior, 0, M) == D
+    assert n_features(prior, 0, M) == phi.shape[-1] == size
     K = prior.latent_covariance(0, x, x) / prior.amplitude(0)
     torch.testing.assert_close(phi @ phi.mT, K, rtol=0, atol=1e-14)
 
@@ -53,7 +54,7 @@ def test_elsewhere_they_leave_a_covariance(kernel):
 
 
 @pytest.mark.parametrize("per_dimension", [False, True])
-@pytest.mark.parametrize("kernel", [*STATIONARY, "linear"])
+@pytest.mark.parametrize("kernel", [*STATIONARY, "linear", "affine"])
 @pytest.mark.parametrize("n_clients", [None, 3])
 def test_the_derivative_by_hand_is_that_of_autograd(kernel, per_dimension, n_clients):
     """Clients that share their kernels take another way than those that do not: their values and gradients agree."""

@@ -50,7 +50,7 @@ def network(seed: int) -> nn.Module:
 
 
 CASES = [(kind, "polya-gamma") for kind in KINDS] + [(kind, "gaussian") for kind in LOGISTIC]
-PAIRS = [("rbf", "laplace"), ("cauchy", "matern32"), ("matern52", "linear")]
+PAIRS = [("rbf", "laplace"), ("cauchy", "matern32"), ("matern52", "linear"), ("rbf", "affine")]
 
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=["-".join(case) for case in CASES])

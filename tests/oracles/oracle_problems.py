@@ -35,6 +35,8 @@ def kernel_value(name: str, x: Array, x2: Array, phi1: Array) -> float:
             return (1.0 + 5**0.5 * rho + 5.0 / 3.0 * rho2) * np.exp(-(5**0.5) * rho)
         case "linear":
             return float(np.dot(x, x2)) / (float(np.dot(x, x)) * float(np.dot(x2, x2))) ** 0.5
+        case "affine":
+            return (len(x) + float(np.dot(x, x2))) / ((len(x) + np.dot(x, x)) * (len(x) + np.dot(x2, x2))) ** 0.5
     raise ValueError(name)
 
 

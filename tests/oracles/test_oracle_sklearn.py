@@ -19,6 +19,7 @@ SKLEARN_SHAPE = {
     "matern32": lambda scale: Matern(scale, length_scale_bounds="fixed", nu=1.5),
     "matern52": lambda scale: Matern(scale, length_scale_bounds="fixed", nu=2.5),
     "linear": lambda scale: DotProduct(0.0, sigma_0_bounds="fixed"),
+    "affine": lambda scale: DotProduct(0.0, sigma_0_bounds="fixed"),  # of inputs with a constant among them
 }
 DIMS = 3
 
@@ -29,7 +30,7 @@ def one_task(name: str, x, y, *, phi0: float, phi1, w: float, noise: float) -> E
         "kernels.0.log_amplitude": torch.tensor(np.log(phi0)),
         "mixing.y": torch.tensor([[w]], dtype=torch.float64),
     }
-    if name != "linear":
+    if KERNELS[name].has_length_scale:
         state["kernels.0.log_phi1"] = torch.tensor(np.log(phi1))
     seen = {"y": (torch.arange(len(x)), torch.tensor(y))}
     return ExactModel(prior.load(state), Rows.of(torch.tensor(x), seen, {"y": Gaussian()}))
@@ -49,7 +50,9 @@ def test_one_regression_task_is_the_gp_of_scikit_learn(name, n_scales, seed):
     posterior = infer(model)
     mean, cov = predict_latents(model, posterior.q, torch.tensor(x_new)).outputs(model.prior.W.detach())
 
-    if name == "linear":  # ours scales its inputs to length one
+    if name == "affine":
+        x, x_new = (np.column_stack([t, np.full(len(t), np.sqrt(DIMS))]) for t in (x, x_new))
+    if name in ("linear", "affine"):  # ours scales its inputs to length one
         x, x_new = (t / np.linalg.norm(t, axis=1, keepdims=True) for t in (x, x_new))
     scale = 1.0 / np.sqrt(phi1) if n_scales > 1 else 1.0 / np.sqrt(phi1[0])
     kernel = ConstantKernel(phi0 * w**2, "fixed") * SKLEARN_SHAPE[name](scale)

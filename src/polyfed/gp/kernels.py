@@ -108,6 +108,16 @@ def cosine(x: Tensor, x2: Tensor) -> Tensor:
     return unit(x) @ unit(x2).mT
 
 
+def affine(x: Tensor) -> Tensor:
+    """x and a constant as large as x usually is, at length one: a plane and its offset, flat where x is far out."""
+    constant = x.new_full((*x.shape[:-1], 1), x.shape[-1] ** 0.5)
+    return unit(torch.cat([x, constant], -1))
+
+
+def affine_cosine(x: Tensor, x2: Tensor) -> Tensor:
+    return affine(x) @ affine(x2).mT
+
+
 # ---- profiles: s(t), its logarithmic slope t s'(t) / s(t) and s'(t), where t = φ₁ d ----------------------------------------
 # They take d and φ₁ apart: for the exponential, t itself is never needed, and each pass over a matrix counts.
 
@@ -192,7 +202,8 @@ class Kernel:
     """A metric and a profile; φ₁ follows from a length-scale ℓ as factor · ℓ^(−exponent).
 
     `derivative` is s'(t) of t and s(t); `by_input` says of weights on pairs how much of Σ G t each input makes for φ₁ = 1.
-    `features`, where a kernel has them: a map to as many numbers as there are inputs, whose products are the kernel.
+    `features`, where a kernel has them: a map to as many numbers as there are inputs and `further` ones, whose products are
+    the kernel.
     """
 
     metric: Callable[[Tensor, Tensor], Tensor]
@@ -203,6 +214,7 @@ class Kernel:
     derivative: Callable[[Tensor, Tensor], Tensor] = _one
     by_input: Callable[[Tensor, Tensor, Tensor], Tensor] = squared_by_input
     features: Callable[[Tensor], Tensor] | None = None
+    further: int = 0
 
     @property
     def has_length_scale(self) -> bool:
@@ -221,6 +233,10 @@ class Kernel:
         """s at x = x' for each input, without the matrix: every input is a batch of its own."""
         alone = x[..., :, None, :]
         return self(alone, alone, phi1[..., None, :])[..., 0, 0]
+
+    def n_features(self, dims: int, n_points: int) -> int:
+        """Of so many inputs; a kernel without features of its own has one for each of some points."""
+        return n_points if self.features is None else dims + self.further
 
     def log_phi1(self, length_scale: Tensor) -> Tensor:
         return log(self.factor) - self.exponent * length_scale.log()
@@ -244,4 +260,5 @@ KERNELS: dict[str, Kernel] = {
     "matern32": Kernel(squared_distance, _matern32, _matern32_slope, derivative=_matern32_derivative),
     "matern52": Kernel(squared_distance, _matern52, _matern52_slope, derivative=_matern52_derivative),
     "linear": Kernel(cosine, _itself, exponent=0.0, features=unit),
+    "affine": Kernel(affine_cosine, _itself, exponent=0.0, features=affine, further=1),
 }

@@ -1,6 +1,6 @@
 """Features of shared latents, φ_b(x) = L_b⁻¹ k_b(Z, x) with L_b L_bᵀ = k_b(Z, Z): under u ~ N(0, I), φ_b(x)ᵀu has the
-covariance that k_b has through the points Z. A linear kernel needs no points: the input itself (at length one) is its feature,
-exactly. Amplitudes are left to the mixing weights: here k_b(x, x) = 1.
+covariance that k_b has through the points Z. Linear and affine kernels need no points: the input itself (at length one) is
+their feature, exactly. Amplitudes are left to the mixing weights: here k_b(x, x) = 1.
 
 Z is made of nobody's data: points of a Sobol sequence through the normal quantile, in the units that all clients agreed on.
 
@@ -39,7 +39,7 @@ def normal_points(n: int, dims: int) -> Tensor:
 
 def n_features(prior: Prior, b: int, n_points: int) -> int:
     """How many features latent b has with so many points."""
-    return prior.dims if KERNELS[prior.kernels[b]].features is not None else n_points
+    return KERNELS[prior.kernels[b]].n_features(prior.dims, n_points)
 
 
 def whitened(prior: Prior, b: int, Z: Tensor, z: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class _Common(torch.autograd.Function):
     def forward(ctx, kernels: list[Kernel], Z: Tensor, x: Tensor, a: Tensor, *phi1: Tensor) -> Tensor:
         parts, width = [], 0
         for kernel, own in zip(kernels, phi1, strict=True):
-            M = x.shape[-1] if kernel.features is not None else len(Z)
+            M = kernel.n_features(x.shape[-1], len(Z))
             parts.append(_Part(kernel, Z, slice(width, width + M), own.reshape(-1, own.shape[-1])[0]))
             width += M
         Phi = x.new_empty(*x.shape[:-1], width)
