@@ -47,8 +47,8 @@ class HyperPrior:
     amplitude: float = 1.0
     length: float = 0.75
     ard: float = 0.35
-    noise_at: float = 0.2
-    noise: float = 1.5
+    noise_at: float = 1.0  # as if inputs told nothing, until labels say otherwise: intervals of few labels stay honest
+    noise: float = 0.5
 
     def densities(self, prior: Prior) -> dict[str, Tensor]:
         """By name, for the parameters of a prior of this structure; its values do not matter."""

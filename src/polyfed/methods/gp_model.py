@@ -31,8 +31,7 @@ PREDICTION_STEPS = 500
 
 @dataclass(frozen=True)
 class Structure:
-    """The options that say what the model is; `kernels` is one for each latent, or the name of one for as many as
-    needed: one for each task, at least `least`, and `further` ones."""
+    """The options that say what the model is; `kernels` is one for each latent, or the name of one for as many as needed."""
 
     kernels: tuple[str, ...] | str
     per_dimension: bool
@@ -44,8 +43,10 @@ class Structure:
     network_per_latent: bool = False
     chunk: int | None = None
     mean: str = "zero"
-    least: int = 2
-    further: int = 0
+
+    def latents(self, n_tasks: int, n_features: int) -> tuple[str, ...]:
+        """The kernel of each latent: with fewer latents than tasks one task is modelled at the cost of another."""
+        return (self.kernels,) * max(2, n_tasks) if isinstance(self.kernels, str) else self.kernels
 
     def model(self, codecs: Mapping[str, LabelCodec], n_features: int) -> GPModel:
         """The model of these tasks. Clients whose targets differ in their units alone have the same one."""
@@ -63,9 +64,7 @@ def key_of(codecs: Mapping[str, LabelCodec], n_features: int) -> ModelKey:
 @lru_cache(maxsize=256)
 def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_features: int) -> GPModel:
     likelihoods = likelihoods_of(dict(codecs), structure.bound)
-    kernels, width, trunk = structure.kernels, n_features, None
-    if isinstance(kernels, str):  # with fewer latents than tasks one task is modelled at the cost of another
-        kernels = (kernels,) * (max(structure.least, len(codecs)) + structure.further)
+    kernels, width, trunk = structure.latents(len(codecs), n_features), n_features, None
     if structure.network is not None:
         trunk = trunk_of(structure.network, n_features).to(torch.float32)
         width = n_outputs_of(trunk, n_features)

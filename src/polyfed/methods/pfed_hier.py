@@ -26,6 +26,7 @@ from polyfed.errors import ConfigError, DataError, NumericalError
 from polyfed.estimators.memory import holds
 from polyfed.estimators.sparsity import PAPER
 from polyfed.gp import GROUPS, BatchStep, Evidence, Knowledge
+from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import KnowledgeOf, width_of
 from polyfed.gp.whitened import normal_points
 from polyfed.methods.base import Predictor
@@ -36,11 +37,27 @@ from polyfed.methods.options import check_number
 from polyfed.methods.pfed_mul import PFedMul
 from polyfed.seeds import Stream
 
-# Chosen from what was tried on validation rows (bench/tables/tried.md): near it, not each of its combinations.
-LEAST_SHARED, MOST_POINTS = 3, 64
+# Chosen on validation rows (bench/tables/tried.md).
+LEAST_PLANES, CURVED, MOST_POINTS = 3, 2, 64
+PLANE = "affine"
 MATRICES = 8  # of all features by all features, at once, on the server or at a client
 WIDEST = 148  # features of all shared latents together: their triangle is a message of 88 kB
+PLANES_WIDEST = WIDEST // 2  # of them for planes: with many inputs there are fewer planes, or none
 SUMS, OWN, LIMITS, POINTS = "evidence", "own", "limit", "shared/Z"  # in states and messages
+
+
+@dataclass(frozen=True)
+class _Shared(Structure):
+    """Latents where only the kernel of curved ones is given: what is shared is mostly a plane, and the rest of it bends."""
+
+    n_personal: int = 1
+
+    def latents(self, n_tasks: int, n_features: int) -> tuple[str, ...]:
+        if not isinstance(self.kernels, str):
+            return self.kernels
+        n = max(LEAST_PLANES, n_tasks)
+        planes = min(n, PLANES_WIDEST // KERNELS[PLANE].n_features(n_features, 0))
+        return (PLANE,) * planes + (self.kernels,) * (n - planes + CURVED + self.n_personal)
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,8 @@ class PFedHier(PFedMul):
 
     Args:
         n_shared: latent functions that all clients have in common; they come first where there is a kernel for each. None for
-            one for each task, and at least three.
+            planes (kernel `affine`), one for each task and at least three, and two of `kernel`; where inputs are many, fewer
+            planes and as many more of `kernel`.
         n_personal: latent functions that each client has for itself.
         n_points: features of each shared latent; a linear one has as many as there are inputs. None for 64, or fewer where the
             evidence of that many latents would be a message of over 100 kB.
@@ -107,14 +125,19 @@ class PFedHier(PFedMul):
     def _n_latents(self) -> int | None:
         return None if self.n_shared is None else self.n_shared + self.n_personal
 
-    def _structure(self) -> Structure:
-        return replace(super()._structure(), least=LEAST_SHARED, further=self.n_personal)
+    def _structure(self, made: type[Structure] = _Shared) -> Structure:
+        return replace(super()._structure(made), n_personal=self.n_personal)
 
     def _n_shared(self, model: GPModel) -> int:
         return model.prior.n_latents - self.n_personal
 
-    def _n_points(self, n_shared: int) -> int:
-        return self.n_points or max(1, min(MOST_POINTS, WIDEST // n_shared))
+    def _n_points(self, model: GPModel, n_shared: int) -> int:
+        """As many as leave the evidence of all shared latents a message of less than 100 kB."""
+        if self.n_points is not None:
+            return self.n_points
+        curved = sum(KERNELS[name].features is None for name in model.prior.kernels[:n_shared])
+        planes = width_of(model.prior, n_shared, 0)
+        return max(1, min(MOST_POINTS, (WIDEST - planes) // max(1, curved)))
 
     def _width(self, model: GPModel, n_shared: int, n_points: int) -> int:
         """The number of features of all shared latents, if memory holds what is made of them."""
@@ -133,7 +156,7 @@ class PFedHier(PFedMul):
         if self._shares:
             model = self._structure().model(spec.codecs, spec.n_features)
             n_shared = self._n_shared(model)
-            n_points = self._n_points(n_shared)
+            n_points = self._n_points(model, n_shared)
             nothing = Evidence.none(self._width(model, n_shared, n_points))
             server |= labelled(SUMS, _arrays(nothing)) | {POINTS: normal_points(n_points, spec.n_features)}
             if self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared):  # else Θ of a client is its own

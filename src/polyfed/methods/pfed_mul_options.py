@@ -209,12 +209,12 @@ class PFedMulOptions(Method):
     def _shared(self) -> tuple[str, ...]:
         return shared_groups(self.scheme)
 
-    def _structure(self) -> Structure:
+    def _structure(self, made: type[Structure] = Structure) -> Structure:
         kernels = self.kernel if isinstance(self.kernel, str) else tuple(self.kernel)
         if isinstance(kernels, str) and self._n_latents is not None:
             kernels = (kernels,) * self._n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
-        return Structure(
+        return made(
             kernels,
             self.per_dimension,
             self.bound,
