@@ -11,6 +11,7 @@ from .engine import engine_round, idle_round
 from .harness import Line
 from .learning import fit
 from .rival import against_gpytorch
+from .shared import shared_memory, shared_round
 from .sparse import sparse_step
 
 
@@ -61,6 +62,18 @@ BENCHMARKS = {
         full={"seeds": 3, "repeats": 3},
         quick={"seeds": 1, "repeats": 1, "climb": 40},
         tiny={"n_regression": 4, "n_binary": 4, "inducing": 5, "seeds": 1, "repeats": 1, "climb": 4},
+    ),
+    "shared": Benchmark(
+        shared_round,
+        full={"repeats": 9},
+        quick={"repeats": 2},
+        tiny={"n_clients": 3, "n_rows": 8, "dims": 2, "repeats": 1},
+    ),
+    "memory": Benchmark(
+        shared_memory,
+        full={},
+        quick={"n_clients": 1000},
+        tiny={"n_clients": 3, "n_rows": 8, "dims": 2},
     ),
     "sparse": Benchmark(
         sparse_step,
