@@ -4,7 +4,9 @@
 
 The client has 1, 2 or 10 rows of a wide table. Moments: one row is their mean; of two, mean plus or minus spread are the two
 values of each column. Updates of a linear model: the change of the weights over the change of the bias is the row itself, or
-for several rows a mean of them, weighted by their residuals (up to a factor that everybody knows). An error is that of the row
+for several rows a mean of them, weighted by their residuals (up to a factor that everybody knows). Evidence of pfed-hier: Λ of
+one row is an outer product of its features, and those of a plane are the row and a constant, so that the first eigenvector is
+the row; of several rows it is a mixture. An error is that of the row
 that is matched best, the median of 20 clients, with columns in units of their spread: 0 if the row is read, 1 if nothing is
 known of it but the average row.
 """
@@ -15,12 +17,16 @@ import sys
 
 import numpy as np
 import pandas as pd
+import torch
 
 from polyfed.data import DEPLOYED, OPEN, ClientData, FederationSpec, LabelCodec, Limits, Task, describe
 from polyfed.data.coding import shared_part
 from polyfed.data.raw import read_client
 from polyfed.data.splits import Division
-from polyfed.methods import method
+from polyfed.gp import Evidence
+from polyfed.gp.whitened import features_of_rows
+from polyfed.methods import ClientUpdate, Method, PFedHier, method
+from polyfed.methods.pfed_hier import POINTS
 from polyfed.seeds import Stream
 
 N_COLUMNS = 20
@@ -55,18 +61,75 @@ def from_update(name: str, n: int, limits: Limits, seed: int = 0) -> float | Non
     options, weights, bias = LINEAR[name]
     rng = np.random.default_rng(seed)
     x, y = rng.normal(0, 1, (n, N_COLUMNS)), rng.normal(0, 1, n)
-    codecs = {TASK.name: LabelCodec(TASK, None, 0.0, 1.0)}
-    spec = FederationSpec((TASK,), N_COLUMNS, ("a",), codecs)
-    data = shared_part(ClientData(x, {TASK.name: (np.arange(n), y)}, codecs), (), limits)
-    if not data.n_labels:
+    update = _first_update(method(name, **options), x, y, limits)
+    if update is None:
         return None
-    made, start = method(name, **options), Stream(0, "start")
-    message = made.download(made.init(spec, start), "a")
-    _, update = made.local(made.start(data, start), message, data, Stream(0, "local", 1, "a"))
     ratio = update.arrays[weights].numpy().reshape(-1) / update.arrays[bias].numpy().item()
     cosines = (x @ ratio) / np.linalg.norm(x, axis=1) / np.linalg.norm(ratio)
     best = x[np.abs(cosines).argmax()]
     return float(np.linalg.norm(ratio * (ratio @ best) / (ratio @ ratio) - best) / np.linalg.norm(best))
+
+
+def from_evidence(n: int, limits: Limits, seed: int = 0) -> float | None:
+    """The relative error of the row that is nearest to the first eigenvector of a first evidence; None if none is sent."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(0, 1, (n, N_COLUMNS)), rng.normal(0, 1, n)
+    made = method("pfed-hier")
+    update = _first_update(made, x, y, limits)
+    if update is None:
+        return None
+    evidence = Evidence(update.arrays["evidence/triangle"], update.arrays["evidence/shift"])
+    plane = evidence.precision[: N_COLUMNS + 1, : N_COLUMNS + 1].numpy()  # of the first shared function
+    row = np.linalg.eigh(plane)[1][:, -1]
+    found = row[:-1] / row[-1] * N_COLUMNS**0.5  # the constant among the features is √D
+    return float(min(np.linalg.norm(x - found, axis=1) / np.linalg.norm(x, axis=1)))
+
+
+def evidence_rank(n: int, seed: int = 0) -> int:
+    """The rank of a first evidence: how many rows a client has, for everybody to see."""
+    rng = np.random.default_rng(seed)
+    update = _first_update(method("pfed-hier"), rng.normal(0, 1, (n, N_COLUMNS)), rng.normal(0, 1, n), OPEN)
+    assert update is not None
+    evidence = Evidence(update.arrays["evidence/triangle"], update.arrays["evidence/shift"])
+    return int(np.linalg.matrix_rank(evidence.precision.numpy(), tol=1e-9, hermitian=True))
+
+
+def membership(n: int, limits: Limits, seed: int = 0) -> float | None:
+    """How often a server is right about whether a row that it has in hand is among a client's n rows; half of 40 are.
+
+    The features of its rows span the evidence of a client, so a row is one of them if its features lie in that span.
+    """
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(0, 1, (n, N_COLUMNS)), rng.normal(0, 1, n)
+    made = PFedHier()
+    update = _first_update(made, x, y, limits)
+    if update is None:
+        return None
+    data = ClientData(x, {}, {TASK.name: LabelCodec(TASK, None, 0.0, 1.0)})
+    server = made.init(FederationSpec((TASK,), N_COLUMNS, ("a",), data.codecs), Stream(0, "start"))
+    prior = made.model(data).prior.with_values(made._values(server))
+    n_shared = made._n_shared(made.model(data))
+    asked = np.concatenate([x[np.arange(20) % n], rng.normal(0, 1, (20, N_COLUMNS))])
+    weights = prior.W[:1].expand(len(asked), -1)
+    features = features_of_rows(prior, n_shared, server[POINTS], torch.from_numpy(asked), weights).detach().numpy()
+    evidence = Evidence(update.arrays["evidence/triangle"], update.arrays["evidence/shift"])
+    values, vectors = np.linalg.eigh(evidence.precision.numpy())
+    inside = vectors[:, values > 1e-9]
+    outside = features - features @ inside @ inside.T
+    left = np.linalg.norm(outside, axis=1) / np.linalg.norm(features, axis=1)
+    return float(np.mean((left < 0.01) == (np.arange(len(asked)) < 20)))
+
+
+def _first_update(made: Method, x: np.ndarray, y: np.ndarray, limits: Limits) -> ClientUpdate | None:
+    """What a client with these rows sends first; None if it is silent."""
+    codecs = {TASK.name: LabelCodec(TASK, None, 0.0, 1.0)}
+    spec = FederationSpec((TASK,), N_COLUMNS, ("a",), codecs)
+    data = shared_part(ClientData(x, {TASK.name: (np.arange(len(x)), y)}, codecs), (), limits)
+    if not data.n_labels:
+        return None
+    start = Stream(0, "start")
+    message = made.download(made.init(spec, start), "a")
+    return made.local(made.start(data, start), message, data, Stream(0, "local", 1, "a"))[1]
 
 
 def _note(X: pd.DataFrame, limits: Limits):
@@ -98,6 +161,12 @@ def table() -> list[list[str]]:
         for name in LINEAR:
             told = f"a row from {name}'s first update of {rows}"
             lines.append([told, *(shown(from_update, name, n, each) for each in limits)])
+        lines.append(
+            [f"a row from pfed-hier's first evidence of {rows}", *(shown(from_evidence, n, each) for each in limits)]
+        )
+    for n in (10, 100, 200):
+        told = f"right about whether a known row is among {n} of pfed-hier's (guessing: 0.50)"
+        lines.append([told, *(shown(membership, n, each) for each in limits)])
     return lines
 
 

@@ -54,7 +54,9 @@ def shared_memory(*, n_clients: int = 10_000, n_rows: int = 100, dims: int = 8) 
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         peak = pool.apply(_peak, (n_clients, n_rows, dims))
     name = f"pfed-hier, {n_clients:,} clients, N={n_rows}, memory"
-    return [Line(name, Spread.of([peak]), unit="GB", target=Target("≤", 4.0), note="data, states and updates of a round")]
+    return [
+        Line(name, Spread.of([peak]), unit="GB", target=Target("≤", 4.0), note="data, states and updates of a round")
+    ]
 
 
 def _peak(n_clients: int, n_rows: int, dims: int) -> float:

@@ -152,6 +152,12 @@ def test_what_leaks_and_what_does_not():
         assert leaks.from_update(name, 10, DEPLOYED) > 0.3
         assert all(leaks.from_update(name, n, DEPLOYED) is None for n in (1, 2, 9))
     assert all(leaks.from_moments(n, DEPLOYED) is None for n in (1, 2, 9))
+    assert leaks.from_evidence(1, OPEN) < 1e-12
+    assert leaks.from_evidence(10, DEPLOYED) > 0.3
+    assert leaks.from_evidence(9, DEPLOYED) is None
+    assert [leaks.evidence_rank(n) for n in (1, 5)] == [1, 5]
+    assert leaks.membership(10, DEPLOYED) == 1.0
+    assert leaks.membership(9, DEPLOYED) is None
     surgeons = ["a"] * 5 + ["b"] * 4 + ["c"] * 6
     assert (leaks.names_told(surgeons, OPEN), leaks.names_told(surgeons, DEPLOYED)) == (3, 2)
     assert leaks.names_told([str(i) + "x" for i in range(4000)], OPEN) == 0
