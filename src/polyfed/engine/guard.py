@@ -18,6 +18,7 @@ from polyfed.engine.form import LARGEST, misfit, reason_of, shown
 from polyfed.methods import ClientUpdate, Method, Outcome, State
 
 MAX_NORM = 1e5  # times the median: clients of very different sizes are honest, six orders of magnitude are not
+_BLOCK = 2**22  # numbers of clients that are looked at together
 MOST_COUNTED = 2**53  # of whole numbers in a state, such as steps: beyond, a double no longer counts them
 
 # client → task → training labels that it declared in round 0, tasks in the federation's order
@@ -82,11 +83,11 @@ def _bad_values(method: Method, server: State, updates: Mapping[str, ClientUpdat
     reasons: dict[str, str] = {}
     squares = torch.zeros(len(clients), dtype=torch.float64)
     for name in sent[0].arrays:
-        values = _flat([update.arrays[name] for update in sent])
-        _note(reasons, clients, ~_finite(values), f"array {name!r} is not finite")
-        _note(reasons, clients, _beyond(values), f"array {name!r} is beyond {LARGEST:g}")
+        finite, beyond, square = _looked_at([update.arrays[name] for update in sent])
+        _note(reasons, clients, ~finite, f"array {name!r} is not finite")
+        _note(reasons, clients, beyond, f"array {name!r} is beyond {LARGEST:g}")
         if not method.is_evidence(name):
-            squares += values.to(torch.float64).square().sum(1)
+            squares += square
     _note(reasons, clients, _outliers(squares.sqrt(), max_norm), f"its norm is over {max_norm:g} times the median")
     for name in sent[0].pooled:
         total, count = (_flat([update.pooled[name][i] for update in sent]).to(torch.float64) for i in (0, 1))
@@ -102,6 +103,17 @@ def _bad_values(method: Method, server: State, updates: Mapping[str, ClientUpdat
         mean = (total / count.clamp_min(1.0)).square().sum(1).sqrt()
         _note(reasons, clients, _outliers(mean, max_norm), f"mean of {name!r} is over {max_norm:g} times the median")
     return reasons
+
+
+def _looked_at(values: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each client's array whether it is finite, whether it is beyond any sane size, and the square of its norm."""
+    together = max(1, _BLOCK // max(1, values[0].numel()))
+    seen = []
+    for i in range(0, len(values), together):  # ten thousand clients' evidence at once would be gigabytes
+        block = _flat(values[i : i + together])
+        seen.append((_finite(block), _beyond(block), block.to(torch.float64).square().sum(1)))
+    finite, beyond, square = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    return finite, beyond, square
 
 
 def _flat(values: list[Tensor]) -> Tensor:

@@ -225,11 +225,12 @@ class PFedHier(PFedMul):
         if step.evidence is None:
             yield from super()._evidence(states, step)
             return
-        for i, state in enumerate(states):
-            new = step.evidence[i]
-            old = Evidence(**part(state, OWN)) if f"{OWN}/shift" in state else new * 0.0
-            change = (new - old) * self.damping
-            yield labelled(OWN, _arrays(old + change)), labelled(SUMS, _arrays(change))
+        none = step.evidence[0] * 0.0
+        old = Evidence.stack([Evidence(**part(state, OWN)) if f"{OWN}/shift" in state else none for state in states])
+        change = (step.evidence - old) * self.damping
+        kept = old + change
+        for i in range(len(states)):  # a copy for each: a view would keep the evidence of all who shared its batch
+            yield labelled(OWN, _copied(kept[i])), labelled(SUMS, _copied(change[i]))
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
@@ -255,6 +256,10 @@ class PFedHier(PFedMul):
 
 def _arrays(evidence: Evidence) -> State:
     return {"triangle": evidence.triangle, "shift": evidence.shift}
+
+
+def _copied(evidence: Evidence) -> State:
+    return {name: value.clone() for name, value in _arrays(evidence).items()}
 
 
 def _sums(told: Mapping[str, Tensor]) -> Evidence:

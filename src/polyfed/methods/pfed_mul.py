@@ -32,6 +32,7 @@ from polyfed.methods.projection_start import PROJECTION, directions, started
 from polyfed.methods.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
 from polyfed.seeds import Stream
 
+MOST_TOGETHER = 500  # clients: beyond that memory grows and time does not fall
 NOISE_STEPS = 20  # of a client that joins and has a noise level of its own
 
 
@@ -168,13 +169,14 @@ class PFedMul(PFedMulOptions):
         alike: dict[ModelKey, list[int]] = {}
         for i, job in enumerate(jobs):  # one model for all, unless clients count in units of their own
             alike.setdefault(key_of(job.data.codecs, job.data.n_features), []).append(i)
-        for places in alike.values():
-            group = [jobs[i] for i in places]
-            try:
-                done: list[Outcome] = list(self._together(group))
-            except Exception:  # one of them broke down; alone, each answers for itself
-                done = [self._attempt(job) for job in group]
-            outcomes |= zip(places, done, strict=True)
+        for group in alike.values():
+            for places in (group[i : i + MOST_TOGETHER] for i in range(0, len(group), MOST_TOGETHER)):
+                chosen = [jobs[i] for i in places]
+                try:
+                    done: list[Outcome] = list(self._together(chosen))
+                except Exception:  # one of them broke down; alone, each answers for itself
+                    done = [self._attempt(job) for job in chosen]
+                outcomes |= zip(places, done, strict=True)
         return [outcomes[i] for i in range(len(jobs))]
 
     def _together(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
