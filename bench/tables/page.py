@@ -95,9 +95,11 @@ def _ranks(here: pd.DataFrame) -> list[str]:
     rows = []
     for method, line in ranks.iterrows():
         row = [f"`{method}`", f"{line['rank']:.2f} ± {line['spread']:.2f}"]
-        if ours:
+        if ours and method != OURS:
             pair = ahead(here, OURS, str(method))
-            row.append("" if method == OURS else f"{100 * pair.share:.0f} % of {pair.places}")
+            row.append(f"{100 * pair.share:.0f} % of {pair.places}")
+        elif ours:
+            row.append("")
         rows.append([*row[:1], str(int(line["places"])), *row[1:]])
     return _table(["method", "places", "mean rank", *([f"`{OURS}` is ahead in"] if ours else [])], rows)
 
