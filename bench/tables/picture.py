@@ -28,6 +28,20 @@ def curves(scores: pd.DataFrame) -> pd.DataFrame:
     return per_table.groupby(["metric", "method", "labels"]).mean().unstack("labels")
 
 
+def span(lines: pd.DataFrame) -> tuple[float, float]:
+    """What an axis shows: all lines, but for those that are so far out that the others would be one line; they are cut.
+
+    >>> span(pd.DataFrame({5: [1.0, 1.2, 90.0], 10: [0.8, 1.0, 1.1]}))
+    (0.78, 1.22)
+    """
+    values = lines.stack().dropna()
+    middle = values.median()
+    reach = 5.0 * (values - middle).abs().median()
+    low, high = (float(f(values[(values - middle).abs() <= reach])) for f in (min, max))
+    room = 0.05 * (high - low)
+    return round(low - room, 3), round(high + room, 3)
+
+
 def draw_curves(scores: pd.DataFrame, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -53,6 +67,8 @@ def draw_curves(scores: pd.DataFrame, path: Path) -> None:
         axes.minorticks_off()
         axes.set_xlabel("labels of each task and client")
         axes.set_title(SHOWN[metric])
+        low, high = span(found.loc[metric])
+        axes.set_ylim(low, high)
         if metric == "coverage":
             axes.axhline(0.95, color="#999999", lw=0.8)
         if i == 0:
