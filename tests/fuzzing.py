@@ -1,4 +1,7 @@
-"""How fuzzers run: the same cases at every run, or fresh ones where POLYFED_FUZZ_SEED gives a seed (`make fuzz`)."""
+"""How fuzzers run: the same cases at every run, or fresh ones where POLYFED_FUZZ_SEED gives a seed (`make fuzz`).
+
+POLYFED_FUZZ_TIMES=10 makes ten times as many of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 
 SEED = os.environ.get("POLYFED_FUZZ_SEED")
+TIMES = int(os.environ.get("POLYFED_FUZZ_TIMES", "1"))
 
 
 def fuzz(cases: int):
@@ -15,7 +19,7 @@ def fuzz(cases: int):
 
     def decorate(test):
         made = settings(
-            max_examples=cases,
+            max_examples=TIMES * cases,
             deadline=None,
             derandomize=SEED is None,
             database=None,

@@ -13,12 +13,16 @@ from collections.abc import Iterable
 from typing import Any
 
 
+LONGEST = 700  # characters of what is wrong: a value in it may be a megabyte long
+
+
 class PolyfedError(Exception):
     """Base of all errors that polyfed raises on purpose."""
 
     exit_code = 1
 
     def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        what = what if len(what) <= LONGEST else f"{what[: LONGEST - 1]}…"
         self.what, self.where, self.remedy = what, where, remedy
         place = f"{where}: " if where else ""
         cure = f"; {remedy}" if remedy else ""

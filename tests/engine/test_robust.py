@@ -127,6 +127,19 @@ def test_a_count_that_is_no_number_of_labels_is_held_to_what_is_usual_per_label(
     assert found["client 0"] is sent["client 0"]
 
 
+def test_who_has_no_label_is_no_measure_of_what_is_usual_per_label():
+    class Free(Sums):
+        def counted_tasks(self, server, name):
+            return None
+
+    sent = sums(1.0, 1.0, 1.0, 1.0, 1.0)
+    for i in (2, 3, 4):
+        huge = tuple(torch.tensor(value, dtype=torch.float64) for value in (10.0, 1e6))
+        sent[f"client {i}"] = replace(sent[f"client {i}"], pooled={"noise.a": huge}, counts={"a": 0 if i > 2 else 10})
+    found = robust(Free(), {}, sent, "clip", 0.2)
+    assert [float(update.pooled["noise.a"][1]) for update in found.values()] == [10.0, 10.0, 30.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("factor", [-1000.0, 1000.0])
 def test_one_client_moves_the_server_no_further_than_its_shortened_update(factor):
     """FedAvg with one task, and what its server should do by numpy: the mean of updates of at most twice the median."""

@@ -14,8 +14,11 @@ from typing import Any
 from polyfed.data.agreement import Agreement
 from polyfed.data.description import Description
 from polyfed.data.limits import LONGEST_TEXT, MOST_CATEGORIES
+from polyfed.data.study_checks import refuse_odd_agreement
 from polyfed.data.task import Task
-from polyfed.errors import ConfigError
+from polyfed.errors import ConfigError, DataError
+from polyfed.folders.documents import unlike
+from polyfed.folders.schemas import AgreedPart
 
 MOST_COLUMNS = 100_000
 MOST_CLASSES = 1_000  # of one task
@@ -257,33 +260,24 @@ def _other_kind(note: Description, votes: Mapping[str, Counter[str]]) -> str | N
 
 
 def read_agreement(described: Any) -> Agreement:
-    """The agreement that this is, or Rejected: a client trusts its server no further than a server its clients."""
-    _keys("it", described, ("columns", "mean", "scale", "codecs"))
-    for part in ("columns", "codecs"):
-        if not isinstance(described[part], list) or not described[part]:
-            raise Rejected(f"{part} are {shown(described[part])}")
-    for column in described["columns"]:
-        _keys("a column", column, ("name", "kind", "gaps", "categories"))
-        if column["kind"] not in ("number", "text") or not isinstance(column["gaps"], bool):
-            raise Rejected("a column is neither of numbers nor of text")
-        _texts("categories", column["categories"], MOST_CATEGORIES + 1)
+    """The agreement that this is, or Rejected: a client trusts its server no further than a server its clients.
+
+    The schema is that of run folders; sizes are limited here, for what is stored is one's own.
+    """
+    _keys("it", described, tuple(AgreedPart.model_fields))
+    if what := unlike(described, AgreedPart):
+        raise Rejected(what)
     _texts("columns", [column["name"] for column in described["columns"]], MOST_COLUMNS)
-    n_numbers = sum(column["kind"] == "number" for column in described["columns"])
-    for key in ("mean", "scale"):
-        for value in _list(key, described[key], n_numbers):
-            _number(key, value)
-            if key == "scale" and value <= 0:
-                raise Rejected(f"a scale is {shown(value)}")
+    for column in described["columns"]:
+        _texts("categories", column["categories"], MOST_CATEGORIES + 1)
     for codec in described["codecs"]:
-        _keys("a codec", codec, ("task", "classes", "shift", "scale"))
-        _number("a shift", codec["shift"])
-        _number("a scale", codec["scale"])
-        if codec["scale"] <= 0:
-            raise Rejected(f"a scale is {shown(codec['scale'])}")
-        classes = codec["classes"]
-        if classes is not None and (not isinstance(classes, list) or len(classes) > MOST_CLASSES):
-            raise Rejected("classes are no list of labels")
+        if codec["classes"] is not None and len(codec["classes"]) > MOST_CLASSES:
+            raise Rejected(f"classes are {len(codec['classes'])}, more than {MOST_CLASSES}")
     try:
-        return Agreement.from_dict(described)
+        agreed = Agreement.from_dict(described)
+        refuse_odd_agreement(agreed, len(described["codecs"]))
+    except DataError as error:
+        raise Rejected(error.what) from None
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise Rejected(f"a task is not understood ({type(error).__name__})") from None
+    return agreed

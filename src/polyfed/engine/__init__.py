@@ -1,7 +1,7 @@
 """Runs a method on a federation in this process: rounds, the server's door, evaluation, checkpoints, resume.
 
-Reading order: `rounds` (one round is a function), `guard` (what the server refuses), `run`, `simulate`; then `events`,
-`checkpoints`, `storage` (what is on disk).
+Reading order: `rounds` (one round is a function), `guard` (what the server refuses), `robust` and `aggregation` (what it
+makes of the rest), `run`, `simulate`; then `events`, `checkpoints`, `storage` (what is on disk).
 """
 
 from polyfed.engine.run import ClientModel, Run

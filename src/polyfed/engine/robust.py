@@ -133,7 +133,7 @@ def _bounded(
     if tasks is None:  # a count that is no number of labels
         labels = torch.tensor([float(sum(update.counts.values())) for update in sent], dtype=torch.float64)
         labels = labels.reshape(-1, *(1,) * (count.dim() - 1)).expand_as(count)
-        most = torch.minimum(count, RATIO * _usual(count / labels.clamp_min(1.0)) * labels)
+        most = torch.minimum(count, RATIO * _usual(torch.where(labels > 0, count / labels, 0.0)) * labels)
     share = torch.where(count > 0, most / count, 1.0)
     limit = RATIO * _usual(torch.where(count > 0, total / count, 0.0)) * most
     after = torch.minimum(total * share, limit)

@@ -8,14 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from polyfed.data import ClientData
-from polyfed.engine.form import reason_of
-from polyfed.engine.guard import Declared, check, fault_of
-from polyfed.engine.robust import robust
+from polyfed.engine.aggregation import aggregated
+from polyfed.engine.guard import Declared, check
 from polyfed.engine.settings import Settings
-from polyfed.methods import ClientUpdate, Job, Method, Outcome, State
+from polyfed.methods import Job, Method, Outcome, State
 from polyfed.methods.messages import n_bytes
 from polyfed.seeds import Stream
 
@@ -78,17 +75,20 @@ def conclude(
 ) -> tuple[Progress, dict[str, Any]]:
     """The server's part of a round, once every client that was asked has answered or failed: check, then aggregate.
 
-    `declared` are the labels of each client as of round 0. If the state that would come out is no state to go on from, the
-    round is dropped: everything stays as it was, and the event says why.
+    `declared` are the labels of each client as of round 0. If the state that would come out is no state to go on from, those
+    who broke it are refused too. Without a quorum of others the round is dropped: everything stays as it was, and the event
+    says why.
     """
     round, names = progress.round + 1, sorted(outcomes)
     used, refused = check(method, progress.server, outcomes, declared, settings.max_norm)
     enough = settings.is_enough(len(used), len(names))
     server, fault = progress.server, None
     if enough:
-        server, fault = _aggregated(
-            method, progress.server, {name: update for name, (_, update) in used.items()}, settings
+        server, culprits, fault = aggregated(
+            method, progress.server, {name: update for name, (_, update) in used.items()}, settings, len(names)
         )
+        used = {name: pair for name, pair in used.items() if name not in culprits}
+        refused = dict(sorted((refused | culprits).items()))
     event = {
         "event": "round",
         "round": round,
@@ -105,18 +105,6 @@ def conclude(
     return Progress(
         round, server, {**progress.clients, **{client: state for client, (state, _) in used.items()}}
     ), event
-
-
-def _aggregated(
-    method: Method, server: State, updates: Mapping[str, ClientUpdate], settings: Settings
-) -> tuple[State, str | None]:
-    """The state that these updates make, and what is wrong with it, if anything is."""
-    try:
-        with torch.no_grad():  # what clients send may still hang on the graph that made it
-            after = method.aggregate(server, robust(method, server, updates, settings.aggregation, settings.trim))
-    except (ArithmeticError, ValueError, RuntimeError) as error:  # algebra that breaks at numbers that clients chose
-        return server, reason_of(error)
-    return after, fault_of(after, server)
 
 
 def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[Outcome]:

@@ -103,7 +103,8 @@ class Run:
             while self.progress.round < self.settings.rounds and self.stopped is None:
                 try:
                     self._play_one(on_event, ahead, stored)
-                    stored = None  # the states of this round fit
+                    if self.settings.evaluates(self.progress.round):
+                        stored = None  # every state was used by now, also those of clients that were not drawn
                 except KeyboardInterrupt:
                     # The round that was cut off has changed nothing, and the one before is stored already.
                     how = (
@@ -164,10 +165,10 @@ class Run:
         began = time.perf_counter()
         with fitting(stored):
             progress, event = play_round(self.method, self.progress, self.members.training, self.settings)
-        played = time.perf_counter()
-        events = [event]
-        if self.settings.evaluates(progress.round):
-            events += evaluate(self.method, progress, self.members)
+            played = time.perf_counter()
+            events = [event]
+            if self.settings.evaluates(progress.round):
+                events += evaluate(self.method, progress, self.members)
         evaluated = time.perf_counter()
         ahead.learn(played - began, evaluated - played if len(events) > 1 else None)
         self.record(progress, events, seconds=played - began, evaluation_seconds=evaluated - played, on_event=on_event)

@@ -76,13 +76,20 @@ def parsed(content: bytes, where: str, remedy: str) -> Any:
 
 def refuse_unlike(document: Any, schema: type[BaseModel], where: str, remedy: str) -> None:
     """An error that names the first entry that is not as the schema says."""
+    if what := unlike(document, schema):
+        raise DataError(f"cannot be read ({what})", where=where, remedy=remedy)
+
+
+def unlike(document: Any, schema: type[BaseModel]) -> str | None:
+    """The first entry that is not as the schema says, and how it is not; None if all are."""
     try:
         schema.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))[:100]
         what = f"{place}: {first['msg']}" if place else first["msg"]
-        raise DataError(f"cannot be read ({what[0].lower()}{what[1:]})", where=where, remedy=remedy) from None
+        return f"{what[0].lower()}{what[1:]}"
+    return None
 
 
 def digest(content: bytes) -> str:

@@ -24,7 +24,9 @@ def write(path: Path, content: bytes) -> None:
 
 def append(path: Path, line: bytes, *, safely: bool = False) -> None:
     """A line at the end of a file; `safely`: on disk before this returns."""
-    with told(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE), "ab") as file:
+    # NONBLOCK: nobody may ever read at the other end of a pipe that has the name.
+    how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    with told(path), os.fdopen(os.open(path, how, PRIVATE), "ab") as file:
         file.write(line)
         if safely:
             file.flush()

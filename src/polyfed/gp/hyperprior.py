@@ -106,15 +106,15 @@ def _solved(off: Tensor, common: Tensor, apart: Tensor) -> Tensor:
 def best_log_noise(total: Tensor, count: Tensor, density: Tensor | None, weight: float = 1.0) -> Tensor:
     """log σ² that maximises −½ count log σ² − ½ total/σ² + weight · log p(log σ²): the closed form of the noise with a prior.
 
-    Without a density it is log(total/count). With one, the derivative by t = log σ², −½ count + ½ total e^{−t}
-    − weight (t − mean)/sd², falls and is convex in t: Newton's steps from where it is positive climb to its only root and
-    never pass it.
+    Without a density it is log(total/count), which is no number without a count. With one, the derivative by t = log σ²,
+    −½ count + ½ total e^{−t} − weight (t − mean)/sd², falls and is convex in t: Newton's steps from where it is positive
+    climb to its only root and never pass it.
 
     >>> never_seen = torch.zeros((), dtype=torch.float64)
     >>> best_log_noise(never_seen, never_seen, torch.tensor([-1.5, 1.0, 0.0], dtype=torch.float64))
     tensor(-1.5000, dtype=torch.float64)
     """
-    best = (total / count.clamp_min(1.0)).log()
+    best = (total / count).log()
     if density is None:
         return best
     mean, pull = density[0], weight / density[1].square()

@@ -13,7 +13,7 @@ from polyfed.errors import ConfigError, nearest
 def check_choice(option: str, value: object, known: Sequence[str]) -> None:
     """One of the names that are known."""
     if value not in known:
-        raise ConfigError(f"{option} {value!r} is unknown", remedy=nearest(value, known))
+        raise ConfigError(f"{option} {shorten(value)} is unknown", remedy=nearest(value, known))
 
 
 def check_number(

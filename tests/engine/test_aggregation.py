@@ -1,0 +1,104 @@
+"""Who breaks a round is found and refused by name; a round that nobody in particular breaks is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from federations import START, federation
+from polyfed.engine import aggregation
+from polyfed.engine.robust import AGGREGATIONS
+from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.settings import Settings
+from polyfed.methods import PFedMul
+
+MARK = 0.123456789  # what the algebra of this method cannot stand
+
+
+class Fragile(PFedMul):
+    """Some clients send a number that passes every check, and at which the algebra of the server breaks."""
+
+    breakers: tuple[str, ...] = ()
+    raises = True
+
+    def local_many(self, jobs):
+        outcomes = super().local_many(jobs)
+        return [self._marked(job.client, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+
+    def _marked(self, client, outcome):
+        state, update = outcome
+        if client not in self.breakers:
+            return outcome
+        return state, replace(update, metrics={**update.metrics, "bound": MARK})
+
+    def aggregate(self, server, updates):
+        if any(update.metrics["bound"] == MARK for update in updates.values()):
+            if self.raises:
+                raise torch.linalg.LinAlgError("not positive definite")
+            after = super().aggregate(server, updates)
+            return {name: value * float("nan") for name, value in after.items()}
+        return super().aggregate(server, updates)
+
+
+def fragile(*breakers, raises=True):
+    made = Fragile()
+    object.__setattr__(made, "breakers", breakers)
+    object.__setattr__(made, "raises", raises)
+    return made
+
+
+def play(method, n_clients, rounds=3, left_out=(), **options):
+    spec, data = federation(n_clients, whole=True)
+    progress, events = Progress(0, method.init(spec, START), {}), []
+    for _ in range(rounds):
+        who = [client for client in data if client not in left_out]
+        progress, event = play_round(method, progress, data, Settings(**options), who)
+        events.append(event)
+    return progress, events
+
+
+@pytest.mark.parametrize("breakers", [("client 3",), ("client 0",), ("client 1", "client 4"), ("client 0", "client 5")])
+@pytest.mark.parametrize("rule", AGGREGATIONS)
+def test_who_breaks_every_round_is_refused_and_the_others_learn_without_it(breakers, rule):
+    attacked, events = play(fragile(*breakers), 6, aggregation=rule)
+    clean, _ = play(PFedMul(), 6, left_out=breakers, aggregation=rule)
+    reason = "with its update the round breaks: _LinAlgError: not positive definite"
+    for event in events:
+        assert event["refused"] == dict.fromkeys(breakers, reason)
+        assert event["used"]
+        assert "dropped" not in event
+        assert set(event["metrics"]) == set(event["sampled"]) - set(breakers)
+    assert all(torch.equal(value, attacked.server[name]) for name, value in clean.server.items())
+    assert set(attacked.clients) == set(clean.clients)  # who was refused keeps the state it had
+
+
+def test_a_state_that_is_not_finite_has_its_culprit_too():
+    _, events = play(fragile("client 2", raises=False), 5, rounds=1)
+    (reason,) = events[0]["refused"].values()
+    assert list(events[0]["refused"]) == ["client 2"]
+    assert reason.startswith("with its update the round breaks: ")
+    assert reason.endswith("would no longer be finite")
+
+
+def test_without_a_quorum_of_others_the_round_is_dropped_and_nobody_blamed():
+    progress, events = play(fragile("client 0", "client 1"), 4, rounds=1, quorum=0.75)
+    assert (events[0]["used"], events[0]["refused"]) == (False, {})
+    assert events[0]["dropped"] == "_LinAlgError: not positive definite"
+    assert not progress.clients
+
+
+def test_many_culprits_are_not_looked_for_one_by_one(monkeypatch):
+    monkeypatch.setattr(aggregation, "MOST_CULPRITS", 1)
+    _, events = play(fragile("client 0", "client 1"), 6, rounds=1)
+    assert events[0]["dropped"] == "_LinAlgError: not positive definite"
+
+
+def test_a_culprit_among_many_costs_few_aggregations(monkeypatch):
+    tried = []
+    attempt = aggregation._attempt
+    monkeypatch.setattr(aggregation, "_attempt", lambda *given: tried.append(1) or attempt(*given))
+    _, events = play(fragile("client 7"), 32, rounds=1)
+    assert list(events[0]["refused"]) == ["client 7"]
+    assert len(tried) == 1 + 5 + 1  # all, five halvings of 32, and those that are left
