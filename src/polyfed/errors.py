@@ -12,7 +12,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-
 LONGEST = 700  # characters of what is wrong: a value in it may be a megabyte long
 
 

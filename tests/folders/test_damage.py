@@ -165,6 +165,24 @@ def test_a_client_that_is_not_there_in_a_checkpoint(folder):
     assert all("there is no checkpoint that can be read" in told[use] for use in MODEL)
 
 
+def test_a_state_that_a_method_cannot_use_is_told_whenever_it_is_met(tmp_path):
+    """The client's own work fails in the round, which goes on without it; the evaluation meets its state again."""
+    folder = Folder.copied("one feature", tmp_path / "run")
+    for path in (folder.path / "checkpoints").glob("*.safetensors"):
+        arrays = from_bytes(path.read_bytes())
+        odd = {name: torch.zeros(3, 4) for name in arrays if name.startswith("client/0/personal/kernels")}
+        reseal_arrays(folder.path, path, to_bytes({**arrays, **odd}))
+    told = refusals(folder, ["predict", "resume", "predict for who joined"])
+    assert set(told) == {"predict", "resume"}
+    assert all(sentence.startswith(f"{folder.path}: what is stored does not fit") for sentence in told.values())
+
+
+def test_a_value_of_a_megabyte_is_told_in_a_few_words(folder):
+    reseal(folder.path / "run.json", lambda d: d["settings"].update(aggregation="x" * 10**6))
+    assert "aggregation 'xxxxxxxxxxxx...xxxxxxxxxxxxx' is unknown; known are" in refusals(folder, ["load"])["load"]
+    assert len(str(pf.DataError("x" * 10**6, where="here", remedy="mend it"))) < 1000
+
+
 ODD_RESULTS = [
     lambda d: d.update(round=-1),
     lambda d: d.update(round="7"),

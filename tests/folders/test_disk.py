@@ -95,6 +95,25 @@ def test_a_limit_of_the_system_is_a_sentence(folder):
     assert pf.load(folder).resume(5).progress.round == 5
 
 
+def test_what_was_left_half_written_goes_when_a_run_goes_on(folder):
+    left = [folder / ".study.safetensors.abcd1234.part", folder / "checkpoints" / ".000003.json.x.part"]
+    for path in left:
+        path.write_bytes(b"rows of patients")
+    pf.load(folder).client("client 0").predict([[0.5, 0.5]])
+    assert all(path.exists() for path in left)  # who reads removes nothing
+    pf.load(folder).resume(4)
+    assert not any(path.exists() for path in left)
+
+
+def test_a_pipe_in_the_place_of_a_file_stops_nobody_for_ever(folder):
+    os.mkfifo(folder / "run.log")
+    assert main(["run", "--resume", str(folder), "--rounds", "4", "--quiet", "--no-report"]) == 0
+    (folder / "timing.jsonl").unlink()
+    os.mkfifo(folder / "timing.jsonl")
+    with pytest.raises(UsageError, match=r"timing\.jsonl: cannot be written: No such device or address"):
+        pf.load(folder).resume(5)
+
+
 def modes(folder):
     return {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
 

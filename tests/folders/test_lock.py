@@ -235,6 +235,24 @@ def test_a_second_start_in_a_new_folder_leaves_the_first_alone(tmp_path, monkeyp
     assert pf.load(tmp_path / "runs" / "a").progress.round == 2
 
 
+def test_a_second_resume_ends_with_two_and_every_round_is_played_once(folder, monkeypatch, capsys):
+    argv = ["run", "--resume", str(folder), "--rounds", "6", "--quiet", "--no-report"]
+    refused = []
+
+    def play_and_meet(*arguments):
+        if not refused:
+            code = "import sys; from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
+            refused.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
+        return play_round(*arguments)
+
+    monkeypatch.setattr(run_module, "play_round", play_and_meet)
+    assert main(argv) == 0, capsys.readouterr().err
+    assert refused[0].returncode == 2
+    assert f"error: {folder}: process {os.getpid()} has been at work on it since" in refused[0].stderr
+    rounds = [event["round"] for event in pf.load(folder).events if event["event"] == "round"]
+    assert rounds == [1, 2, 3, 4, 5, 6]
+
+
 def test_the_server_of_a_deployment_holds_its_folder(folder, holder: subprocess.Popen, tmp_path: Path):
     pytest.importorskip("flwr")
     from polyfed.experiments.reading import check
