@@ -1,7 +1,7 @@
 """A federation as users build it: forms of input, what is said about bad ones, and numbers worked out by hand."""
 
 import re
-from datetime import date
+from datetime import time
 
 import numpy as np
 import pandas as pd
@@ -258,19 +258,14 @@ ONE = ([[1.0]], {"pulse": [60.0]})
             "client 'a': has 2 columns, not 1; give the columns 'x0' in this order.",
         ),
         (
-            {"a": (pd.DataFrame({"day": [date(2024, 1, 2)]}), {"pulse": [1]})},
-            "client 'a', features of task 'pulse': column 'day' holds dates such as '2024-01-02'; "
-            "turn it into numbers such as days since a start, or drop it.",
+            {"a": (pd.DataFrame({"day": [time(12, 30)]}), {"pulse": [1]})},
+            "client 'a', features of task 'pulse': column 'day' holds times of day such as '12:30:00'; "
+            "turn it into numbers such as hours, or drop it.",
         ),
         (
-            {"a": (pd.DataFrame({"day": pd.to_datetime(["2024-01-02"])}), {"pulse": [1]})},
-            "client 'a', features of task 'pulse': column 'day' holds dates; "
-            "turn it into numbers such as days since a start, or drop it.",
-        ),
-        (
-            {"a": (pd.DataFrame({"day": ["2.1.2024", "13.1.2024"]}), {"pulse": [1, 2]})},
-            "client 'a', features of task 'pulse': column 'day' holds dates such as '2.1.2024'; "
-            "turn it into numbers such as days since a start, or drop it.",
+            {"a": (pd.DataFrame({"day": ["2.1.2024", "31.2.2024"]}), {"pulse": [1, 2]})},
+            "client 'a', features of task 'pulse', row 1, column 'day': '31.2.2024' is no date; "
+            "correct it as YYYY-MM-DD, leave it empty, or drop the column.",
         ),
         (
             {"a": (pd.DataFrame([[1, 2]], columns=["u", "u"]), {"pulse": [1]})},

@@ -41,13 +41,21 @@ def test_a_column_of_names_is_not_told():
         told = note({"age": np.arange(4000.0), "name": names}, {"pulse": np.arange(4000.0)}, limits)
         assert "Patient" not in text_of(told)
         assert (told.kinds, told.categories) == (("number", "wide"), {})
-    with pytest.raises(DataError) as caught:
-        agree(TASKS[:1], {"a": told})
-    assert str(caught.value) == (
-        "client 'a': column 'name' is text with more than 100 different values; "
-        "drop it, or group its values into at most 100."
-    )
-    assert Encoder.of(agree(TASKS[:1], {"a": told}, strict=False)).names == ("age",)
+    assert Encoder.of(agree(TASKS[:1], {"a": told})).names == ("age",)
+
+
+def test_of_many_levels_the_most_frequent_are_told():
+    streets = [f"street {i:03}" for i in range(300) for _ in range(1 + (i >= 50) + (i >= 210))]
+    told = note({"street": streets}, {"pulse": np.arange(float(len(streets)))}, OPEN)
+    assert told.kinds == ("text",)
+    # 90 of three rows, and of those with two the first by name; of the 50 with a single row none
+    assert set(told.categories["street"]) == {*(f"street {i}" for i in (*range(210, 300),)), OTHER} | {
+        f"street {i:03}" for i in range(50, 60)
+    }
+    encoder = Encoder.of(agree(TASKS[:1], {"a": told}))
+    rows = read_features(pd.DataFrame({"street": ["street 299", "street 000"]}), where="X")
+    at = encoder.names.index("street=other")
+    assert encoder.encode(rows, where="X")[:, at].tolist() == [0, 1]
 
 
 def test_levels_of_few_rows_become_one_other():
@@ -65,7 +73,7 @@ def test_levels_of_all_clients_that_are_too_many_for_everyone_are_cut_to_those_t
 
     usual = [f"z{i}" for i in range(60)]
     notes = {"a": told(usual), "b": told(usual), "m": told([f"a{i}" for i in range(100)])}
-    (column,) = agree(TASKS[:1], notes, strict=False).columns
+    (column,) = agree(TASKS[:1], notes).columns
     assert len(column.categories) == 101
     assert {*usual, OTHER} <= set(column.categories)
 

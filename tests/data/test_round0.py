@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from polyfed.data import Agreement, Description, Encoder, Task, agree, as_tasks, describe
+from polyfed.data.limits import OTHER
 from polyfed.data.raw import read_client
 from polyfed.data.raw_features import read_features
 from polyfed.data.splits import Division
@@ -204,12 +205,12 @@ def test_columns_that_do_not_match():
 
 
 def test_too_many_categories():
-    agree(TASKS[:1], {"a": note({"id": [f"p{i}" for i in range(100)]})})
-    assert refusal(
-        {"a": note({"id": [f"p{i}" for i in range(60)]}), "b": note({"id": [f"q{i}" for i in range(41)]})}
-    ) == (
-        "features: column 'id' is text with more than 100 different values; drop it, or group its values into at most 100."
-    )
+    (column,) = agree(TASKS[:1], {"a": note({"id": [f"p{i}" for i in range(100)]})}).columns
+    assert len(column.categories) == 100
+    notes = {"a": note({"id": [f"p{i}" for i in range(60)]}), "b": note({"id": [f"q{i}" for i in range(41)]})}
+    (column,) = agree(TASKS[:1], notes).columns
+    assert len(column.categories) == 101  # one of them is for all others
+    assert OTHER in column.categories
 
 
 def test_text_that_no_training_row_has_gives_no_column():

@@ -55,6 +55,14 @@ def cut(raw, split, seed=0, name="a"):
         ({"shots": 0}, "split: shots=0 is not a number of labels; give a whole number from 1 up."),
         ({"shots": 2.5}, "split: shots=2.5 is not a number of labels; give a whole number from 1 up."),
         ({"shots": True}, "split: shots=True is not a number of labels; give a whole number from 1 up."),
+        (
+            {"shots_rows": "sam"},
+            "split: shots_rows='sam' is not known; did you mean 'same'? known are 'different', 'same'.",
+        ),
+        (
+            {"by": "day", "group": "patient"},
+            "split: rows cannot be split both by 'day' (by) and by 'patient' (group); choose one.",
+        ),
     ],
 )
 def test_bad_options(options, text):
@@ -217,5 +225,27 @@ def test_too_few_rows_for_the_shots():
         cut(client(10, sick=[0, 1] * 5), Split(test=0.0, shots=6))
     assert str(caught.value) == (
         "client 'a', task 'sick': 4 training labels are on rows that no other task uses, but shots=6 needs 6; "
-        "lower shots, or give the client more rows."
+        "lower shots, give the client more rows, or take shots_rows = 'same'."
+    )
+
+
+# The same rows for all tasks
+
+
+def test_shots_on_the_same_rows():
+    raw = client(30, sick=[0, 1, None] * 10, stage=["u", "u", "v"] * 10)
+    division = cut(raw, Split(test=0.2, shots=4, shots_rows="same"))
+    rows = division.shots["pulse"]
+    assert len(rows) == 4
+    assert all(np.array_equal(rows, division.shots[task]) for task in ("sick", "stage"))
+    assert np.array_equal(division.train, rows)
+    assert sorted(np.array([0, 1, 9])[rows % 3].tolist()) == [0, 0, 1, 1]  # as many of each class as there are
+
+
+def test_too_few_rows_have_all_labels():
+    with pytest.raises(DataError) as caught:
+        cut(client(12, sick=[0, 1] + [None] * 10), Split(test=0.0, shots=3, shots_rows="same"))
+    assert str(caught.value) == (
+        "client 'a': 2 training rows have a label of each task, but shots=3 needs 3; "
+        "lower shots, give the client more rows, or take shots_rows = 'different'."
     )

@@ -281,9 +281,9 @@ HEADER = "ward,age,pulse\n"
             "correct it, leave it empty, or drop the column.",
         ),
         (
-            "ward,day,pulse\na,2024-01-02,60\nb,2024-01-03 12:30,70\n",
-            "t.csv: column 'day' holds dates such as '2024-01-02'; "
-            "turn it into numbers such as days since a start, or drop it.",
+            "ward,day,pulse\na,2024-01-02,60\nb,2024-01-33 12:30,70\n",
+            "line 3 of t.csv (client 'b'), column 'day': '2024-01-33 12:30' is no date; "
+            "correct it as YYYY-MM-DD, leave it empty, or drop the column.",
         ),
     ],
 )

@@ -50,7 +50,7 @@ def without(key):
 def checked(bad, scaling="federated"):
     """What is rejected of two honest notes and this one; the honest two agree on as much as ever."""
     notes, rejected = vet(TASKS, {"a": honest(0), "b": honest(1), "m": bad}, scaling)
-    agreed = agree(TASKS, notes, strict=False)
+    agreed = agree(TASKS, notes)
     if rejected:
         two = {name: Description.from_dict(honest(i)) for i, name in enumerate("ab")}
         assert agreed.to_dict() == agree(TASKS, two).to_dict()
@@ -232,7 +232,7 @@ def test_no_note_ends_round_0(bad, scaling):
     notes, rejected = vet(TASKS, {**told, "m": bad}, scaling)
     assert set(rejected) <= {"m"}
     assert all(len(reason) < 300 and reason.isprintable() for reason in rejected.values())
-    agreed = agree(TASKS, notes, strict=False)
+    agreed = agree(TASKS, notes)
     assert np.isfinite(agreed.scaler.mean).all()
     assert (np.isfinite(agreed.scaler.scale) & (agreed.scaler.scale > 0)).all()
     assert len(Encoder.of(agreed).names) < 300

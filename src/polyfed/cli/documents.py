@@ -234,6 +234,7 @@ class InitDocument(_Document):
     out: str
     client: str | None
     guesses: list[GuessDocument]
+    remarks: list[str]
 
 
 DOCUMENTS: dict[str, type[BaseModel]] = {

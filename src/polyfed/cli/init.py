@@ -28,7 +28,7 @@ def command(
         raise UsageError("is there already", where=str(out), remedy="remove it, or choose another --out")
     if not out.parent.is_dir():
         raise UsageError("there is no such folder", where=str(out.parent), remedy="make it, or choose another --out")
-    found = guess(data)
+    found, remarks = guess(data)
     try:
         write_whole(out, config_text(found, data, out).encode())
     except OSError as error:
@@ -38,9 +38,11 @@ def command(
     if json:
         guesses = [GuessDocument(column=g.column, role=g.role, why=g.why) for g in found]
         client = next((g.column for g in found if g.role == "client"), None)
-        emit(InitDocument(out=str(out), client=client, guesses=guesses))
+        emit(InitDocument(out=str(out), client=client, guesses=guesses, remarks=remarks))
         return
     show_table(
         f"What {data} seems to hold", ["column", "guess", "why"], [[g.column, g.role, g.why] for g in found], left=3
     )
+    for remark in remarks:
+        say(remark)
     say(f"Correct the guesses in {out}, then: polyfed run {out}")

@@ -42,9 +42,17 @@ class DataOptions:
         list[str] | None, _column("A text that means no label or no client; ',NA' for an empty field or NA.", "A,B")
     ] = None
     scaling: Annotated[str | None, _column("Units: federated, local, targets (of these alone) or none.", "HOW")] = None
-    test_fraction: Annotated[float | None, _column("Share of each client's rows for testing.", "SHARE")] = None
+    test_fraction: Annotated[float | None, _column("Share of each client's rows for testing (0.2).", "SHARE")] = None
     validation_fraction: Annotated[float | None, _column("Share of the rows for validation.", "SHARE")] = None
+    split_by: Annotated[
+        str | None, _column("Test on the latest rows by this column of dates or numbers.", "COLUMN")
+    ] = None
+    split_group: Annotated[str | None, _column("Keep rows with the same value here in one part.", "COLUMN")] = None
+    split_column: Annotated[str | None, _column("Column that says train, validation or test.", "COLUMN")] = None
     shots: Annotated[int | None, _column("Keep so many training labels of each task.", "N")] = None
+    shots_rows: Annotated[
+        str | None, _column("Shots of the tasks on different rows (the default) or on the same.", "HOW")
+    ] = None
 
     def into(self, document: dict[str, Any]) -> None:
         """Add what was given to a document of settings."""
@@ -62,6 +70,10 @@ class DataOptions:
             "test": self.test_fraction,
             "validation": self.validation_fraction,
             "shots": self.shots,
+            "shots_rows": self.shots_rows,
+            "split_by": self.split_by,
+            "split_group": self.split_group,
+            "split_column": self.split_column,
         }
         for key, value in plain.items():
             if value is not None:
@@ -79,7 +91,7 @@ class DataOptions:
 class RunOptions:
     """How the run goes."""
 
-    rounds: Annotated[int | None, _column("Number of rounds.", "N", panel=_MODEL)] = None
+    rounds: Annotated[int | None, _column("Number of rounds (20).", "N", panel=_MODEL)] = None
     sample: Annotated[float | None, _column("Clients in a round: a number, or a share below 1.", "N", panel=_MODEL)] = (
         None
     )

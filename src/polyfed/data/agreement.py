@@ -86,11 +86,10 @@ class Agreement:
         )
 
 
-def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description], *, strict: bool = True) -> Agreement:
+def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description]) -> Agreement:
     """Pool what the clients (name → description) say; the order in which they come changes nothing.
 
-    A text column with too many levels is an error; unless `strict`, for nobody can mend it for all clients, those levels
-    stay that most clients have, and the others become OTHER.
+    Of a text column with too many levels those stay that most clients have, and the others become OTHER.
     """
     notes = {name: descriptions[name] for name in sorted(descriptions) if not descriptions[name].is_silent}
     if not notes:
@@ -100,7 +99,7 @@ def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description], *, str
             remedy="give more labels, or lower min_rows",
         )
     _check_columns(notes)
-    columns = _agree_columns(notes, strict)
+    columns = _agree_columns(notes)
     numeric = [column.name for column in columns if column.kind == "number"]
     moments = [_reordered(note, numeric) for note in notes.values() if note.moments is not None]
     scaler = pool_robustly(moments).scaler() if moments else FeatureScaler.identity(len(numeric))
@@ -123,7 +122,7 @@ def _check_columns(notes: Mapping[str, Description]) -> None:
         )
 
 
-def _agree_columns(notes: Mapping[str, Description], strict: bool) -> tuple[Column, ...]:
+def _agree_columns(notes: Mapping[str, Description]) -> tuple[Column, ...]:
     kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(notes.values())).columns}
     gaps: set[str] = set()
     categories: dict[str, Counter[str]] = {name: Counter() for name in kinds}
@@ -146,7 +145,7 @@ def _agree_columns(notes: Mapping[str, Description], strict: bool) -> tuple[Colu
                 where=f"client {found['number']!r}",
                 remedy="make it text or numbers everywhere, or drop it",
             )
-        levels = _levels(name, categories[name], found.get("wide"), strict)
+        levels = _levels(categories[name])
         kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
         columns.append(Column(name, kind, name in gaps, levels))
     if not any(column.encoded_names() for column in columns):
@@ -154,15 +153,9 @@ def _agree_columns(notes: Mapping[str, Description], strict: bool) -> tuple[Colu
     return tuple(columns)
 
 
-def _levels(name: str, told: Counter[str], wide: str | None, strict: bool) -> tuple[str, ...]:
-    """The levels of a text column, of which so many clients told each; `wide` has more of them than it may tell."""
+def _levels(told: Counter[str]) -> tuple[str, ...]:
+    """The levels of a text column, of which so many clients told each."""
     n_others = len(told.keys() - {OTHER})
-    if strict and (wide is not None or n_others > MOST_CATEGORIES):
-        raise DataError(
-            f"column {name!r} is text with more than {MOST_CATEGORIES} different values",
-            where="features" if wide is None else f"client {wide!r}",
-            remedy=f"drop it, or group its values into at most {MOST_CATEGORIES}",
-        )
     if n_others <= MOST_CATEGORIES:
         return tuple(sorted(told))
     usual = sorted(told.keys() - {OTHER}, key=lambda level: (-told[level], level))

@@ -3,8 +3,8 @@
 Only this leaves the client: names and kinds of columns, categories and classes that occur, how many labels it has, and
 (for federated scaling) count, mean and spread of each column and target, or (for scaling "targets") of each target. All of
 it comes from training rows alone, and only what the client's limits let through is in it: a task or a column with too few
-values is not spoken of, a category or class with too few rows is not named, a text column with too many levels has none of
-them told, and a client without a task that it may speak of tells nothing but that.
+values is not spoken of, a category or class with too few rows is not named, of a text column with many levels only the most
+frequent are (none, if nearly each row has its own), and a client without a task that it may speak of tells nothing but that.
 
 >>> from polyfed.data.raw import read_client
 >>> raw = read_client("basel", ([[1.0], [3.0], [9.0]], {"pulse": [60, 80, 70]}), [Task("pulse")])
@@ -37,8 +37,8 @@ class Description:
 
     Attributes:
         columns: the features, in the client's order.
-        kinds: of each column "number", "text", "empty" if the client has no value in it, or "wide" if it is text with more
-            levels than may be told.
+        kinds: of each column "number", "text", "empty" if the client has no value in it, or "wide" if it is text with many
+            levels, none of which may be told.
         gaps: whether values of each column are missing.
         categories: text column → the texts that occur often enough, sorted, and OTHER if there are more.
         classes: class task without given classes → the labels that occur often enough.
@@ -152,12 +152,16 @@ def _marked(features: RawFeatures, marks: Any) -> set[str]:
 
 
 def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None, bool]:
-    """The texts of a column that may be told (None: they are too many), and whether some are missing."""
+    """The texts of a column that may be told, at most the most frequent (None: each row has one of its own), and whether
+    some are missing."""
     counts = Counter(values.tolist())
     has_gaps = counts.pop(None, 0) > 0
-    if len(counts) > MOST_CATEGORIES:
+    many = len(counts) > MOST_CATEGORIES
+    least = max(min_count, 2) if many else min_count  # of many, a text of one row is rather a name than a level
+    usual = [text for text, n in counts.items() if n >= least and len(text) <= LONGEST_TEXT]
+    if many and not usual:
         return None, has_gaps
-    kept = {text for text, n in counts.items() if n >= min_count and len(text) <= LONGEST_TEXT}
+    kept = set(sorted(usual, key=lambda text: (-counts[text], text))[:MOST_CATEGORIES])
     return tuple(sorted(kept | {OTHER} if len(kept) < len(counts) else kept)), has_gaps
 
 

@@ -10,6 +10,7 @@ Federation of 2 clients and 6 rows; pulse (regression): 2 labels, sick (binary):
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -17,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.agreement import agree
+from polyfed.data.agreement import Agreement, agree
 from polyfed.data.client import FederationSpec
 from polyfed.data.coding import SCALINGS, code_parts, n_unknown
 from polyfed.data.description import describe
 from polyfed.data.encoder import Encoder
-from polyfed.data.limits import OPEN, Limits
+from polyfed.data.limits import MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.raw import RawClient, read_client
 from polyfed.data.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
@@ -118,9 +119,12 @@ class Federation:
         Class labels and names of clients in a CSV file are taken as they are written: NA, None and 01 are what they say,
         and an empty field is no label. `missing` lists the texts that mean so instead, as in ["", "NA"]; with [] an empty
         label is a class. In columns of numbers and in features the usual markers (NA, NaN, null, ...) mean a gap anyway.
+
+        Dates become numbers; columns that number or name the rows are left out, with a warning, unless `features` lists them.
         """
         tasks = as_tasks(tasks)
-        raw = read_clients(source, tasks, client=client, features=features, drop=drop, derive=derive, missing=missing)
+        columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
+        raw = read_clients(source, tasks, **columns, split=split)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property
@@ -156,6 +160,7 @@ class Federation:
             divisions[name] = divide(self.tasks, raw, self.split, seed=int(seed), client=name)
             notes[name] = describe(self.tasks, raw, divisions[name], scaling=self.scaling, limits=self.limits)
         agreed = agree(self.tasks, notes)
+        _tell_grouped(self.raw, agreed)
         shared = Encoder.of(agreed)
         clients, encoders, unknown = {}, {}, {}
         for name, raw in self.raw.items():
@@ -167,6 +172,24 @@ class Federation:
         declared = {name: dict(note.labels) for name, note in notes.items()}
         round0 = Round0(self.limits, declared, unknown=unknown)
         return Study(spec, clients, encoders, self.scaling, agreed, sizes, self.truth, round0)
+
+
+def _tell_grouped(raw: Mapping[str, RawClient], agreed: Agreement) -> None:
+    """Say which texts have more levels than are kept."""
+    for column in agreed.columns:
+        if column.kind == "text" and (not column.categories or OTHER in column.categories):
+            texts = [
+                client.features.texts[column.name] for client in raw.values() if column.name in client.features.texts
+            ]
+            n = len({text for values in texts for text in values if text is not None})
+            if n > MOST_CATEGORIES:
+                n_kept = len(set(column.categories) - {OTHER})
+                rest = (
+                    f"{n_kept} of them are kept, all others are {OTHER!r}"
+                    if n_kept
+                    else "and says nothing of other rows"
+                )
+                warnings.warn(f"column {column.name!r} has {n} different texts; {rest}", stacklevel=3)
 
 
 def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,15 @@ from polyfed.errors import DataError, UnknownNameError, nearest
 
 @dataclass(frozen=True, eq=False)
 class RawClient:
-    """What one client has: features, labels of its tasks, and how many of its last rows it keeps for testing."""
+    """What one client has: features, labels of its tasks, and how many of its last rows it keeps for testing.
+
+    `keys` are numbers of the rows by which they are divided (`split_columns`), if a table has such a column.
+    """
 
     features: RawFeatures
     labels: Mapping[str, Labels]
     n_test: int = 0
+    keys: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.features)

@@ -8,19 +8,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, time, timedelta
+from datetime import time
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from polyfed.data.dates import are_dates, are_durations, date_columns, date_of, duration_days
 from polyfed.data.features import as_matrix, is_missing, plain, refuse_twins, row_name, to_floats
 from polyfed.errors import DataError
-
-_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}([./])\d{1,2}\2\d{2,4}( .*)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +88,10 @@ def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str
         index = X.index if index is None else index
         names = [str(name) for name in X.columns]
         refuse_twins(names, where)
-        kept = [i for i, name in enumerate(names) if only is None or name in only] or range(len(names))
+        dates = dates_among(only or (), names)
+        kept = [i for i, name in enumerate(names) if only is None or name in only or name in dates] or range(len(names))
         columns = {names[i]: X.iloc[:, i] for i in kept}
-        return read_columns(columns, where=where, index=index, n_rows=len(X))
+        return read_columns(columns, where=where, index=index, n_rows=len(X), dates=dates)
     array = as_matrix(X, where)
     names = _names_of_array(array.shape[1])
     if array.dtype.kind not in "biuf":
@@ -105,17 +104,37 @@ def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str
     return RawFeatures(names, numbers, {}, named=False)
 
 
-def read_columns(columns: Mapping[str, Any], *, where: str, index: Any, n_rows: int, named: bool = True) -> RawFeatures:
-    """Columns of a table, each of which is of numbers (booleans among them) or of text."""
+def read_columns(
+    columns: Mapping[str, Any],
+    *,
+    where: str,
+    index: Any,
+    n_rows: int,
+    named: bool = True,
+    dates: Collection[str] = (),
+) -> RawFeatures:
+    """Columns of a table, each of which is of numbers (booleans among them), of text or of dates, which become numbers.
+
+    `dates` are known to be dates, whatever is in them.
+    """
     if not columns:
         raise DataError("has no columns", where=where, remedy="give at least one feature")
-    numbers, texts = {}, {}
+    read: dict[str, np.ndarray] = {}
     for name, column in columns.items():
-        values = _read_column(column, name, where, index)
-        (texts if values.dtype.kind == "O" else numbers)[name] = values
+        read |= _as_dates(column, name, where, index, known=name in dates) or {
+            name: _read_column(column, name, where, index)
+        }
+    texts = {name: values for name, values in read.items() if values.dtype.kind == "O"}
+    numbers = {name: values for name, values in read.items() if name not in texts}
     matrix = np.column_stack(list(numbers.values())) if numbers else np.empty((n_rows, 0))
     _refuse_infinite(matrix, tuple(numbers), where, index)
-    return RawFeatures(tuple(columns), matrix, texts, named)
+    return RawFeatures(tuple(read), matrix, texts, named)
+
+
+def dates_among(agreed: Collection[str], columns: Collection[str]) -> list[str]:
+    """The columns that were dates when these features were agreed on."""
+    found = [date_of(name) for name in agreed if name not in columns]
+    return list(dict.fromkeys(name for name in found if name is not None and name in columns))
 
 
 def stack_features(parts: Sequence[RawFeatures], *, where: str) -> RawFeatures:
@@ -160,8 +179,6 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
         if isinstance(dtype, np.dtype):
             return np.asarray(column, dtype=np.float64)
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    if kind in "mM":
-        raise _date_error(f"column {name!r} holds {'dates' if kind == 'M' else 'durations'}", where)
     values = np.asarray(column.astype(object))
     gaps = (
         np.asarray(column.isna()) if hasattr(column, "isna") else np.array([is_missing(v) for v in values], dtype=bool)
@@ -169,8 +186,6 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
     present = values[~gaps].tolist()
     if present and (hasattr(dtype, "categories") or all(issubclass(t, str) for t in set(map(type, present)))):
         present = list(map(str, present))
-        if all(map(_DATE.fullmatch, set(present))):
-            raise _date_error(f"column {name!r} holds dates such as {present[0]!r}", where)
         texts = np.full(len(values), None, dtype=object)
         texts[~gaps] = present
         return texts
@@ -179,8 +194,12 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
     if offender is not None:
         row = int(np.flatnonzero(~gaps)[offender[0]])
         value = plain(values[row])
-        if isinstance(value, (date, time, timedelta, np.datetime64, np.timedelta64)):
-            raise _date_error(f"column {name!r} holds dates such as {str(value)!r}", where)
+        if isinstance(value, time):
+            raise DataError(
+                f"column {name!r} holds times of day such as {str(value)!r}",
+                where=where,
+                remedy="turn it into numbers such as hours, or drop it",
+            )
         raise DataError(
             f"value {value!r} is not a number as others of the column are",
             where=_place(where, row, index, name),
@@ -189,14 +208,26 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
     return numbers
 
 
-def _place(where: str, row: int, index: Any, column: str) -> str:
+def _as_dates(column: Any, name: str, where: str, index: Any, *, known: bool) -> dict[str, np.ndarray]:
+    """The columns of numbers that a column of dates or durations becomes; none if it is something else."""
+    if getattr(column.dtype, "kind", "O") in "biuf" and not known:
+        return {}
+    from pandas import Series
+
+    values = column if hasattr(column, "isna") else Series(column, dtype=column.dtype)
+    if known or are_dates(values):
+        return date_columns(values, name, lambda row: _row_place(where, row, index), all_parts=known)
+    return {name: duration_days(values)} if are_durations(values) else {}
+
+
+def _row_place(where: str, row: int, index: Any) -> str:
     # Rows of a file are called "line 7 of ..." and need no other place.
     prefix = "" if hasattr(index, "row_name") else f"{where}, "
-    return f"{prefix}{row_name(row, index)}, column {column!r}"
+    return f"{prefix}{row_name(row, index)}"
 
 
-def _date_error(what: str, where: str) -> DataError:
-    return DataError(what, where=where, remedy="turn it into numbers such as days since a start, or drop it")
+def _place(where: str, row: int, index: Any, column: str) -> str:
+    return f"{_row_place(where, row, index)}, column {column!r}"
 
 
 def _refuse_infinite(numbers: np.ndarray, names: Sequence[str], where: str, index: Any) -> None:

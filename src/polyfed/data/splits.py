@@ -16,11 +16,14 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from polyfed.data.few_shot import choose_shots
+from polyfed.data.few_shot import choose_same_shots, choose_shots
 from polyfed.data.raw import RawClient
+from polyfed.data.split_columns import TEST, TRAIN, VALIDATION
 from polyfed.data.task import Task
-from polyfed.errors import ConfigError
+from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.seeds import Stream
+
+SHOTS_ROWS = ("different", "same")
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,12 @@ class Split:
     """How every client divides its rows.
 
     test, validation   fractions of the rows, balanced over the classes
-    shots              keep only so many training labels of each task, no two tasks on the same row, and drop the
-                       training rows that are left without a label (few-shot learning); None keeps them all
+    shots              keep only so many training labels of each task, and drop the training rows that are left without a
+                       label (few-shot learning); None keeps them all
+    shots_rows         "different": no two tasks have them on the same row; "same": all tasks on the same rows
+    by                 a column of dates or numbers: the latest rows of each client are for testing, those before for validation
+    group              a column: the rows of a client with the same value (a patient's) stay in one part
+    column             a column that says train, validation or test; the fractions are not used then
 
     >>> Split(test=1.2)
     Traceback (most recent call last):
@@ -39,6 +46,15 @@ class Split:
     test: float = 0.2
     validation: float = 0.0
     shots: int | None = None
+    shots_rows: str = "different"
+    by: str | None = None
+    group: str | None = None
+    column: str | None = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of a table that it needs, by what they are for."""
+        return {role: name for role in ("by", "group", "column") if (name := getattr(self, role)) is not None}
 
     def __post_init__(self) -> None:
         for option in ("test", "validation"):
@@ -60,6 +76,19 @@ class Split:
             raise ConfigError(
                 f"shots={shots!r} is not a number of labels", where="split", remedy="give a whole number from 1 up"
             )
+        if self.shots_rows not in SHOTS_ROWS:
+            raise ConfigError(
+                f"shots_rows={self.shots_rows!r} is not known",
+                where="split",
+                remedy=nearest(self.shots_rows, SHOTS_ROWS),
+            )
+        if len(self.columns) > 1:
+            first, second = list(self.columns.items())[:2]
+            raise ConfigError(
+                f"rows cannot be split both by {first[1]!r} ({first[0]}) and by {second[1]!r} ({second[0]})",
+                where="split",
+                remedy="choose one",
+            )
 
 
 DEFAULT_SPLIT = Split()
@@ -80,15 +109,58 @@ class Division:
 
 
 def divide(tasks: Sequence[Task], raw: RawClient, split: Split, *, seed: int, client: str) -> Division:
-    """Divide a client's rows, stratified on the joint classes of its binary and multiclass tasks.
+    """Divide a client's rows, stratified on the joint classes of its binary and multiclass tasks unless a column decides.
 
     Rows that the client itself keeps for testing are its test part. A client always keeps a row for training.
     """
     rng = Stream(seed, "split", client=client).numpy()
     n_own = len(raw) - raw.n_test
-    shuffled = rng.permutation(n_own)
-    order = shuffled[np.lexsort([key[shuffled] for key in reversed(_strata(tasks, raw))])]
     test_fraction = 0.0 if raw.n_test else float(split.test)
+    parts = _parts(tasks, raw, split, n_own, test_fraction, rng)
+    if raw.n_test:
+        parts = (*parts[:2], np.arange(n_own, len(raw)))
+    train, validation, test = (np.sort(rows) for rows in parts)
+    if len(train) == 0:
+        raise DataError(
+            f"column {split.column!r} leaves no row for training",
+            where=f"client {client!r}",
+            remedy="give the client rows to train on, or leave it out",
+        )
+    if split.shots is None:
+        return Division(train, validation, test)
+    choose = choose_shots if split.shots_rows == "different" else choose_same_shots
+    shots = choose([task.name for task in tasks], raw.labels, train, int(split.shots), rng, client=client)
+    kept = np.unique(np.concatenate([*shots.values(), np.empty(0, dtype=np.int64)]))
+    return Division(kept, validation, test, shots)
+
+
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _parts(
+    tasks: Sequence[Task], raw: RawClient, split: Split, n_own: int, test_fraction: float, rng: np.random.Generator
+) -> Parts:
+    """The rows for training, validation and testing, among the first `n_own`."""
+    for role, name in split.columns.items():
+        if role not in raw.keys:
+            raise ConfigError(
+                f"{role}={name!r} names a column, but the clients were not read from a table",
+                where="split",
+                remedy="use Federation.from_table, or leave it out",
+            )
+    if split.column is not None:
+        part = raw.keys["column"][:n_own]
+        return np.flatnonzero(part == TRAIN), np.flatnonzero(part == VALIDATION), np.flatnonzero(part == TEST)
+    if split.by is not None:
+        order = np.argsort(raw.keys["by"][:n_own], kind="stable")
+        return _cut(order, np.arange(n_own), test_fraction, split.validation)
+    shuffled = rng.permutation(n_own)
+    if split.group is not None:  # whole groups, in an order that chance decides
+        groups, member = np.unique(raw.keys["group"][:n_own][shuffled], return_inverse=True)
+        place = rng.permutation(len(groups))[member]
+        order = shuffled[np.argsort(place, kind="stable")]
+        return _cut(order, np.sort(place), test_fraction, split.validation)
+    order = shuffled[np.lexsort([key[shuffled] for key in reversed(_strata(tasks, raw))])]
     tested = _every(test_fraction, n_own, rng.random())
     rest = order[~tested]
     validated = _every(float(split.validation) / (1.0 - test_fraction), len(rest), rng.random())
@@ -98,14 +170,16 @@ def divide(tasks: Sequence[Task], raw: RawClient, split: Split, *, seed: int, cl
             train, test = test[:1], test[1:]
         else:
             train, validation = validation[:1], validation[1:]
-    if raw.n_test:
-        test = np.arange(n_own, len(raw))
-    train, validation, test = np.sort(train), np.sort(validation), np.sort(test)
-    if split.shots is None:
-        return Division(train, validation, test)
-    shots = choose_shots([task.name for task in tasks], raw.labels, train, int(split.shots), rng, client=client)
-    kept = np.unique(np.concatenate([*shots.values(), np.empty(0, dtype=np.int64)]))
-    return Division(kept, validation, test, shots)
+    return train, validation, test
+
+
+def _cut(order: np.ndarray, block: np.ndarray, test: float, validation: float) -> Parts:
+    """Ordered rows cut into training, validation and test, near these shares but never within a block; the first one trains."""
+    cuts = np.append(np.flatnonzero(np.diff(block)) + 1, len(order))
+    first, second = (
+        int(cuts[np.abs(cuts - share * len(order)).argmin()]) for share in (1.0 - test - validation, 1.0 - test)
+    )
+    return order[:first], order[first:second], order[second:]
 
 
 def _every(fraction: float, n: int, start: float) -> np.ndarray:

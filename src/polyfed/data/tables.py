@@ -18,11 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.data.client_column import refuse_one_row_clients
+from polyfed.data.dates import date_of
 from polyfed.data.derived import Comparison, comparisons, with_derived
 from polyfed.data.features import is_missing, plain
+from polyfed.data.identifiers import left_out
 from polyfed.data.label_column import Labels
 from polyfed.data.raw import RawClient, at_client, read_labels
-from polyfed.data.raw_features import RawFeatures, read_columns
+from polyfed.data.raw_features import RawFeatures, dates_among, read_columns
+from polyfed.data.split_columns import read_key
+from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.table_columns import as_names, feature_columns, find_column, task_columns, written_columns
 from polyfed.data.table_files import Table, is_table_file, is_table_source, load_table, stem_of
 from polyfed.data.task import Task
@@ -48,10 +53,11 @@ def read_clients(
     drop: Sequence[str] = (),
     derive: Mapping[str, str] | None = None,
     missing: Sequence[str] | None = None,
+    split: Split = DEFAULT_SPLIT,
 ) -> dict[str, RawClient]:
-    """All clients of a table, or of a folder with one file for each client."""
+    """All clients of a table, or of a folder with one file for each client; with the columns by which `split` divides rows."""
     missing = checked_missing(missing)
-    features, drop, derived = _choices(tasks, features, drop, derive)
+    features, drop, derived = _choices(tasks, features, drop, derive, split)
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         if client is not None:
             raise ConfigError(
@@ -59,7 +65,7 @@ def read_clients(
                 where=str(source),
                 remedy="leave client out",
             )
-        return _read_folder(Path(source), tasks, features, drop, derived, missing)
+        return _read_folder(Path(source), tasks, features, drop, derived, missing, split)
     table = with_derived(load_table(source, written=written_columns(tasks, client), missing=missing), derived)
     columns = list(table.frame.columns)
     if client is None:
@@ -74,10 +80,14 @@ def read_clients(
             raise ConfigError(
                 f"column {client!r} says whose row it is and cannot be {role}", where=table.where, remedy="leave it out"
             )
+    if split.test or split.validation:
+        refuse_one_row_clients(table.frame, client, names, table.where)
     chosen = feature_columns(columns, found, features, [*drop, client], table.where)
+    if features is None:
+        chosen = _without_identifiers([table.frame], chosen, table.where)
     members, member = np.unique(names, return_inverse=True)
     rows = _Rows(lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
-    return _shared_out(_read_rows(table, tasks, found, chosen, rows), members.tolist(), member)
+    return _shared_out(_read_rows(table, tasks, found, chosen, rows, split=split), members.tolist(), member)
 
 
 def read_own_table(
@@ -90,10 +100,11 @@ def read_own_table(
     drop: Sequence[str] = (),
     derive: Mapping[str, str] | None = None,
     missing: Sequence[str] | None = None,
+    split: Split = DEFAULT_SPLIT,
 ) -> tuple[str, RawClient]:
     """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
     and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
-    features, drop, derived = _choices(tasks, features, drop, derive)
+    features, drop, derived = _choices(tasks, features, drop, derive, split)
     read = load_table(source, written=written_columns(tasks, client), missing=checked_missing(missing))
     table = with_derived(read, derived, partly=True)
     if client is not None and client in table.frame.columns:
@@ -107,14 +118,16 @@ def read_own_table(
         name, drop = name or str(found[0]), [*drop, client]
     name = name or stem_of(Path(source))
     with at_client(name):
-        return name, _read_file(table, tasks, features, drop)
+        return name, _read_file(table, tasks, features, drop, split)
 
 
 def _choices(
-    tasks: Sequence[Task], features: Any, drop: Any, derive: Mapping[str, str] | None
+    tasks: Sequence[Task], features: Any, drop: Any, derive: Mapping[str, str] | None, split: Split
 ) -> tuple[list[str] | None, list[str], list[Comparison]]:
     """Features, columns to drop, and columns to derive."""
     features, drop, derived = as_names(features), as_names(drop) or [], comparisons(derive)
+    # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
+    drop = [*drop, *(split.columns[role] for role in ("group", "column") if role in split.columns)]
     # The column that a task is derived from would give its labels away.
     given_away = [d.column for d in derived if d.name in {task.name for task in tasks}]
     return features, list(dict.fromkeys([*drop, *(c for c in given_away if c not in (features or ()))])), derived
@@ -126,9 +139,11 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
         table = load_table(source, written=written_columns(tasks))
         columns = list(table.frame.columns)
         found = {task.name: task_columns(task, columns, None) for task in tasks}
-        for feature in features:
+        dates = dates_among(features, columns)
+        chosen = [name for name in features if date_of(name) not in dates or name in columns]
+        for feature in chosen:
             find_column(feature, columns, table.where)
-        return _read_rows(table, tasks, found, features, _Rows(table.row_name))
+        return _read_rows(table, tasks, found, [*chosen, *dates], _Rows(table.row_name), dates)
 
 
 def _read_folder(
@@ -138,6 +153,7 @@ def _read_folder(
     drop: Sequence[str],
     derived: list[Comparison],
     missing: tuple[str, ...] | None,
+    split: Split,
 ) -> dict[str, RawClient]:
     files = sorted(filter(is_table_file, folder.iterdir()))
     if not files:
@@ -147,16 +163,22 @@ def _read_folder(
             remedy="put one .csv, .csv.gz or .parquet file for each client there",
         )
     written = written_columns(tasks)
-    clients: dict[str, RawClient] = {}
-    all_columns: dict[str, None] = {}
+    tables: dict[str, Table] = {}
     for path in files:
         name = stem_of(path)
-        if name in clients:
+        if name in tables:
             raise DataError(f"two files are of client {name!r}", where=str(folder), remedy="keep one of them")
         with at_client(name):
-            table = with_derived(load_table(path, written=written, missing=missing), derived, partly=True)
-            all_columns.update(dict.fromkeys(table.frame.columns))
-            clients[name] = _read_file(table, tasks, features, drop)
+            tables[name] = with_derived(load_table(path, written=written, missing=missing), derived, partly=True)
+    all_columns = dict.fromkeys(column for table in tables.values() for column in table.frame.columns)
+    if features is None:
+        free = [column for column in all_columns if column not in (*drop, *(task.name for task in tasks))]
+        kept = _without_identifiers([table.frame for table in tables.values()], free, str(folder))
+        drop = [*drop, *(column for column in free if column not in kept)]
+    clients: dict[str, RawClient] = {}
+    for name, table in tables.items():
+        with at_client(name):
+            clients[name] = _read_file(table, tasks, features, drop, split)
     for task in tasks:  # a client may lack a task, but not all of them
         task_columns(task, list(all_columns), str(folder))
     for name in drop:
@@ -164,16 +186,34 @@ def _read_folder(
     return clients
 
 
-def _read_file(table: Table, tasks: Sequence[Task], features: Sequence[str] | None, drop: Sequence[str]) -> RawClient:
+def _without_identifiers(frames: Sequence[Any], chosen: list[str], where: str) -> list[str]:
+    """The features without those that number or name the rows; it is said which, and how to have them."""
+    found = left_out(frames, chosen)
+    for name, why in found.items():
+        warnings.warn(
+            f"{where}: column {name!r} is left out ({why}); to have it, list it among the features", stacklevel=2
+        )
+    return [name for name in chosen if name not in found]
+
+
+def _read_file(
+    table: Table, tasks: Sequence[Task], features: Sequence[str] | None, drop: Sequence[str], split: Split
+) -> RawClient:
     """All rows of a table that is one client's; it may lack some tasks, and columns that are to be dropped."""
     columns = list(table.frame.columns)
     found = {task.name: task_columns(task, columns, None) for task in tasks}
     chosen = feature_columns(columns, found, features, [name for name in drop if name in columns], table.where)
-    return _read_rows(table, tasks, found, chosen, _Rows(table.row_name))
+    return _read_rows(table, tasks, found, chosen, _Rows(table.row_name), split=split)
 
 
 def _read_rows(
-    table: Table, tasks: Sequence[Task], found: dict[str, list[str]], features: Sequence[str], index: _Rows
+    table: Table,
+    tasks: Sequence[Task],
+    found: dict[str, list[str]],
+    features: Sequence[str],
+    index: _Rows,
+    dates: Sequence[str] = (),
+    split: Split = DEFAULT_SPLIT,
 ) -> RawClient:
     """All rows of the table as if they were one client's."""
     frame = table.frame
@@ -181,13 +221,16 @@ def _read_rows(
         for name in features:
             _refuse_text_among_numbers(table, name, index)
     columns = {name: frame[name] for name in features}
-    raw = read_columns(columns, where=table.where, index=index, n_rows=len(frame))
+    raw = read_columns(columns, where=table.where, index=index, n_rows=len(frame), dates=dates)
     labels = {}
     for task in tasks:
         if found[task.name]:
             labels[task.name] = read_labels(task, _labels_of(table, task, found[task.name]), len(frame), index=index)
             _tell_doubtful(table, task, labels[task.name])
-    return RawClient(raw, labels)
+    for name in split.columns.values():
+        find_column(name, list(frame.columns), table.where)
+    keys = {role: read_key(role, frame[name], name, index.row_name) for role, name in split.columns.items()}
+    return RawClient(raw, labels, keys=keys)
 
 
 def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -> dict[str, RawClient]:
@@ -197,6 +240,7 @@ def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     features = everyone.features.take(order)
+    keys = {role: values[order] for role, values in everyone.keys.items()}
     sorted_labels = {}
     for task, labels in everyone.labels.items():
         by_place = np.argsort(place[labels.at])
@@ -211,7 +255,7 @@ def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -
         for task, (at, values, vocabulary, bounds) in sorted_labels.items():
             mine = slice(bounds[i], bounds[i + 1])
             labels[task] = _own_words(Labels(at[mine] - starts[i], values[mine], vocabulary))
-        clients[name] = RawClient(own, labels)
+        clients[name] = RawClient(own, labels, keys={role: values[part] for role, values in keys.items()})
     return clients
 
 

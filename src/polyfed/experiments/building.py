@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyfed.data import Federation, Split, load_dataset
+from polyfed.data import Federation, load_dataset
 from polyfed.data.datasets import IMAGE_DATASETS
 from polyfed.errors import ConfigError, DataError, PolyfedError
 from polyfed.experiments.config import Config, DataConfig
@@ -25,7 +24,10 @@ if TYPE_CHECKING:
     from polyfed.engine import Settings
     from polyfed.methods import Method
 
-_OF_TABLES = ("client", "tasks", "features", "drop", "derive", "missing", "sha256")
+_OF_TABLES = (
+    *("client", "tasks", "features", "drop", "derive", "missing", "sha256"),
+    *("split_by", "split_group", "split_column"),
+)
 
 
 def build_federation(data: DataConfig, where: str) -> Federation:
@@ -35,8 +37,7 @@ def build_federation(data: DataConfig, where: str) -> Federation:
         raise ConfigError(what, where=where, remedy="give either a source (--data) or a data set (--dataset)")
     with _at(where):
         federation = _from_dataset(data) if data.source is None else _from_table(data)
-        chosen = {key: getattr(data, key) for key in ("test", "validation", "shots") if getattr(data, key) is not None}
-        split = replace(federation.split, **chosen)
+        split = data.split(federation.split)
         return federation.with_options(scaling=data.scaling, split=split, limits=data.limits)
 
 
@@ -124,7 +125,7 @@ def _from_table(data: DataConfig) -> Federation:
         drop=data.drop,
         derive=data.derive,
         missing=data.missing,
-        split=Split(),
+        split=data.split(),
     )
 
 

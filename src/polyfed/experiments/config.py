@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from polyfed.data.limits import Limits
+from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.task import Task
 from polyfed.defaults import COMPARED, METHOD
 
@@ -61,6 +63,13 @@ class ImagesConfig(_Section):
     cache: str | None = None
 
 
+# A key of [data] → the option of a split that it is.
+SPLIT_OPTIONS = {
+    **{key: key for key in ("test", "validation", "shots", "shots_rows")},
+    **{f"split_{option}": option for option in ("by", "group", "column")},
+}
+
+
 class DataConfig(_Section):
     """Where the data come from and what they are.
 
@@ -79,6 +88,10 @@ class DataConfig(_Section):
         scaling: "federated", "local", "targets" (features stay as they are) or "none".
         test, validation: fractions of each client's rows.
         shots: training labels of each task that are kept.
+        shots_rows: "different" (no two tasks have them on the same row) or "same".
+        split_by: a column of dates or numbers, the latest of which are held out.
+        split_group: a column whose equal values stay in one part.
+        split_column: a column that says train, validation or test.
         min_rows: training labels of a task that a client must have to speak of it at all.
         min_count: rows that must hold a text or class for a client to name it.
     """
@@ -98,8 +111,17 @@ class DataConfig(_Section):
     test: float | None = None
     validation: float | None = None
     shots: int | None = None
+    shots_rows: str | None = None
+    split_by: str | None = None
+    split_group: str | None = None
+    split_column: str | None = None
     min_rows: int | None = None
     min_count: int | None = None
+
+    def split(self, usual: Split = DEFAULT_SPLIT) -> Split:
+        """How rows are divided, with what these settings leave open as is usual."""
+        given = {option: getattr(self, key) for key, option in SPLIT_OPTIONS.items()}
+        return replace(usual, **{option: value for option, value in given.items() if value is not None})
 
     @property
     def limits(self) -> Limits:

@@ -1,31 +1,43 @@
 """What the columns of a table seem to be: whose row it is, what could be predicted, what is an input. Guesses, each with why.
 
 >>> import pandas as pd
->>> table = pd.DataFrame({"ward": ["a", "a", "b"], "age": [50.5, 60.1, 70.2], "sick": [0, 1, 0]})
+>>> table = pd.DataFrame({"ward": [*"aabb"], "age": [50.5, 60.1, 70.2, 80.3], "sick": [0, 1, 0, 1]})
 >>> [(g.column, g.role) for g in guess_columns(table)]
 [('ward', 'client'), ('age', 'feature'), ('sick', 'binary')]
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polyfed.data.client_column import FEW_ROWS, likely_clients, words_of
+from polyfed.data.dates import are_dates
+from polyfed.data.identifiers import is_named_like_one, why_identifier
+from polyfed.data.limits import MOST_CATEGORIES
 from polyfed.data.table_files import is_table_file, load_table
 from polyfed.errors import DataError
 
-_CLIENTS = "client site hospital clinic ward centre center patient user device phone machine plant factory school group subject"
+# Words of names of targets, the surest first.
 _TARGETS = (
-    "target label class outcome y disease diagnosis sick stage status result response score species grade visits steps"
+    "target label class outcome y disease diagnosis sick stage status result response species",
+    "score math read reading visits steps tat turnaround duration delay ticks search searched problem use used retained health "
+    "insurance price cost sales demand yield mass churn default fraud failure failed death died survived mortality "
+    "readmission readmitted relapse event events cases claims accidents admissions citation arrest sold bought",
 )
-MOST_CLASSES = 20
+MOST_TARGETS = 4
+MOST_CLASSES = 20  # of a target that is text
+MOST_IDS = 20  # different numbers of what is named like an id; more are no input
 FEW = 30  # a count that matters is small
-MOST_TARGETS = 3
 LEAST_FAR = 1e-3  # the share of numbers far from the rest that a normal distribution does not have
+MOST_UNLABELLED = 0.4  # the share of rows without a value, of a target
+MOST_ALIKE = 0.9  # the share of rows with the same number, of a target that is a number
+TOLD = 0.99  # the area under the curve from which a single number gives a class away
+LEAST_ROWS = 50  # of both classes together, to say so
 
 
 @dataclass(frozen=True)
@@ -37,33 +49,56 @@ class Guess:
     why: str
 
 
-def guess(source: Path) -> list[Guess]:
-    """The guesses for a file, or for the first file of a folder with one for each client."""
-    if not source.is_dir():
-        return guess_columns(load_table(source).frame)
-    files = sorted(filter(is_table_file, source.iterdir()))
-    if not files:
-        raise DataError("has no table in it", where=str(source), remedy="put one file for each client there")
-    return guess_columns(load_table(files[0]).frame, in_folder=True)
+def guess(source: Path) -> tuple[list[Guess], list[str]]:
+    """The guesses for a file, or for the first file of a folder with one for each client, and remarks on them."""
+    path, in_folder = source, source.is_dir()
+    if in_folder:
+        files = sorted(filter(is_table_file, source.iterdir()))
+        if not files:
+            raise DataError("has no table in it", where=str(source), remedy="put one file for each client there")
+        path = files[0]
+    frame = load_table(path).frame
+    guesses = guess_columns(frame, in_folder=in_folder)
+    return guesses, remarks(frame, guesses, in_folder=in_folder)
 
 
 def guess_columns(frame: Any, *, in_folder: bool = False) -> list[Guess]:
     """One guess for each column, in the order of the columns."""
-    client = None if in_folder else _client(frame)
+    likely = [] if in_folder else likely_clients(frame, leave_out=[name for name in frame if _rank(name) == 0])
     found = {}
     for name in frame.columns:
-        if client is not None and name == client.column:
-            found[name] = client
-        else:
-            found[name] = _feature_or_drop(frame[name])
-    candidates = [name for name in frame.columns if found[name].role == "feature" and _sounds_like(name, _TARGETS)]
+        found[name] = _feature_or_drop(frame[name])
+    if likely:
+        found[likely[0].column] = Guess(likely[0].column, "client", likely[0].why)
+    inputs = [name for name in frame.columns if found[name].role == "feature"]
+    named = [name for name in inputs if _rank(name) < len(_TARGETS) and _can_be_target(frame[name])]
+    candidates = sorted(named, key=_rank)[:MOST_TARGETS]
     if not candidates:  # tables put what they are about at the end, as a rule
-        candidates = [name for name in frame.columns if found[name].role == "feature"][-1:]
-    for name in candidates[:MOST_TARGETS]:
+        candidates = [name for name in inputs if _can_be_target(frame[name])][-1:]
+    for name in candidates if len(inputs) > len(candidates) else candidates[:-1]:
         kind, why = kind_of(frame[name])
-        reason = "named like a target" if _sounds_like(name, _TARGETS) else "the last column"
+        reason = "named like a target" if name in named else "the last column"
         found[name] = Guess(name, kind, f"{reason}; {why}")
+    for name, guess in list(found.items()):
+        if guess.role == "feature" and (target := _gives_away(frame, name, found)) is not None:
+            found[name] = Guess(name, "drop", f"gives {target!r} away: it tells its classes apart alone")
     return list(found.values())
+
+
+def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> list[str]:
+    """What is to be known of the guesses beside their reasons."""
+    said = []
+    client = next((guess.column for guess in guesses if guess.role == "client"), None)
+    if client is None and not in_folder:
+        said.append("No column says whose row it is, as far as can be seen: name one as client")
+    elif client is not None and (rows := frame[client].value_counts()).median() < FEW_ROWS:
+        said.append(
+            f"Half of the {len(rows)} clients have {rows.median():g} rows or fewer: little to learn from and to measure on"
+        )
+    skewed = [guess.column for guess in guesses if guess.role == "feature" and _is_skewed(frame[guess.column])]
+    if skewed:
+        said.append(f"Skewed inputs, whose logarithm may say more: {', '.join(map(str, skewed))}")
+    return said
 
 
 def kind_of(values: Any) -> tuple[str, str]:
@@ -100,37 +135,69 @@ def _far_from_the_rest(numbers: np.ndarray) -> int:
     return int((from_median > 5.0 * spread).sum()) if spread > 0 else 0
 
 
-def _client(frame: Any) -> Guess | None:
-    """The column whose name says so and whose values repeat; else the text with the fewest values that repeat."""
-    repeated = {name: int(frame[name].nunique()) for name in frame.columns if frame[name].notna().all()}
-    repeated = {name: n for name, n in repeated.items() if 1 < n <= max(2, len(frame) // 2)}
-    named = [name for name in repeated if _sounds_like(name, _CLIENTS)]
-    if named:
-        return Guess(named[0], "client", f"named like one, {repeated[named[0]]} different values")
-    texts = [name for name in repeated if frame[name].dtype.kind not in "biuf" and repeated[name] > 2]
-    if texts:
-        fewest = min(texts, key=lambda name: repeated[name])
-        return Guess(fewest, "client", f"a text with {repeated[fewest]} different values")
-    return None
-
-
 def _feature_or_drop(values: Any) -> Guess:
     name, present = str(values.name), values.dropna()
     n = int(present.nunique())
     if n <= 1:
         return Guess(name, "drop", "always the same" if n else "empty")
+    if (why := why_identifier(values)) is not None:
+        return Guess(name, "drop", why)
+    if are_dates(present):
+        return Guess(name, "feature", "dates: they become days, years, seasons and weekdays")
     if present.dtype.kind not in "biuf":
-        if n > MOST_CLASSES:
-            return Guess(name, "drop", f"a text with {n} different values")
-        return Guess(name, "feature", f"a text with {n} different values")
-    if n == len(values) and _sounds_like(name, "id index number nr no key"):
-        return Guess(name, "drop", "different in every row, named like a number of the row")
+        grouped = f", of which the {MOST_CATEGORIES} most frequent count" if n > MOST_CATEGORIES else ""
+        return Guess(name, "feature", f"a text with {n} different values{grouped}")
+    if n > MOST_IDS and is_named_like_one(name) and _are_whole(present):
+        return Guess(name, "drop", f"{n} whole numbers, named like those that name something")
     return Guess(name, "feature", "numbers")
 
 
-def _sounds_like(name: str, words: str) -> bool:
-    parts = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(name)).lower())
-    known = words.split()
-    return any(
-        part in known or part.removesuffix("s") in known or part.removesuffix("id") in known for part in parts if part
-    )
+def _can_be_target(values: Any) -> bool:
+    """Whether it has enough labels, of a kind that can be predicted."""
+    present = values.dropna()
+    if len(present) < (1 - MOST_UNLABELLED) * len(values) or are_dates(present):
+        return False
+    n = int(present.nunique())
+    if present.dtype.kind in "biuf":
+        return n == 2 or float((present == present.mode().iloc[0]).mean()) < MOST_ALIKE
+    return n <= MOST_CLASSES
+
+
+def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None:
+    """The binary target whose classes this number tells apart nearly without fail, if there is one."""
+    values = frame[name]
+    if values.dtype.kind not in "iuf" or values.nunique() <= 2:
+        return None
+    for target in (column for column, guess in found.items() if guess.role == "binary"):
+        both = (values.notna() & frame[target].notna()).to_numpy()
+        is_first = (frame[target][both] == frame[target][both].min()).to_numpy()
+        n_first, n_second = int(is_first.sum()), int((~is_first).sum())
+        if n_first + n_second < LEAST_ROWS or not n_first or not n_second:
+            continue
+        ranks = values[both].rank().to_numpy()  # the Mann-Whitney statistic is the area under the curve
+        area = (ranks[is_first].sum() - n_first * (n_first + 1) / 2) / (n_first * n_second)
+        if max(area, 1 - area) > TOLD:
+            return str(target)
+    return None
+
+
+def _is_skewed(values: Any) -> bool:
+    """Whether numbers are all positive with a few far above the rest, and their logarithms are not."""
+    if values.dtype.kind not in "iuf":
+        return False
+    numbers = values.dropna().to_numpy(dtype=np.float64)
+    if len(numbers) < LEAST_ROWS or numbers.min() < 0 or len(np.unique(numbers)) <= FEW:
+        return False
+    far, log_far = _far_from_the_rest(numbers), _far_from_the_rest(np.log1p(numbers))
+    return far >= 0.01 * len(numbers) and 2 * log_far < far
+
+
+def _are_whole(present: Any) -> bool:
+    numbers = present.to_numpy(dtype=np.float64)
+    return bool((numbers == np.floor(numbers)).all())
+
+
+def _rank(name: Any) -> int:
+    """How sure the name of a column is one of a target, from 0; len(_TARGETS) if it is not."""
+    words = set(words_of(str(name)))
+    return next((i for i, known in enumerate(_TARGETS) if words & set(known.split())), len(_TARGETS))

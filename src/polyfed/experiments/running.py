@@ -7,7 +7,6 @@ import shutil
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from polyfed.data.table_files import stem_of
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, refuse_changed
-from polyfed.experiments.config import Config
+from polyfed.experiments.config import SPLIT_OPTIONS, Config
 from polyfed.experiments.reading import check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import refuse_unnameable
@@ -124,7 +123,8 @@ def resolved(config: Config, method: Method, federation: Federation, folder: Pat
     """The settings with all that was left open filled in, so that the same settings give the same run."""
     from polyfed.engine.storage import options_of
 
-    data = config.data.model_dump() | {"scaling": federation.scaling, **asdict(federation.split)}
+    split = {key: getattr(federation.split, option) for key, option in SPLIT_OPTIONS.items()}
+    data = config.data.model_dump() | {"scaling": federation.scaling, **split}
     move_paths({"data": data}, lambda name: str(Path(name).expanduser().resolve()))  # the run may lie anywhere
     if data["source"] is not None:
         data["sha256"] = digest(Path(data["source"]))

@@ -33,6 +33,7 @@ def config_text(guesses: Sequence[Guess], source: Path, out: Path) -> str:
         '# features = ["..."]  # only these are inputs',
         "test = 0.2  # the share of each client's rows that is kept for testing",
         '# scaling = "federated"  # or "local" (units of each client), "targets" (features as they are) or "none"',
+        '# split_by = "..."  # test on the latest rows by this column; or split_group (rows that stay together), split_column',
         "# shots = 10  # keep so many training labels of each task",
         "",
         f"[data.tasks]  # kinds: {', '.join(KINDS)}",

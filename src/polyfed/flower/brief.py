@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from polyfed.data import Agreement, Federation, Split, Task
+from polyfed.data import Agreement, Federation, Task
 from polyfed.data.coding import SCALINGS
 from polyfed.data.vetting import Rejected, is_text, read_agreement, shown
 from polyfed.errors import ConfigError
@@ -119,12 +119,6 @@ def own_study(data: DataConfig) -> DataConfig:
                 f"the server chooses data.{key}, but a node reads its own table alone", where=WHERE, remedy=_REMEDY
             )
     return data
-
-
-def chosen_split(data: DataConfig) -> Split:
-    """The split of clients that bring their own tables."""
-    given = {key: getattr(data, key) for key in ("test", "validation", "shots")}
-    return Split(**{key: value for key, value in given.items() if value is not None})
 
 
 def chosen_tasks(data: DataConfig) -> tuple[Task, ...]:

@@ -11,7 +11,7 @@ from polyfed.data.tables import read_own_table
 from polyfed.errors import DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig
-from polyfed.flower.brief import chosen_scaling, chosen_split, chosen_tasks, own_study, whole_federation
+from polyfed.flower.brief import chosen_scaling, chosen_tasks, own_study, whole_federation
 from polyfed.flower.own_config import OwnConfig
 
 
@@ -52,10 +52,11 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
             drop=data.drop,
             derive=data.derive,
             missing=data.missing,
+            split=data.split(),
         )
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)
             raise DataError(f"has no column of any task ({names})", where=str(path), remedy="give the labels it has")
-        split, mark, limits = chosen_split(data), digest(path), data.limits
+        split, mark, limits = data.split(), digest(path), data.limits
     division = divide(tasks, raw, split, seed=seed, client=name)
     return OwnData(name, tasks, raw, division, scaling, own.limits.at_least(limits), mark)

@@ -26,7 +26,7 @@ from polyfed.experiments.config import Config
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import logging_to
 from polyfed.experiments.toml_text import to_toml
-from polyfed.flower.brief import WHERE, Brief, chosen_scaling, chosen_split, chosen_tasks
+from polyfed.flower.brief import WHERE, Brief, chosen_scaling, chosen_tasks
 from polyfed.flower.roster import Roster
 from polyfed.flower.strategy import PolyfedStrategy, Waits
 from polyfed.flower.wire import to_record
@@ -123,11 +123,11 @@ def _begun(order: Order, method: Method, settings: Settings, roster: Roster) -> 
             remedy="leave stop out, and choose the number of rounds in one process",
         )
     tasks, scaling = chosen_tasks(data), chosen_scaling(data)
-    chosen_split(data)  # a wrong one is refused before anybody is asked
+    data.split()  # a wrong one is refused before anybody is asked
     document = _document(order.config, method)
     brief = Brief(uuid.uuid4().hex, document, settings.seed, rounds=settings.rounds)
     notes, rejected = _round0(brief, order, tasks, scaling, settings, roster)
-    agreed = agree(tasks, notes, strict=False)
+    agreed = agree(tasks, notes)
     members = tuple(sorted(notes))
     spec = FederationSpec(agreed.tasks, len(Encoder.of(agreed).names), members, agreed.codecs)
     round0 = Round0(labels={name: dict(notes[name].labels) for name in members}, rejected=rejected)

@@ -1,0 +1,148 @@
+"""Which column of a table says whose row it is, by its name and its shape; and columns that cannot be it.
+
+A client is somebody with several rows: a site, a region, a user. So the name counts first, then whether the values are names
+rather than quantities, whether there are several rows of each, and whether other columns are constant within one of them
+(the size of a school does not differ among its pupils).
+
+>>> import pandas as pd
+>>> table = pd.DataFrame({"device": ["a", "b"] * 15, "client": [*"pqrst"] * 6, "age": range(30)})
+>>> [(one.column, one.why) for one in likely_clients(table)]
+[('client', 'named like one, 5 different values'), ('device', 'named like one, 2 different values')]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyfed.errors import DataError
+
+# Words of names, the surest first.
+_WORDS = (
+    (4.0, "client"),
+    (
+        3.0,
+        "site hospital clinic ward centre center plant factory school sch store shop branch bank farm station lab laboratory "
+        "institution organisation organization org provider practice university college facility warehouse studio",
+    ),
+    (
+        2.5,
+        "region district location neighborhood neighbourhood province county state city town village country island colony "
+        "precinct tract area zone municipality borough canton parish household family cohort",
+    ),
+    (2.0, "user patient subject customer owner account person participant driver machine turbine vehicle pump engine"),
+    (1.5, "device phone sensor group team department dept unit cluster batch block"),
+)
+SMALL = 30  # whole numbers from 0 up to less than this are rather counts than names
+FEW_ROWS = 5  # of a client, in the middle: less is little to learn from and to measure on
+LOOKED_AT = 20_000  # rows; more would say the same
+LEAST = 1.0  # points below which a column is no guess
+MANY = 20  # clients; a handful with a row each may be an example
+
+
+@dataclass(frozen=True)
+class Likely:
+    """A column that may say whose row it is, with its points and why."""
+
+    column: str
+    points: float
+    why: str
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a column's name, with and without what is added to them.
+
+    >>> words_of("SchoolID"), words_of("police_precincts")
+    (['school', 'id'], ['police', 'precincts', 'precinct'])
+    """
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(name)).lower()
+    found: dict[str, None] = {}
+    for part in filter(None, re.split(r"[^a-z]+", parted)):
+        found.update(dict.fromkeys([part, part.removesuffix("s"), part.removesuffix("id") or part]))
+    return list(found)
+
+
+def likely_clients(frame: Any, leave_out: Iterable[str] = ()) -> list[Likely]:
+    """The columns that may say whose row it is, the likeliest first."""
+    seen = frame if len(frame) <= LOOKED_AT else frame.iloc[:: -(-len(frame) // LOOKED_AT)]
+    found = [one for name in frame.columns if name not in leave_out and (one := _judged(frame, seen, name)) is not None]
+    return sorted(found, key=lambda one: -one.points)
+
+
+def refuse_one_row_clients(frame: Any, column: str, names: np.ndarray, where: str) -> None:
+    """An error if most of the clients that a column names have a single row, with the column that is likelier meant."""
+    _, n_rows = np.unique(names, return_counts=True)
+    alone = int((n_rows == 1).sum())
+    if len(n_rows) < MANY or 2 * alone <= len(n_rows):
+        return
+    others = likely_clients(frame, leave_out=[column])[:1]
+    shown = f"take {others[0].column!r} ({others[0].why})" if others else "take a column whose values repeat"
+    raise DataError(
+        f"column {column!r} names {len(n_rows)} clients, {alone} of which have a single row, so that there is nothing to "
+        "measure on",
+        where=where,
+        remedy=f"{shown}, or keep no test rows (test = 0)",
+    )
+
+
+def _judged(frame: Any, seen: Any, name: str) -> Likely | None:
+    values = seen[name]
+    present = values.dropna()
+    if len(present) < 0.99 * len(values):  # every row has an owner
+        return None
+    try:
+        counts = present.value_counts().to_numpy()
+    except TypeError:  # lists and dictionaries
+        return None
+    n, is_number = len(counts), present.dtype.kind in "biuf"
+    if not 2 <= n <= max(2, len(present) // 2) or np.median(counts) < 2:
+        return None
+    named = max((points for points, words in _WORDS if set(words_of(name)) & set(words.split())), default=0.0)
+    points = named
+    if is_number:
+        numbers = present.to_numpy(dtype=np.float64)
+        if not (numbers == np.floor(numbers)).all():
+            return None
+        points += 0.5 if "id" in str(name).lower() or numbers.max() >= SMALL else 0.0
+        points -= 1.5 if numbers.min() == 0 and numbers.max() < SMALL and "id" not in str(name).lower() else 0.0
+    elif named or n > 2:
+        points += 1.0
+    points -= 1.5 if n == 2 else 0.0
+    points -= 1.0 if np.median(counts) < FEW_ROWS else 0.0
+    points -= 1.0 if counts.max() > 0.95 * counts.sum() else 0.0
+    constant = [] if n < 3 or (is_number and not named) else _constant_within(seen, name)
+    points += 1.0 if constant else 0.0
+    why = f"{'named like one' if named else _what(present)}, {frame[name].nunique()} different values"
+    if constant and not named:
+        why += f", within which {constant[0]!r} does not differ"
+    if np.median(counts) < FEW_ROWS:
+        why += f", few rows of each ({frame[name].value_counts().median():g} in the middle)"
+    surely = named or constant or (n >= 5 and np.median(counts) >= 2 * FEW_ROWS)
+    return Likely(str(name), points, why) if surely and points >= LEAST else None
+
+
+def _what(present: Any) -> str:
+    return "whole numbers" if present.dtype.kind in "biuf" else "a text"
+
+
+def _constant_within(frame: Any, name: str) -> list[str]:
+    """The other columns that do not differ among the rows of one value, and yet among the values."""
+    codes, distinct = frame[name].factorize()
+    found = []
+    for other in frame.columns:
+        if other == name:
+            continue
+        try:
+            theirs, levels = frame[other].factorize()
+        except TypeError:
+            continue
+        if not 3 <= len(levels) <= len(distinct) or (theirs < 0).any():
+            continue
+        pairs = len(np.unique(codes.astype(np.int64) * len(levels) + theirs))
+        if pairs == len(distinct):
+            found.append(str(other))
+    return found
