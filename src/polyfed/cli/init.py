@@ -13,9 +13,15 @@ from polyfed.errors import UsageError
 
 def command(
     data: Annotated[
-        Path, typer.Argument(help="CSV or Parquet file, or a folder with one for each client.", metavar="DATA")
+        Path,
+        typer.Argument(
+            help="A table (CSV, Parquet, ...), a pattern, or a folder with a file for each client.", metavar="DATA"
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="FILE")] = Path("polyfed.toml"),
+    query: Annotated[
+        str | None, typer.Option(help="What is read, if the data are a database: SELECT ...", metavar="SQL")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write a commented config file for a table: guesses the client column and the kinds of the targets."""
@@ -28,9 +34,9 @@ def command(
         raise UsageError("is there already", where=str(out), remedy="remove it, or choose another --out")
     if not out.parent.is_dir():
         raise UsageError("there is no such folder", where=str(out.parent), remedy="make it, or choose another --out")
-    found, remarks = guess(data)
+    found, remarks = guess(data, query)
     try:
-        write_whole(out, config_text(found, data, out).encode())
+        write_whole(out, config_text(found, data, out, query).encode())
     except OSError as error:
         raise UsageError(
             f"cannot be written: {error.strerror}", where=str(out), remedy="choose another --out"

@@ -26,7 +26,10 @@ def _column(text: str, metavar: str = _NAMES, *, panel: str = _TABLE) -> Any:
 class DataOptions:
     """Whose data, and what its columns are."""
 
-    data: Annotated[str | None, _column("CSV or Parquet file, or a folder with one for each client.", "PATH")] = None
+    data: Annotated[
+        str | None, _column("A table (CSV, Parquet, ...), a pattern, or a folder with a file for each client.", "PATH")
+    ] = None
+    query: Annotated[str | None, _column("What is read, if the data are a database: SELECT ...", "SQL")] = None
     dataset: Annotated[str | None, _column("A data set that polyfed brings: see polyfed datasets.", "NAME")] = None
     client: Annotated[str | None, _column("Column that says whose row it is.", "COLUMN")] = None
     regression: Annotated[list[str] | None, _column("Targets that are numbers.")] = None
@@ -61,6 +64,7 @@ class DataOptions:
 
         plain = {
             "source": self.data,
+            "query": self.query,
             "dataset": self.dataset,
             "client": self.client,
             "features": split_names(self.features),

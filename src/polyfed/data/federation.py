@@ -106,12 +106,15 @@ class Federation:
         drop: Sequence[str] = (),
         derive: Mapping[str, str] | None = None,
         missing: Sequence[str] | None = None,
+        query: str | None = None,
         scaling: str = "federated",
         split: Split = DEFAULT_SPLIT,
     ) -> Federation:
-        """From a CSV or Parquet file, a DataFrame, or a folder with one such file for each client.
+        """From a DataFrame, a file (CSV, also compressed, TSV, Parquet, Feather, Excel, a database of SQLite or DuckDB with
+        a `query`), a pattern such as "data/*.csv", or a folder with one file for each client.
 
-        `client` names the column that says whose row it is; in a folder it is None and the names of the files say it.
+        `client` names the column that says whose row it is; in a folder it is None and the names of the files say it, as
+        they do for a pattern if it is not given.
         Tasks are found by the name of their column; a proportion task "k/n" takes the columns k and n. All other
         columns are features, unless `features` lists them or `drop` leaves some out. `derive` makes further columns,
         as in {"disease": "num > 0"}; a column that a task is derived from is no feature unless it is listed.
@@ -124,7 +127,7 @@ class Federation:
         """
         tasks = as_tasks(tasks)
         columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
-        raw = read_clients(source, tasks, **columns, split=split)
+        raw = read_clients(source, tasks, **columns, split=split, query=query)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property

@@ -7,11 +7,11 @@ polyfed.errors.DataError: hospitals.csv: there is no such file; correct the path
 
 from __future__ import annotations
 
-import gzip
+import glob
+import io
 import os
 import warnings
-import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyfed.data.features import refuse_twins, row_name
+from polyfed.data.table_bytes import (
+    COMPRESSIONS,
+    content_of,
+    has_decimal_commas,
+    mixed_decimals,
+    numbers_with_commas,
+    separator_of,
+)
+from polyfed.data.table_queries import DUCKDB, SQLITE, is_database, read_query
 from polyfed.data.written import EMPTY, USUAL
-from polyfed.errors import DataError, MissingExtraError
+from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet")
-_GIVE = "give a .csv, .csv.gz or .parquet file"
+TEXTS = tuple(f"{text}{packed}" for text in (".csv", ".tsv") for packed in ("", *COMPRESSIONS))
+SUFFIXES = (*TEXTS, ".parquet", ".feather", ".xlsx", *SQLITE, *DUCKDB)
+_GIVE = "give a .csv, .tsv (also .gz, .bz2, .xz, .zst), .parquet, .feather, .xlsx, .sqlite or .duckdb file"
 
 
 def is_table_file(path: Path) -> bool:
@@ -37,9 +47,13 @@ def is_table_file(path: Path) -> bool:
 def stem_of(path: Path) -> str:
     """The name of a file without what says that it is a table.
 
-    >>> stem_of(Path("data/basel.csv.gz"))
-    'basel'
+    >>> stem_of(Path("data/basel.csv.gz")), stem_of(Path("data/*.csv"))
+    ('basel', 'data')
     """
+    if glob.has_magic(path.name) and not path.exists():
+        return next(
+            (part for part in reversed(path.parts[:-1]) if part not in ("/", "..") and not glob.has_magic(part)), "data"
+        )
     ending = next((ending for ending in SUFFIXES if path.name.lower().endswith(ending)), path.suffix)
     return path.name[: -len(ending)] if ending and len(path.name) > len(ending) else path.stem
 
@@ -65,12 +79,26 @@ def is_table_source(data: Any) -> bool:
     return isinstance(data, (Table, str, os.PathLike)) or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
-def load_table(source: Any, *, written: Collection[str] = (), missing: tuple[str, ...] | None = None) -> Table:
-    """A DataFrame as it is, or the table in a CSV (or compressed CSV) or Parquet file.
+def matching_files(source: str | os.PathLike[str]) -> list[Path] | None:
+    """The files that a pattern such as data/*.csv matches, sorted; None if it is no pattern, or the name of something."""
+    if not glob.has_magic(str(source)) or Path(source).exists():
+        return None
+    found = sorted(glob.glob(str(source), recursive=True))  # noqa: PTH207, a pattern may begin anywhere
+    files = [path for path in map(Path, found) if is_table_file(path)]
+    if not files:
+        raise DataError("no table matches", where=str(source), remedy="correct the pattern")
+    return files
+
+
+def load_table(
+    source: Any, *, written: Collection[str] = (), missing: tuple[str, ...] | None = None, query: str | None = None
+) -> Table:
+    """A DataFrame as it is, or the table in a file (SUFFIXES), or in all files that a pattern matches, one below the other.
 
     Columns in `written` (class labels, names of clients) are kept as they stand in a CSV file, whatever they look like;
     there the texts in `missing` mean that there is no value, by default an empty field alone. In other columns the usual
     markers do, too. A table with types of its own has gaps of its own; there only what is in `missing` is a further one.
+    `query` says what is read from a database.
     """
     if isinstance(source, Table):
         return source
@@ -79,15 +107,46 @@ def load_table(source: Any, *, written: Collection[str] = (), missing: tuple[str
             raise DataError(f"is a {type(source).__name__}", where="table", remedy="give a DataFrame or a path")
         table = Table(source, "table", lambda row: row_name(row, source.index))
         return _checked(_with_gaps(table, missing))
+    if (files := matching_files(source)) is not None:
+        return _stacked(
+            [load_table(path, written=written, missing=missing, query=query) for path in files], str(source)
+        )
     path = Path(source)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "there is no such file"
         raise DataError(what, where=str(path), remedy="correct the path")
     if not is_table_file(path):
         raise DataError("is not a kind of table that can be read", where=str(path), remedy=_GIVE)
-    if path.suffix.lower() == ".parquet":
-        return _checked(_with_gaps(_load_parquet(path), missing))
-    return _checked(_load_csv(path, written, missing))
+    if query is not None and not is_database(path):
+        raise ConfigError(f"query is given, but {path.name} is no database", remedy="leave it out, or give a database")
+    if path.name.lower().endswith(TEXTS):
+        return _checked(_load_csv(path, written, missing))
+    return _checked(_with_gaps(_load_typed(path, query), missing))
+
+
+def _stacked(tables: Sequence[Table], where: str) -> Table:
+    """The rows of all tables, one below the other; all of them must have the same columns."""
+    import pandas as pd
+
+    first = list(tables[0].frame.columns)
+    for table in tables[1:]:
+        if odd := sorted(set(first) ^ set(table.frame.columns)):
+            lacking, having = (table, tables[0]) if odd[0] in first else (tables[0], table)
+            raise DataError(
+                f"lacks column {odd[0]!r}, which {having.where} has",
+                where=lacking.where,
+                remedy="give all files the same columns",
+            )
+    if len({table.typed for table in tables}) > 1:
+        raise DataError("matches files of text and others", where=where, remedy="choose files of one kind")
+    starts = np.cumsum([0, *(len(table.frame) for table in tables)])
+
+    def row_name(row: int) -> str:
+        at = int(np.searchsorted(starts, row, side="right")) - 1
+        return tables[at].row_name(row - int(starts[at]))
+
+    frame = pd.concat([table.frame for table in tables], ignore_index=True)
+    return Table(frame, where, row_name, tables[0].typed, tables[0].missing)
 
 
 def _with_gaps(table: Table, missing: tuple[str, ...] | None) -> Table:
@@ -106,16 +165,27 @@ def _with_gaps(table: Table, missing: tuple[str, ...] | None) -> Table:
 def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | None) -> Table:
     import pandas as pd
 
+    content = content_of(path)
+    separator = separator_of(_first_line(content, path), "".join(path.suffixes[-2:]).lower())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # fields without a heading would be dropped
-            header = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, skip_blank_lines=False)
+            header = pd.read_csv(
+                io.BytesIO(content),
+                sep=separator,
+                nrows=1,
+                header=None,
+                dtype=str,
+                keep_default_na=False,
+                skip_blank_lines=False,
+            )
             headings = [str(name).removeprefix("\ufeff") for name in header.iloc[0]]
             marks = dict.fromkeys(headings, USUAL if missing is None else (*USUAL, *missing))
             marks |= {name: EMPTY if missing is None else missing for name in headings if name in written}
             # Blank lines are kept for now, so that the position of a row tells its line.
             frame = pd.read_csv(
-                path,
+                io.BytesIO(content),
+                sep=separator,
                 skip_blank_lines=False,
                 index_col=False,
                 low_memory=False,
@@ -126,24 +196,15 @@ def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | N
     except pd.errors.EmptyDataError:
         raise DataError("has no header", where=str(path), remedy="begin the file with the names of columns") from None
     except UnicodeDecodeError:
-        raise _not_utf8(path) from None
+        raise _not_utf8(content, path) from None
     except pd.errors.ParserWarning:
         raise DataError("has rows longer than its header", where=str(path), remedy="name every column") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        what = f"cannot be uncompressed: {' '.join(str(error).split()).rstrip('.')}"
-        raise DataError(what, where=str(path), remedy="compress the file anew") from None
     except ValueError as error:  # the parser's own among them
         raise DataError(
             f"cannot be read as CSV: {' '.join(str(error).split()).split('C error: ')[-1].rstrip('.')}",
             where=str(path),
             remedy="correct the line, and quote fields that contain commas",
         ) from None
-    except OSError as error:
-        raise DataError(
-            f"cannot be opened: {error.strerror}", where=str(path), remedy="check its permissions"
-        ) from None
-    if len(headings) == 1 and (";" in headings[0] or "\t" in headings[0]):
-        raise DataError(f"has one column, {headings[0]!r}", where=str(path), remedy="separate the fields by commas")
     if not all(name.strip() for name in headings):
         raise DataError(
             f"column {[name.strip() for name in headings].index('')} has no name in the first line",
@@ -154,21 +215,56 @@ def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | N
     lines = _line_of_each_row(frame)
     filled = ~(frame.isna() | (frame == "")).all(axis=1).to_numpy()
     frame, lines = frame.loc[filled], lines[filled]
+    if separator != ",":
+        frame = _with_decimal_commas(
+            frame, written, lambda row, name: f"line {lines[row]} of {path.name}, column {name!r}"
+        )
     return Table(frame, str(path), lambda row: f"line {lines[row]} of {path.name}", typed=False, missing=missing)
 
 
-def _not_utf8(path: Path) -> DataError:
-    content = path.read_bytes()
-    if content.startswith(b"\x1f\x8b"):
-        if path.suffix.lower() != ".gz":
-            return DataError("is compressed", where=str(path), remedy="let its name end in .csv.gz")
-        content = gzip.decompress(content)
+def _first_line(content: bytes, path: Path) -> str:
+    try:
+        return content[: content.find(b"\n")].decode() if b"\n" in content else content.decode()
+    except UnicodeDecodeError:
+        raise _not_utf8(content, path) from None
+
+
+def _not_utf8(content: bytes, path: Path) -> DataError:
     try:
         content.decode()
         line = 1
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
     return DataError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save the file in UTF-8")
+
+
+def _with_decimal_commas(
+    frame: pd.DataFrame, written: Collection[str], place: Callable[[int, str], str]
+) -> pd.DataFrame:
+    """Where fields are not separated by commas, a comma may begin decimals, and then a point separates thousands."""
+    texts = [name for name in frame.columns if frame[name].dtype.kind == "O" and name not in written]
+    if not any(has_decimal_commas(frame[name]) for name in texts):
+        return frame
+    frame = frame.copy()
+    for name in frame.columns:
+        if name in texts and (numbers := numbers_with_commas(frame[name])) is not None:
+            frame[name] = numbers
+        elif name in texts and (row := mixed_decimals(frame[name])) is not None:
+            raise _mixed(frame[name].iloc[row], place(row, name))
+        elif frame[name].dtype.kind == "f" and name not in written:  # 1.234 may be a thousand or one and a bit
+            decimals = frame[name].to_numpy() % 1 > 0
+            if decimals.any():
+                row = int(decimals.argmax())
+                raise _mixed(frame[name].iloc[row], place(row, name))
+    return frame
+
+
+def _mixed(value: Any, where: str) -> DataError:
+    return DataError(
+        f"{value} has a decimal point, but other numbers of the file have decimal commas",
+        where=where,
+        remedy="write all of them in one way",
+    )
 
 
 def _line_of_each_row(frame: pd.DataFrame) -> np.ndarray:
@@ -179,20 +275,45 @@ def _line_of_each_row(frame: pd.DataFrame) -> np.ndarray:
     return 2 + np.arange(len(frame)) + np.cumsum(breaks) - breaks
 
 
-def _load_parquet(path: Path) -> Table:
+def _load_typed(path: Path, query: str | None) -> Table:
+    """A table that says which columns are numbers."""
     import pandas as pd
 
+    ending = path.suffix.lower()
+    if is_database(path):
+        return Table(read_query(path, query), str(path), lambda row: f"row {row} of {path.name}")
+    kind, package = {
+        ".parquet": ("Parquet", "pyarrow"),
+        ".feather": ("Feather", "pyarrow"),
+        ".xlsx": ("Excel", "'polyfed[tables]'"),
+    }[ending]
     try:
-        frame = pd.read_parquet(path)
+        if ending == ".xlsx":
+            frame = _first_sheet(path)
+        else:
+            frame = pd.read_parquet(path) if ending == ".parquet" else pd.read_feather(path)
     except ImportError:
-        raise MissingExtraError("Parquet files need pyarrow", where=str(path), remedy="pip install pyarrow") from None
-    except Exception as error:  # pyarrow's errors have no common base that pandas shows
+        need = "openpyxl" if ending == ".xlsx" else "pyarrow"
+        raise MissingExtraError(f"{kind} files need {need}", where=str(path), remedy=f"pip install {package}") from None
+    except Exception as error:  # pyarrow's and openpyxl's errors have no common base that pandas shows
         raise DataError(
-            f"cannot be read as Parquet: {' '.join(str(error).split()).rstrip('.')}",
+            f"cannot be read as {kind}: {' '.join(str(error).split()).rstrip('.')}",
             where=str(path),
             remedy="write the file anew",
         ) from None
-    return Table(frame, str(path), lambda row: f"row {row} of {path.name}")
+    first = 2 if ending == ".xlsx" else 0  # the header of a sheet is its row 1
+    return Table(frame, str(path), lambda row: f"row {row + first} of {path.name}")
+
+
+def _first_sheet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    with pd.ExcelFile(path, engine="openpyxl") as book:
+        if len(book.sheet_names) > 1:
+            warnings.warn(
+                f"{path}: has {len(book.sheet_names)} sheets; the first, {book.sheet_names[0]!r}, is read", stacklevel=2
+            )
+        return pd.read_excel(book, sheet_name=0)
 
 
 def _checked(table: Table) -> Table:

@@ -29,7 +29,8 @@ from polyfed.data.raw_features import RawFeatures, dates_among, read_columns
 from polyfed.data.split_columns import read_key
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.table_columns import as_names, feature_columns, find_column, task_columns, written_columns
-from polyfed.data.table_files import Table, is_table_file, is_table_source, load_table, stem_of
+from polyfed.data.table_files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
+from polyfed.data.table_queries import is_database
 from polyfed.data.task import Task
 from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
@@ -54,8 +55,10 @@ def read_clients(
     derive: Mapping[str, str] | None = None,
     missing: Sequence[str] | None = None,
     split: Split = DEFAULT_SPLIT,
+    query: str | None = None,
 ) -> dict[str, RawClient]:
-    """All clients of a table, or of a folder with one file for each client; with the columns by which `split` divides rows."""
+    """All clients of a table, or of a folder (or a pattern) with one file for each client; with the columns by which `split`
+    divides rows."""
     missing = checked_missing(missing)
     features, drop, derived = _choices(tasks, features, drop, derive, split)
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
@@ -65,8 +68,12 @@ def read_clients(
                 where=str(source),
                 remedy="leave client out",
             )
-        return _read_folder(Path(source), tasks, features, drop, derived, missing, split)
-    table = with_derived(load_table(source, written=written_columns(tasks, client), missing=missing), derived)
+        files = [path for path in sorted(Path(source).iterdir()) if is_table_file(path) and not is_database(path)]
+        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split)
+    if client is None and isinstance(source, (str, os.PathLike)) and (files := matching_files(source)) is not None:
+        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split)
+    written = written_columns(tasks, client)
+    table = with_derived(load_table(source, written=written, missing=missing, query=query), derived)
     columns = list(table.frame.columns)
     if client is None:
         raise ConfigError(
@@ -147,7 +154,8 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
 
 
 def _read_folder(
-    folder: Path,
+    files: Sequence[Path],
+    folder: str,
     tasks: Sequence[Task],
     features: Sequence[str] | None,
     drop: Sequence[str],
@@ -155,11 +163,10 @@ def _read_folder(
     missing: tuple[str, ...] | None,
     split: Split,
 ) -> dict[str, RawClient]:
-    files = sorted(filter(is_table_file, folder.iterdir()))
     if not files:
         raise DataError(
             "has no table in it",
-            where=str(folder),
+            where=folder,
             remedy="put one .csv, .csv.gz or .parquet file for each client there",
         )
     written = written_columns(tasks)
@@ -167,22 +174,22 @@ def _read_folder(
     for path in files:
         name = stem_of(path)
         if name in tables:
-            raise DataError(f"two files are of client {name!r}", where=str(folder), remedy="keep one of them")
+            raise DataError(f"two files are of client {name!r}", where=folder, remedy="keep one of them")
         with at_client(name):
             tables[name] = with_derived(load_table(path, written=written, missing=missing), derived, partly=True)
     all_columns = dict.fromkeys(column for table in tables.values() for column in table.frame.columns)
     if features is None:
         free = [column for column in all_columns if column not in (*drop, *(task.name for task in tasks))]
-        kept = _without_identifiers([table.frame for table in tables.values()], free, str(folder))
+        kept = _without_identifiers([table.frame for table in tables.values()], free, folder)
         drop = [*drop, *(column for column in free if column not in kept)]
     clients: dict[str, RawClient] = {}
     for name, table in tables.items():
         with at_client(name):
             clients[name] = _read_file(table, tasks, features, drop, split)
     for task in tasks:  # a client may lack a task, but not all of them
-        task_columns(task, list(all_columns), str(folder))
+        task_columns(task, list(all_columns), folder)
     for name in drop:
-        find_column(name, list(all_columns), str(folder))
+        find_column(name, list(all_columns), folder)
     return clients
 
 

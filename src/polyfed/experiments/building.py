@@ -7,6 +7,7 @@ Federation of 3 clients and 900 rows; ...
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed.data import Federation, load_dataset
 from polyfed.data.datasets import IMAGE_DATASETS
+from polyfed.data.table_files import matching_files
 from polyfed.errors import ConfigError, DataError, PolyfedError
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.images import image_federation
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from polyfed.methods import Method
 
 _OF_TABLES = (
-    *("client", "tasks", "features", "drop", "derive", "missing", "sha256"),
+    *("client", "tasks", "features", "drop", "derive", "missing", "sha256", "query"),
     *("split_by", "split_group", "split_column"),
 )
 
@@ -58,10 +60,10 @@ def build_settings(config: Config, where: str) -> Settings:
 
 
 def digest(source: Path) -> str:
-    """The SHA-256 of a file, or of the names and contents of all files in a folder."""
+    """The SHA-256 of a file, or of the names and contents of all files in a folder or of a pattern."""
     whole = hashlib.sha256()
     try:
-        for path in sorted(source.iterdir()) if source.is_dir() else [source]:
+        for path in sorted(source.iterdir()) if source.is_dir() else matching_files(source) or [source]:
             with path.open("rb") as file:
                 inner = hashlib.file_digest(file, "sha256").hexdigest()
             if path == source:
@@ -74,7 +76,9 @@ def digest(source: Path) -> str:
 
 def refuse_changed(data: DataConfig) -> None:
     """An error if the source is not what it was when the settings were written down."""
-    if data.sha256 is None or data.source is None or not Path(data.source).exists():
+    if data.sha256 is None or data.source is None:
+        return
+    if not Path(data.source).exists() and not glob.has_magic(data.source):
         return
     if digest(Path(data.source)) != data.sha256:
         raise DataError(
@@ -125,6 +129,7 @@ def _from_table(data: DataConfig) -> Federation:
         drop=data.drop,
         derive=data.derive,
         missing=data.missing,
+        query=data.query,
         split=data.split(),
     )
 

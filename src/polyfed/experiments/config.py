@@ -74,7 +74,8 @@ class DataConfig(_Section):
     """Where the data come from and what they are.
 
     Attributes:
-        source: a CSV or Parquet file, or a folder with one for each client; relative to the file of settings.
+        source: a table in a file, a pattern, or a folder with a file for each client; relative to the file of settings.
+        query: what is read from a source that is a database.
         sha256: of the source; a source that has another is refused.
         dataset: a data set that polyfed brings, instead of a source.
         options: of the data set.
@@ -97,6 +98,7 @@ class DataConfig(_Section):
     """
 
     source: str | None = None
+    query: str | None = None
     sha256: str | None = None
     dataset: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)

@@ -49,15 +49,15 @@ class Guess:
     why: str
 
 
-def guess(source: Path) -> tuple[list[Guess], list[str]]:
-    """The guesses for a file, or for the first file of a folder with one for each client, and remarks on them."""
+def guess(source: Path, query: str | None = None) -> tuple[list[Guess], list[str]]:
+    """The guesses for a table (of a database by a query), or for the first of a folder with one for each client, and remarks."""
     path, in_folder = source, source.is_dir()
     if in_folder:
         files = sorted(filter(is_table_file, source.iterdir()))
         if not files:
             raise DataError("has no table in it", where=str(source), remedy="put one file for each client there")
         path = files[0]
-    frame = load_table(path).frame
+    frame = load_table(path, query=query).frame
     guesses = guess_columns(frame, in_folder=in_folder)
     return guesses, remarks(frame, guesses, in_folder=in_folder)
 

@@ -12,7 +12,7 @@ from polyfed.experiments.guessing import Guess
 from polyfed.experiments.toml_text import to_toml
 
 
-def config_text(guesses: Sequence[Guess], source: Path, out: Path) -> str:
+def config_text(guesses: Sequence[Guess], source: Path, out: Path, query: str | None = None) -> str:
     """A commented file; its source is told from where the file lies."""
     client = next((guess for guess in guesses if guess.role == "client"), None)
     by_kind = {kind: [guess for guess in guesses if guess.role == kind] for kind in KINDS}
@@ -23,6 +23,7 @@ def config_text(guesses: Sequence[Guess], source: Path, out: Path) -> str:
         "",
         "[data]",
         _setting("source", os.path.relpath(source, out.parent)),
+        *([] if query is None else [_setting("query", query)]),
     ]
     if client is not None:
         lines.append(f"{_setting('client', client.column)}  # {_remark(client.why)}")

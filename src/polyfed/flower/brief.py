@@ -113,7 +113,7 @@ def _odd(name: str, value: Any, wanted: str) -> ConfigError:
 
 def own_study(data: DataConfig) -> DataConfig:
     """The settings as far as a server may choose them: which columns of a node's table, and never which table."""
-    for key in ("source", "dataset", "sha256", "options", "images"):
+    for key in ("source", "query", "dataset", "sha256", "options", "images"):
         if getattr(data, key):
             raise ConfigError(
                 f"the server chooses data.{key}, but a node reads its own table alone", where=WHERE, remedy=_REMEDY

@@ -1,0 +1,96 @@
+"""What is in a file of text: uncompressed, and how its fields are separated and its decimals written.
+
+>>> separator_of("ward;age;weight, kg\\n")
+';'
+>>> import pandas as pd
+>>> numbers_with_commas(pd.Series(["1.234,5", "7", None])).tolist()
+[1234.5, 7.0, nan]
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+from polyfed.errors import DataError
+
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+_COMMA = re.compile(r"\s*[-+]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][-+]?\d+)?\s*")
+_EITHER = re.compile(r"\s*[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?\s*")
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a file, uncompressed if its name says that it is compressed."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"cannot be opened: {error.strerror}", where=str(path), remedy="check its permissions"
+        ) from None
+    if (ending := path.suffix.lower()) not in COMPRESSIONS:
+        return _refuse_compressed(content, path)
+    try:
+        return _uncompressed(content, ending)
+    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+        what = f"cannot be uncompressed: {' '.join(str(error).split()).rstrip('.')}"
+        raise DataError(what, where=str(path), remedy="compress the file anew") from None
+
+
+def _uncompressed(content: bytes, ending: str) -> bytes:
+    if ending != ".zst":
+        return {".gz": gzip, ".bz2": bz2, ".xz": lzma}[ending].decompress(content)
+    import pyarrow as pa
+
+    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
+        return stream.read()
+
+
+def _refuse_compressed(content: bytes, path: Path) -> bytes:
+    for magic, ending in _MAGIC.items():
+        if content.startswith(magic):
+            raise DataError(
+                "is compressed", where=str(path), remedy=f"let its name end in {path.suffix.lower()}{ending}"
+            )
+    return content
+
+
+def separator_of(header: str, ending: str = ".csv") -> str:
+    """What separates the fields of a header: of comma, semicolon, tab and bar the most frequent; of equals the first."""
+    outside = re.sub(r'"[^"]*"', "", header)
+    usual = "\t,;|" if ending.startswith(".tsv") else ",;\t|"
+    return max(usual, key=outside.count)
+
+
+def numbers_with_commas(values: Any) -> Any | None:
+    """A column of texts such as 1.234,5 as numbers; None if they are something else."""
+    present = values.dropna()
+    if present.dtype.kind != "O" or not len(present) or not present.map(lambda value: isinstance(value, str)).all():
+        return None
+    if not present.map(lambda text: _COMMA.fullmatch(text) is not None).all():
+        return None
+    return values.str.replace(".", "", regex=False).str.replace(",", ".", regex=False).astype(float)
+
+
+def has_decimal_commas(values: Any) -> bool:
+    """Whether all texts of a column are numbers, some of them with a decimal comma."""
+    present = values.dropna()
+    if present.dtype.kind != "O" or not len(present) or not present.map(lambda value: isinstance(value, str)).all():
+        return False
+    return bool(present.map(lambda text: _COMMA.fullmatch(text) is not None).all() and present.str.contains(",").any())
+
+
+def mixed_decimals(values: Any) -> int | None:
+    """The position of a number with a decimal point in a column of numbers as texts, if there is one."""
+    present = values.dropna()
+    if present.dtype.kind != "O" or not len(present) or not present.map(lambda value: isinstance(value, str)).all():
+        return None
+    if not present.map(lambda text: _EITHER.fullmatch(text) is not None).all():
+        return None
+    pointed = values.map(lambda value: isinstance(value, str) and "." in value).to_numpy(dtype=bool)
+    return int(pointed.argmax()) if pointed.any() else None
