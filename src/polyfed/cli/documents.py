@@ -64,12 +64,14 @@ class UnseenDocument(_Document):
 class PredictDocument(_Document):
     """`polyfed predict`: column → one value for each row (null if they went to a file), task → metric → score.
 
-    `scores` are of rows that the model was not trained on, `training_scores` of the others (`trained_on` many).
+    `scores` are of rows that the model was not trained on, `training_scores` of the others (`trained_on` many); of several
+    `clients` (client → rows) they are means, and `client_scores` has those of each. `far` rows are unlike all training rows.
     """
 
     command: Literal["predict"] = "predict"
     run: str
-    client: str
+    client: str | None
+    clients: dict[str, int]
     rows: int
     level: float
     tasks: dict[str, str]
@@ -78,18 +80,23 @@ class PredictDocument(_Document):
     predictions: dict[str, list[Any]] | None
     scores: dict[str, dict[str, float | None]]
     training_scores: dict[str, dict[str, float | None]]
+    client_scores: dict[str, dict[str, dict[str, float | None]]]
     trained_on: int
+    far: int
     unseen: dict[str, UnseenDocument]
 
 
 class JoinDocument(_Document):
-    """`polyfed join`: the new client, and how many labels it brought of each task."""
+    """`polyfed join`: the new client, how many labels of each task it learned from, and scores of the rows it held out."""
 
     command: Literal["join"] = "join"
     run: str
     client: str
     rows: int
     labels: dict[str, int]
+    updated: bool
+    test_rows: int
+    scores: dict[str, dict[str, float | None]]
     unseen: dict[str, UnseenDocument]
 
 

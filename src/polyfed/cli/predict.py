@@ -1,10 +1,11 @@
-"""`polyfed predict`: a table of predictions for new rows of a client."""
+"""`polyfed predict`: a table of predictions for new rows of clients."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,17 +14,27 @@ from polyfed.cli.options import split_names
 from polyfed.cli.output import emit, note, number, say
 from polyfed.errors import UsageError
 
+if TYPE_CHECKING:
+    from polyfed.experiments.predicting import Predicted
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a cell begins with that a spreadsheet computes
 MOST_NAMED = 20  # categories that nobody knew
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
-    new: Annotated[
-        Path, typer.Argument(help="CSV or Parquet file with the features, with or without labels.", metavar="NEW")
-    ],
-    client: Annotated[str | None, typer.Option(help="Whose model predicts.", metavar="NAME")] = None,
+    new: Annotated[Path, typer.Argument(help="A table with the features, with or without labels.", metavar="NEW")],
+    client: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose model predicts all rows. By default each row's own client, by the column of the run.",
+            metavar="NAME",
+        ),
+    ] = None,
     tasks: Annotated[list[str] | None, typer.Option(help="Only these tasks.", metavar="A,B")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Columns of the file to repeat beside the predictions.", metavar="A,B")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A .csv or .parquet file. By default CSV on stdout.", metavar="FILE")
     ] = None,
@@ -31,33 +42,31 @@ def command(
     allow_code: AllowCode = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Predict new rows: means and intervals, labels and probabilities, and how foreign each row is."""
+    """Predict new rows: means and intervals, labels and probabilities, and how far from training each row is."""
     from polyfed.cli.documents import PredictDocument
     from polyfed.data.encoder import told_unseen
-    from polyfed.experiments.predicting import predict_table
+    from polyfed.experiments.predicting import mean_scores, predict_table
 
     _refuse_odd_end(out)
     loaded = load_run(run, allow_code)
-    if client is None:
-        if len(loaded.clients) > 1:
-            known = ", ".join(loaded.clients[:10]) + (", ..." if len(loaded.clients) > 10 else "")
-            raise UsageError("it is not said whose model is to predict", remedy=f"give --client with one of {known}")
-        client = [*loaded.clients, *loaded.study.spec.clients][0]
-    found = predict_table(loaded, new, client, tasks=split_names(tasks), level=level)
+    found = predict_table(loaded, new, client, tasks=split_names(tasks), level=level, keep=split_names(keep) or ())
     if out is not None:
-        _write(found.table, out)
+        _write(found, out)
     document = PredictDocument(
         run=str(run),
-        client=client,
+        client=next(iter(found.clients)) if len(found.clients) == 1 else None,
+        clients=found.clients,
         rows=len(found.table),
         level=level,
         tasks=found.kinds,
         columns=list(found.table.columns),
         out=None if out is None else str(out),
         predictions=None if out is not None else {str(name): column.tolist() for name, column in found.table.items()},
-        scores=found.scores,
-        training_scores=found.training_scores,
+        scores=mean_scores(found.scores),
+        training_scores=mean_scores(found.training_scores),
+        client_scores=found.scores,
         trained_on=int(found.trained_on.sum()),
+        far=int(found.far.sum()),
         unseen=unseen_document(found.unseen),
     )
     if json:
@@ -65,17 +74,23 @@ def command(
         return
     tell = note if out is None else say  # a table on stdout is for another program
     if out is None:
-        typer.echo(as_csv(found.table), nl=False)
+        typer.echo(as_csv(found.table, exact=found.kept), nl=False)
     for column, strange in found.unseen.items():
         tell(told_unseen(column, strange))
+    if document.far:
+        tell(f"{document.far} of {document.rows} rows are far from all that the model was trained on (notes, ood)")
     if document.trained_on:
         tell(f"{document.trained_on} of {document.rows} rows were trained on, and are no measure of what is new")
-    for task, scores in found.scores.items():
-        tell(f"{task}: {_written(scores)}")
-    for task, scores in found.training_scores.items():
-        tell(f"{task}, rows that were trained on: {_written(scores)}")
+    for scores, of, remark in (
+        (document.scores, found.scores, ""),
+        (document.training_scores, found.training_scores, ", rows that were trained on"),
+    ):
+        over = f", mean over {len(of)} clients" if len(of) > 1 else ""
+        for task, metrics in scores.items():
+            tell(f"{task}{remark}{over}: {written(metrics)}")
     if out is not None:
-        say(f"{len(found.table)} rows of {client} are predicted in {out}")
+        whose = document.client or f"{len(found.clients)} clients"
+        say(f"{len(found.table)} rows of {whose} are predicted in {out}")
 
 
 def unseen_document(unseen: dict[str, dict[str, int]]) -> Any:
@@ -88,10 +103,16 @@ def unseen_document(unseen: dict[str, dict[str, int]]) -> Any:
     }
 
 
-def as_csv(table: Any) -> str:
-    """The table as CSV. A spreadsheet would run a text that begins a formula (class labels are whatever a client called
-    them): such a text, which is no number, gets a ' before it, as spreadsheets themselves mark a text."""
+def as_csv(table: Any, exact: Collection[str] = ()) -> str:
+    """The table as CSV, its numbers with six digits but for the columns that are to be `exact`.
+
+    A spreadsheet would run a text that begins a formula (class labels are whatever a client called them): such a text, which is
+    no number, gets a ' before it, as spreadsheets themselves mark a text.
+    """
     safe = table.rename(columns=_harmless)
+    unchanged = {_harmless(name) for name in exact}
+    for name in [name for name in safe.columns if safe[name].dtype.kind == "f" and name not in unchanged]:
+        safe[name] = significant(safe[name].to_numpy())
     texts = [name for name in safe.columns if safe[name].dtype.kind == "O"]
     for name in texts:
         safe[name] = safe[name].map(_harmless)
@@ -99,6 +120,19 @@ def as_csv(table: Any) -> str:
     # A bare carriage return would end the row, and what follows it begin a cell.
     returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
     return safe.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+
+
+def significant(values: Any, digits: int = 6) -> Any:
+    """Numbers rounded to so many digits that matter.
+
+    >>> import numpy as np
+    >>> significant(np.array([123456.789, -0.00123456789, 0.0, np.nan])).tolist()
+    [123457.0, -0.00123457, 0.0, nan]
+    """
+    import numpy as np
+
+    rounded = [float(f"{value:.{digits}g}") for value in values.tolist()]
+    return np.array(rounded, dtype=np.float64)
 
 
 def _harmless(cell: Any) -> Any:
@@ -109,7 +143,8 @@ def _harmless(cell: Any) -> Any:
     return cell if reads_as_number(cell) else f"'{cell}"
 
 
-def _written(scores: dict[str, float | None]) -> str:
+def written(scores: dict[str, float | None]) -> str:
+    """Metrics and their values in a line."""
     return ", ".join(f"{metric} {number(value)}" for metric, value in scores.items())
 
 
@@ -124,17 +159,17 @@ def _refuse_odd_end(out: Path | None) -> None:
         raise UsageError("there is no such folder", where=str(out.parent), remedy="make it, or choose another --out")
 
 
-def _write(table: Any, out: Path) -> None:
+def _write(found: Predicted, out: Path) -> None:
     """The file whole or not at all."""
     import io
 
     from polyfed.files import write_whole
 
     if out.suffix.lower() == ".csv":
-        content = as_csv(table).encode()
+        content = as_csv(found.table, exact=found.kept).encode()
     else:
         buffer = io.BytesIO()
-        table.to_parquet(buffer, index=False)
+        found.table.to_parquet(buffer, index=False)
         content = buffer.getvalue()
     try:
         write_whole(out, content)

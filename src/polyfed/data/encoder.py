@@ -89,6 +89,16 @@ class Encoder:
                     found[column.name] = dict(strange.most_common())
         return found
 
+    def unseen_rows(self, features: RawFeatures, where: str) -> np.ndarray:
+        """For each row, whether it holds a category that was not agreed."""
+        features = self._aligned(features, where)
+        found = np.zeros(len(features), dtype=bool)
+        for column in self.columns:
+            if column.kind == "text":
+                known = {*column.categories, None}
+                found |= np.array([text not in known for text in features.texts[column.name]], dtype=bool)
+        return found
+
     @cached_property
     def _column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)

@@ -21,12 +21,13 @@ import numpy as np
 from polyfed.data import study_storage
 from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.coding import ClientParts, code_of, code_rows, shared_part
+from polyfed.data.coding import ClientParts, code_parts, shared_part
 from polyfed.data.encoder import Encoder, told_unseen
 from polyfed.data.limits import OPEN, Limits
 from polyfed.data.raw import read_client
 from polyfed.data.raw_features import RawFeatures, read_features
 from polyfed.data.round0 import Round0
+from polyfed.data.splits import Split, divide
 from polyfed.data.tables import is_table_source, read_client_table
 from polyfed.errors import UnknownNameError, UsageError
 
@@ -87,26 +88,33 @@ class Study:
         `data` is as in `Federation.from_clients`, or a table (or file) with the agreed columns and those of the tasks
         that it has. It uses what was agreed: an unseen category is all zeros, an unseen class an error.
         """
-        if name in self.clients:
-            raise UsageError(
-                f"client {name!r} is a member already", where="admit", remedy="choose a name that is not taken"
-            )
+        self._refuse_member(name)
+        parts, encoder = self._admitted(name, data, Split(test=0.0), 0)
+        return parts.train, encoder
+
+    def _admitted(self, name: str, data: Any, split: Split, seed: int) -> tuple[ClientParts, Encoder]:
         tasks = self.agreed.tasks
         if is_table_source(data):
             raw = read_client_table(name, data, tasks, self._columns())
         else:
             raw = read_client(name, data, tasks, only=self._columns())
-        shared = Encoder.of(self.agreed)
-        encoder, codecs = code_of(name, raw, self.agreed, shared, local=self.scaling == "local")
+        division = divide(tasks, raw, split, seed=seed, client=name)
+        shared, local = Encoder.of(self.agreed), self.scaling == "local"
+        parts, encoder = code_parts(name, raw, division, self.agreed, shared, local=local)
         _tell_unseen(encoder, raw.features, f"client {name!r}")
-        return code_rows(name, raw, encoder, codecs), encoder
+        return parts, encoder
 
-    def with_guest(self, name: str, data: Any, guests: Study | None = None) -> Study:
-        """A study of the clients that were admitted later: this one (its rows all for training), and those before it."""
-        own, encoder = self.admit(name, data)
-        nothing = replace(own, x=own.x[:0], seen={})
+    def with_guest(
+        self, name: str, data: Any, guests: Study | None = None, *, test: float = 0.0, seed: int = 0
+    ) -> Study:
+        """A study of the clients that were admitted later: this one, and those before it.
+
+        All its rows are for training, but for a share that is kept for testing.
+        """
+        self._refuse_member(name)
+        parts, encoder = self._admitted(name, data, Split(test=test), seed)
         before = ({}, {}) if guests is None else (guests.clients, guests.encoders)
-        clients = {**before[0], name: ClientParts(own, nothing, nothing)}
+        clients = {**before[0], name: parts}
         return replace(
             self,
             spec=replace(self.spec, clients=tuple(clients)),
@@ -146,6 +154,12 @@ class Study:
     def from_saved(cls, described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Study:
         """The study that `to_dict` and `arrays` described, bit for bit."""
         return cls(**study_storage.restored(described, arrays))
+
+    def _refuse_member(self, name: str) -> None:
+        if name in self.clients:
+            raise UsageError(
+                f"client {name!r} is a member already", where="admit", remedy="choose a name that is not taken"
+            )
 
     def _columns(self) -> list[str]:
         return [column.name for column in self.agreed.columns]

@@ -35,7 +35,7 @@ from polyfed.data.task import Task
 from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
 
-__all__ = ["is_table_source", "read_client_table", "read_clients", "read_own_table"]
+__all__ = ["client_names", "is_table_source", "read_client_table", "read_clients", "read_own_table"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def read_clients(
             "which column says whose row it is?", where=table.where, remedy=f"give client=..., one of {columns}"
         )
     find_column(client, columns, table.where)
-    names = _client_names(table, client)
+    names = client_names(table, client)
     found = {task.name: task_columns(task, columns, table.where) for task in tasks}
     for role, taken in (("predicted", [name for own in found.values() for name in own]), ("a feature", features or ())):
         if client in taken:
@@ -115,7 +115,7 @@ def read_own_table(
     read = load_table(source, written=written_columns(tasks, client), missing=checked_missing(missing))
     table = with_derived(read, derived, partly=True)
     if client is not None and client in table.frame.columns:
-        found = sorted(set(_client_names(table, client)))
+        found = sorted(set(client_names(table, client)))
         if len(found) > 1:
             raise DataError(
                 f"column {client!r} names {len(found)} clients",
@@ -301,7 +301,7 @@ def _tell_doubtful(table: Table, task: Task, labels: Labels) -> None:
             )
 
 
-def _client_names(table: Table, column: str) -> np.ndarray:
+def client_names(table: Table, column: str) -> np.ndarray:
     """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
     values = table.frame[column]
     gaps = values.isna().to_numpy() | values.map(lambda value: isinstance(value, str) and not value.strip()).to_numpy(

@@ -55,12 +55,13 @@ def write_new(run: Run, folder: Path) -> None:
     assert run.guests is not None
     with owned(folder, GUESTS_LOCK):
         there, states = read(folder)
-        if taken := [name for name in run.new_guests if name in states]:
+        if taken := [name for name in run.new_guests if name in states and name not in run.updated_guests]:
             raise DataError(f"client {taken[0]!r} is there already", where="join", remedy="choose another name")
         merged = _beside(there, run.guests, run.new_guests)
         states |= {name: run.guest_states[name] for name in run.new_guests}
         _write((merged, states), folder)
     run.guests, run.guest_states, run.new_guests = merged, states, []
+    run.updated_guests.clear()
 
 
 def read(folder: Path) -> Guests:

@@ -69,6 +69,7 @@ class Run:
         self.guests: Study | None = None  # clients that joined later, as a study of their own
         self.guest_states: dict[str, State] = {}
         self.new_guests: list[str] = []  # those that are not on disk yet
+        self.updated_guests: set[str] = set()  # those of them that replace what is there
         self.guest_trouble: DataError | None = None  # why those on disk cannot be read
         self.troubles: list[str] = []  # what was found damaged and could be done without
         self._models: dict[str, ClientModel] = {}
@@ -277,13 +278,21 @@ class Run:
             raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
         return predictor, study
 
-    def join(self, name: str, data: Any) -> ClientModel:
-        """A new client, with no round: the shared prior, its own data (in any form that `from_clients` takes)."""
-        if name in self.clients:
-            raise DataError(f"client {name!r} is there already", where="join", remedy="choose another name")
+    def join(self, name: str, data: Any, *, test: float = 0.0, update: bool = False) -> ClientModel:
+        """A new client, with no round: the shared prior, its own data (in any form that `from_clients` takes).
+
+        A share of its rows can be kept for testing. With `update`, one that joined before has these data from now on.
+        """
+        if name in self.members.names or (name in self.guest_states and not update):
+            other = "choose another name" if name in self.members.names else "choose another name, or update it"
+            raise DataError(f"client {name!r} is there already", where="join", remedy=other)
         if self.guest_trouble is not None:
             raise self.guest_trouble
-        guests = self.study.with_guest(name, data, self.guests)
+        if update and name not in self.guest_states:
+            raise UsageError(
+                f"client {name!r} has not joined yet", where="join", remedy="let it join without an update"
+            )
+        guests = self.study.with_guest(name, data, self.guests, test=test, seed=self.settings.seed)
         own = self.members.with_everyone(self.method, guests.clients[name].train)
         stream = Stream(self.settings.seed, "join", client=name)
         with fitting(self.folder):
@@ -291,6 +300,9 @@ class Run:
             self.guest_states[name] = self.method.join(self.progress.server, own, stream)
         self.guests = guests
         self.new_guests.append(name)
+        if update:
+            self.updated_guests.add(name)
+            self._models.pop(name, None)
         return self.client(name)
 
     def save(self, folder: str | Path) -> Path:

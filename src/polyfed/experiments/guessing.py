@@ -50,7 +50,7 @@ class Guess:
 
 
 def guess(source: Path, query: str | None = None) -> tuple[list[Guess], list[str]]:
-    """The guesses for a table (of a database by a query), or for the first of a folder with one for each client, and remarks."""
+    """The guesses for a table, or for the first of a folder with one for each client, and remarks on them."""
     path, in_folder = source, source.is_dir()
     if in_folder:
         files = sorted(filter(is_table_file, source.iterdir()))

@@ -1,4 +1,4 @@
-"""New rows of a client, from a file to a table of predictions, scores where there are labels, and a warning sign.
+"""New rows of clients, from a file to a table of predictions, scores where there are labels, and a warning sign.
 
 The warning sign `<task>.ood` is the variance of the latent function at a row, in units of its median at the rows that the
 client learned from: about 1 where the row is like them, large where the model knows nothing.
@@ -6,6 +6,8 @@ client learned from: about 1 where the row is like them, large where the model k
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +16,10 @@ import numpy as np
 
 from polyfed.data.coding import code_rows
 from polyfed.data.derived import comparisons, with_derived
-from polyfed.data.table_columns import written_columns
+from polyfed.data.table_columns import find_column, written_columns
 from polyfed.data.table_files import Table, load_table
-from polyfed.data.tables import read_client_table
-from polyfed.errors import UnknownNameError, nearest
+from polyfed.data.tables import client_names, read_client_table
+from polyfed.errors import DataError, UnknownNameError, UsageError, nearest
 from polyfed.experiments.familiar import trained_on
 from polyfed.experiments.running import read_config
 from polyfed.metrics import score
@@ -25,37 +27,49 @@ from polyfed.metrics import score
 if TYPE_CHECKING:
     import pandas as pd
 
+    from polyfed.data import Study
     from polyfed.engine import Run
+    from polyfed.experiments.config import DataConfig
+
+
+FAR = 10.0  # times the usual variance of the latent function, from which a row is marked as far from training
+NOTES = "notes"
+Scores = dict[str, dict[str, float | None]]  # task → metric → value
 
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """What a client's model says of the rows of a file.
+    """What the clients' models say of the rows of a file.
 
     Attributes:
-        table: one row for each row given.
-        scores: task → metric → value, from the labels of rows that the model was not trained on.
+        table: one row for each row given; columns that are kept first, and notes on each row last.
+        kept: the columns that are kept as they were.
+        clients: client → how many rows it was asked for.
+        scores: client → scores from the labels of rows that its model was not trained on.
         training_scores: the same from those that it was.
         kinds: task → kind.
         trained_on: for each row, whether the model was trained on it.
+        far: for each row, whether it is far from all that the model was trained on.
         unseen: text column → category that training did not know → rows with it.
     """
 
     table: pd.DataFrame
-    scores: dict[str, dict[str, float | None]]
-    training_scores: dict[str, dict[str, float | None]]
+    kept: list[str]
+    clients: dict[str, int]
+    scores: dict[str, Scores]
+    training_scores: dict[str, Scores]
     kinds: dict[str, str]
     trained_on: np.ndarray
+    far: np.ndarray
     unseen: dict[str, dict[str, int]]
 
 
 def client_table(run: Run, source: Path) -> Table:
-    """A file of one client, with the columns that the settings of the run derive."""
-    data = None
-    if run.folder is not None and (run.folder / "config.toml").is_file():
-        data = read_config(run.folder).data
+    """A file of new rows, with the columns that the settings of the run derive."""
+    data = _data_of(run)
     missing = None if data is None or data.missing is None else tuple(data.missing)
-    table = load_table(source, written=written_columns(run.study.agreed.tasks), missing=missing)
+    client = None if data is None else data.client
+    table = load_table(source, written=written_columns(run.study.agreed.tasks, client), missing=missing)
     if data is not None:
         derived = comparisons(data.derive)
         absent = [comparison for comparison in derived if comparison.name not in table.frame.columns]
@@ -65,52 +79,172 @@ def client_table(run: Run, source: Path) -> Table:
 
 def unseen_in(run: Run, client: str, table: Table) -> dict[str, dict[str, int]]:
     """Text column → category of a joined client's table that training did not know → rows with it."""
-    study = run.study if run.guests is None or client not in run.guest_states else run.guests
+    study = _study_of(run, client)
     columns = [column.name for column in study.agreed.columns]
     raw = read_client_table(client, table, study.agreed.tasks, columns)
     return study.encoders[client].unseen(raw.features, f"client {client!r}")
 
 
+def held_out_scores(run: Run, client: str) -> Scores:
+    """Scores of a joined client's model on the rows that it kept for testing."""
+    study = _study_of(run, client)
+    test = study.clients[client].test
+    if not test.n_labels:
+        return {}
+    predictions = run.client(client).predictor(test.x)
+    kinds = {task.name: task.kind for task in study.agreed.tasks}
+    return {
+        task: _measured(kinds[task], predictions[task].take(at), test.codecs[task].decode(y))
+        for task, (at, y) in test.seen.items()
+    }
+
+
+def mean_scores(scores: Mapping[str, Scores]) -> Scores:
+    """The mean over the clients of each score that they have."""
+    gathered: dict[str, dict[str, list[float]]] = {}
+    for own in scores.values():
+        for task, metrics in own.items():
+            for metric, value in metrics.items():
+                found = gathered.setdefault(task, {}).setdefault(metric, [])
+                if value is not None and np.isfinite(value):
+                    found.append(value)
+    return {
+        task: {metric: float(np.mean(values)) if values else None for metric, values in metrics.items()}
+        for task, metrics in gathered.items()
+    }
+
+
 def predict_table(
-    run: Run, source: Path, client: str, *, tasks: list[str] | None = None, level: float = 0.95
+    run: Run,
+    source: Path,
+    client: str | None = None,
+    *,
+    tasks: list[str] | None = None,
+    level: float = 0.95,
+    keep: Sequence[str] = (),
 ) -> Predicted:
-    """Predictions of a client's model for the rows of a file."""
+    """Predictions for the rows of a file, of one client's model or, by the column of the clients, of each row's own."""
     import pandas as pd
 
-    model = run.client(client)
-    guest = run.guests is not None and client in run.guest_states
-    study = run.guests if guest and run.guests is not None else run.study
-    known = {task.name: task for task in study.agreed.tasks}
+    known = {task.name: task for task in run.study.agreed.tasks}
     for name in tasks or ():
         if name not in known:
             raise UnknownNameError(f"task {name!r} is unknown", where=str(run.folder), remedy=nearest(name, known))
+    table = client_table(run, source)
+    for name in keep:
+        find_column(name, list(table.frame.columns), table.where)
+    rows_of, column = _rows_by_client(run, table, client)
+    wanted = tasks or list(known)
+    parts = [_of_client(run, name, table, rows, wanted, level) for name, rows in rows_of.items()]
+    order = np.argsort(np.concatenate(list(rows_of.values())), kind="stable")
+    made = pd.concat([part.table for part in parts], ignore_index=True).iloc[order].reset_index(drop=True)
+    kept = list(dict.fromkeys([*([] if column is None else [column]), *keep]))
+    if clash := [name for name in kept if name in made.columns]:
+        raise UsageError(
+            f"column {clash[0]!r} would be there twice", where="--keep", remedy="leave it out, or rename it"
+        )
+    beside = table.frame[kept].reset_index(drop=True)
+    unseen: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, strange in part.unseen.items():
+            unseen.setdefault(name, Counter()).update(strange)
+    return Predicted(
+        table=pd.concat([beside, made], axis=1),
+        kept=kept,
+        clients={name: len(rows) for name, rows in rows_of.items()},
+        scores={name: scores for part in parts for name, scores in part.scores.items()},
+        training_scores={name: scores for part in parts for name, scores in part.training_scores.items()},
+        kinds={task: known[task].kind for task in wanted},
+        trained_on=np.concatenate([part.trained_on for part in parts])[order],
+        far=np.concatenate([part.far for part in parts])[order],
+        unseen={name: dict(strange.most_common()) for name, strange in unseen.items()},
+    )
+
+
+def _data_of(run: Run) -> DataConfig | None:
+    if run.folder is None or not (run.folder / "config.toml").is_file():
+        return None
+    return read_config(run.folder).data
+
+
+def _study_of(run: Run, client: str) -> Study:
+    return run.guests if run.guests is not None and client in run.guest_states else run.study
+
+
+def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[str, np.ndarray], str | None]:
+    """client → the positions of its rows, and the column that says so."""
+    everything = np.arange(len(table.frame))
+    if client is not None:
+        return {client: everything}, None
+    data = _data_of(run)
+    column = None if data is None else data.client
+    if column is None or column not in table.frame.columns:
+        if len(run.clients) == 1:
+            return {run.clients[0]: everything}, None
+        known = ", ".join(run.clients[:10]) + (", ..." if len(run.clients) > 10 else "")
+        told = "" if column is None else f", and {table.where} has no column {column!r}"
+        raise UsageError(f"it is not said whose model is to predict{told}", remedy=f"give --client with one of {known}")
+    names = client_names(table, column)
+    members = {*run.clients, *run.study.spec.clients}
+    unknown = np.array([name not in members for name in names.tolist()], dtype=bool)
+    if unknown.any():
+        row, n = int(unknown.argmax()), int(unknown.sum())
+        raise DataError(
+            f"client {str(names[row])!r} is unknown" + (f", as are those of {n - 1} further rows" if n > 1 else ""),
+            where=table.row_name(row),
+            remedy="let it join first (polyfed join), drop its rows, or say with --client whose model predicts all rows",
+        )
+    return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}, column
+
+
+def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Sequence[str], level: float) -> Predicted:
+    import pandas as pd
+
+    model, study = run.client(client), _study_of(run, client)
+    known = {task.name: task for task in study.agreed.tasks}
     columns = [column.name for column in study.agreed.columns]
-    raw = read_client_table(client, client_table(run, source), list(known.values()), columns)
-    own, encoder, where = study.clients[client].train, study.encoders[client], f"client {client!r}, {source}"
-    unseen = encoder.unseen(raw.features, where)
+    mine = replace(table, frame=table.frame.iloc[rows], row_name=lambda row: table.row_name(int(rows[row])))
+    raw = read_client_table(client, mine, list(known.values()), columns)
+    own, encoder, where = study.clients[client].train, study.encoders[client], f"client {client!r}, {table.where}"
     coded = replace(code_rows(client, raw, encoder, own.codecs), x=encoder.encode(raw.features, where))
     predictions, familiar = model.predictor(coded.x), model.predictor(own.x)
     everyone = [parts.train for parts in run.study.clients.values()] if run.method.pools_data else []
-    is_known = trained_on(coded, [*everyone, own])
+    is_known, is_unseen = trained_on(coded, [*everyone, own]), encoder.unseen_rows(raw.features, where)
 
     made: dict[str, Any] = {}
-    scores: dict[bool, dict[str, dict[str, float | None]]] = {False: {}, True: {}}
-    wanted = tasks or list(known)
-    for task in wanted:
+    scores: dict[bool, Scores] = {False: {}, True: {}}
+    far = np.zeros(len(rows), dtype=bool)
+    for task in tasks:
         prediction = predictions[task]
         shown = prediction.columns()
         if "lower" in shown:
             shown["lower"], shown["upper"] = prediction.interval(level)
         shown["ood"] = _foreignness(prediction, familiar[task])
+        far |= shown["ood"] >= FAR  # not where it is not known
         made |= {f"{task}.{name}": values for name, values in shown.items()}
         at, y = coded.seen.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
         for of_known in scores if len(at) else ():
-            mine = is_known[at] == of_known
-            if mine.any():
-                measured = score(known[task].kind, prediction.take(at[mine]), own.codecs[task].decode(y[mine]))
-                scores[of_known][task] = {metric: float(value) for metric, value in measured.items()}
-    kinds = {task: known[task].kind for task in wanted}
-    return Predicted(pd.DataFrame(made), scores[False], scores[True], kinds, is_known, unseen)
+            chosen = is_known[at] == of_known
+            if chosen.any():
+                truth = own.codecs[task].decode(y[chosen])
+                scores[of_known][task] = _measured(known[task].kind, prediction.take(at[chosen]), truth)
+    marks = {"trained on": is_known, "unseen category": is_unseen, "far from training": far}
+    made[NOTES] = ["; ".join(mark for mark, marked in marks.items() if marked[row]) for row in range(len(rows))]
+    return Predicted(
+        table=pd.DataFrame(made),
+        kept=[],
+        clients={client: len(rows)},
+        scores={client: scores[False]} if scores[False] else {},
+        training_scores={client: scores[True]} if scores[True] else {},
+        kinds={},
+        trained_on=is_known,
+        far=far,
+        unseen=encoder.unseen(raw.features, where),
+    )
+
+
+def _measured(kind: str, prediction: Any, truth: Any) -> dict[str, float | None]:
+    return {metric: float(value) for metric, value in score(kind, prediction, truth).items()}
 
 
 def _foreignness(prediction: Any, familiar: Any) -> np.ndarray:
