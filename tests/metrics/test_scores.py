@@ -25,12 +25,12 @@ NINETY_FIVE = 1.959963984540054  # sd on each side hold 95% of a normal variable
 
 def test_every_kind_has_its_metrics():
     assert {kind: list(metrics) for kind, metrics in SCORES.items()} == {
-        "regression": ["mse", "rmse", "nlpd", "coverage", "width"],
-        "robust": ["mse", "rmse", "nlpd", "coverage", "width"],
-        "binary": ["accuracy", "balanced_accuracy", "nll", "brier", "ece"],
-        "multiclass": ["accuracy", "balanced_accuracy", "nll", "brier", "ece"],
-        "count": ["rmse", "nlpd", "deviance", "coverage", "width"],
-        "proportion": ["rmse", "nlpd", "deviance"],
+        "regression": ["mse", "rmse", "r2", "nlpd", "coverage", "width"],
+        "robust": ["mse", "rmse", "r2", "nlpd", "coverage", "width"],
+        "binary": ["accuracy", "balanced_accuracy", "auroc", "nll", "brier", "ece"],
+        "multiclass": ["accuracy", "balanced_accuracy", "auroc", "nll", "brier", "ece"],
+        "count": ["rmse", "r2", "nlpd", "deviance", "coverage", "width"],
+        "proportion": ["rmse", "r2", "nlpd", "deviance"],
     }
     assert set(SCORES) == set(HEADLINE) == set(LOSS) == set(KINDS)
     assert HEADLINE["robust"] == "rmse"
@@ -39,7 +39,7 @@ def test_every_kind_has_its_metrics():
     for kind, metrics in SCORES.items():
         assert {HEADLINE[kind], LOSS[kind]} <= set(metrics) <= set(LOWER_IS_BETTER)
     better_high = {name for name, lower in LOWER_IS_BETTER.items() if not lower}
-    assert better_high == {"accuracy", "balanced_accuracy", "coverage"}
+    assert better_high == {"accuracy", "balanced_accuracy", "auroc", "coverage", "r2", "skill"}
 
 
 def test_regression_by_hand():
@@ -49,6 +49,7 @@ def test_regression_by_hand():
         {
             "mse": 25.0,
             "rmse": 5.0,
+            "r2": 1 - 25 / 9,
             "nlpd": (np.log(2 * np.pi) + np.log(5) + 1 / 50 + 49 / 2) / 2,
             "coverage": 0.5,
             "width": 2 * NINETY_FIVE * 3,
@@ -72,6 +73,7 @@ def test_binary_by_hand():
         {
             "accuracy": 0.75,
             "balanced_accuracy": (1 + 2 / 3) / 2,
+            "auroc": 1.0,
             "nll": -np.log([0.9, 0.4, 0.7, 0.8]).mean(),
             "brier": (0.01 + 0.36 + 0.09 + 0.04) / 4,
             "ece": (0.1 + 0.6 + 0.3 + 0.2) / 4,  # each in a bin of its own
@@ -87,6 +89,7 @@ def test_multiclass_by_hand_and_with_mixed_labels():
         {
             "accuracy": 0.5,
             "balanced_accuracy": 0.5,
+            "auroc": 1.0,
             "nll": -np.log([0.7, 0.3]).mean(),
             "brier": (0.09 + 0.04 + 0.01 + 0.09 + 0.16 + 0.49) / 2,
             "ece": (0.3 + 0.4) / 2,
@@ -102,6 +105,7 @@ def test_count_without_latent_doubt():
     assert got == pytest.approx(
         {
             "rmse": np.sqrt(800),
+            "r2": 1 - 800 / 44**2,
             "nlpd": -exact.logpmf(y).mean(),
             "deviance": 90 * np.log(90 / 50) - 40,
             "coverage": np.mean((lower <= y) & (y <= upper)),
@@ -116,6 +120,7 @@ def test_proportion_without_latent_doubt():
     assert got == pytest.approx(
         {
             "rmse": np.sqrt((0.25**2 + 0.8**2) / 2),
+            "r2": 1 - (0.25**2 + 0.8**2) / 2 / 0.375**2,
             "nlpd": -(np.log(4 / 16) + 5 * np.log(0.2)) / 2,
             "deviance": np.log(1 / 2) + 3 * np.log(3 / 2) + 5 * np.log(5),
         }

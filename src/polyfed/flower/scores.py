@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyfed.engine.evaluation import PARTS
-from polyfed.metrics import SCORES
+from polyfed.metrics import is_score
 
 MODELS = ("personal", "global")
 
@@ -44,4 +44,4 @@ def _scores(told: Any, model: str, part: str, kinds: Mapping[str, str]) -> dict[
 
 
 def _is_score(kind: str, name: Any, value: Any) -> bool:
-    return name in SCORES[kind] and (value is None or (isinstance(value, (int, float)) and abs(value) < float("inf")))
+    return is_score(kind, name) and (value is None or (isinstance(value, (int, float)) and abs(value) < float("inf")))

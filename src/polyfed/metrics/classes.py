@@ -20,6 +20,7 @@ import numpy as np
 
 from polyfed.errors import ConfigError
 from polyfed.metrics.checks import columns, probabilities
+from polyfed.metrics.ood import auroc
 from polyfed.metrics.regression import nlpd
 
 
@@ -33,6 +34,24 @@ def balanced_accuracy(label: Any, y: Any) -> float:
     hits, y = _hits(label, y)
     _, of_row, size = np.unique(y, return_inverse=True, return_counts=True)
     return float(np.mean(np.bincount(of_row, weights=hits) / size))
+
+
+def class_auroc(proba: Any, y: Any) -> float | None:
+    """How well the probabilities sort: that of a class, in rows of it against all other rows, averaged over the classes.
+
+    The average is over the classes that were observed, each counting once; None if there is but one (then there is
+    nothing to sort). Where all occur, it is scikit-learn's one-vs-rest macro average.
+
+    >>> class_auroc([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]], [0, 0, 1])
+    0.5
+    """
+    proba, y = probabilities(proba, y)
+    if proba.ndim == 1:
+        proba = np.column_stack([1 - proba, proba])
+    found = np.unique(y)
+    if len(found) < 2 or not np.isfinite(proba).all():
+        return None
+    return float(np.mean([auroc(proba[y != k, k], proba[y == k, k]) for k in found]))
 
 
 def nll(log_density: Any) -> float:

@@ -32,6 +32,17 @@ def mae(mean: Any, y: Any) -> float:
     return float(np.mean(np.abs(mean - y)))
 
 
+def r2(mean: Any, y: Any) -> float | None:
+    """The share of the variance of y that is explained; below 0, y's own mean would have done better.
+
+    None where y has no variance. It judges by the mean of the rows that are predicted, which nobody knew beforehand:
+    skill (`polyfed.metrics.guessing`) by that of the training rows.
+    """
+    mean, y = numbers(mean=mean, y=y)
+    variance = float(np.var(y))
+    return float(1 - np.mean((mean - y) ** 2) / variance) if variance > 0 else None
+
+
 def nlpd(log_density: Any) -> float:
     """The negative log predictive density of a row, on average; for classes it is called nll."""
     (log_density,) = numbers(log_density=log_density)

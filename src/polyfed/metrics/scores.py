@@ -3,7 +3,8 @@
 A prediction is any object with the attributes that these functions read, as those of `polyfed.predictions` have.
 Labels are in the users' own units and words.
 
-    score("regression", prediction, y)    {"mse": 0.21, "rmse": 0.46, "nlpd": 0.63, "coverage": 0.95, "width": 1.8}
+    score("regression", prediction, y)    {"mse": 0.21, "rmse": 0.46, "r2": 0.8, "nlpd": 0.63, "coverage": 0.95, "width": 1.8}
+    score(..., guess=guess)               and {"baseline": 1.02, "skill": 0.8}, where there is a guess to beat
     HEADLINE["binary"]                    the metric that is shown first
     LOSS["binary"]                        the one by which models are chosen on validation data
 """
@@ -16,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from polyfed.errors import ConfigError, DataError, nearest
-from polyfed.metrics.classes import accuracy, balanced_accuracy, brier, ece, nll
+from polyfed.metrics.classes import accuracy, balanced_accuracy, brier, class_auroc, ece, nll
 from polyfed.metrics.counts import binomial_deviance, poisson_deviance
-from polyfed.metrics.regression import coverage, mse, nlpd, rmse, width
+from polyfed.metrics.guessing import BASELINE, SKILL, Guess
+from polyfed.metrics.regression import coverage, mse, nlpd, r2, rmse, width
 
-Metric = Callable[[Any, Any], float]  # (prediction, y) -> value
+Metric = Callable[[Any, Any], float | None]  # (prediction, y) -> value; None where these labels do not define it
 
 LEVEL = 0.95  # of the intervals behind coverage and width
 
@@ -31,24 +33,28 @@ _INTERVALS: dict[str, Metric] = {
 _NUMBERS: dict[str, Metric] = {
     "mse": lambda prediction, y: mse(prediction.mean, y),
     "rmse": lambda prediction, y: rmse(prediction.mean, y),
+    "r2": lambda prediction, y: r2(prediction.mean, y),
     "nlpd": lambda prediction, y: nlpd(prediction.log_density(y)),
     **_INTERVALS,
 }
 _CLASSES: dict[str, Metric] = {
     "accuracy": lambda prediction, y: accuracy(*_positions(prediction, y)),
     "balanced_accuracy": lambda prediction, y: balanced_accuracy(*_positions(prediction, y)),
+    "auroc": lambda prediction, y: class_auroc(prediction.class_proba, prediction.positions(y)),
     "nll": lambda prediction, y: nll(prediction.log_density(y)),
     "brier": lambda prediction, y: brier(prediction.proba, prediction.positions(y)),
     "ece": lambda prediction, y: ece(prediction.proba, prediction.positions(y)),
 }
 _COUNTS: dict[str, Metric] = {
     "rmse": _NUMBERS["rmse"],
+    "r2": _NUMBERS["r2"],
     "nlpd": _NUMBERS["nlpd"],
     "deviance": lambda prediction, y: poisson_deviance(prediction.mean, y),
     **_INTERVALS,
 }
 _PROPORTIONS: dict[str, Metric] = {
     "rmse": lambda prediction, y: rmse(prediction.mean, np.divide(*_pairs(y))),
+    "r2": lambda prediction, y: r2(prediction.mean, np.divide(*_pairs(y))),
     "nlpd": _NUMBERS["nlpd"],
     "deviance": lambda prediction, y: binomial_deviance(prediction.mean, *_pairs(y)),
 }
@@ -65,18 +71,32 @@ HEADLINE = {kind: "accuracy" if metrics is _CLASSES else "rmse" for kind, metric
 LOSS = {kind: "nll" if metrics is _CLASSES else "nlpd" for kind, metrics in SCORES.items()}
 
 # Coverage is best at LEVEL, neither low nor high; it is here so that every metric can be looked up.
-_HIGHER_IS_BETTER = ("accuracy", "balanced_accuracy", "coverage")
-LOWER_IS_BETTER = {name: name not in _HIGHER_IS_BETTER for metrics in SCORES.values() for name in metrics}
+_HIGHER_IS_BETTER = ("accuracy", "balanced_accuracy", "auroc", "coverage", "r2", SKILL)
+LOWER_IS_BETTER = {name: name not in _HIGHER_IS_BETTER for metrics in [*SCORES.values(), [SKILL]] for name in metrics}
 
 
-def score(kind: str, prediction: Any, y: Any) -> dict[str, float]:
-    """Every metric of this kind of task; none if there is no label to compare with."""
+def is_score(kind: str, name: Any) -> bool:
+    """Whether `score` may say something of this name about this kind of task."""
+    return name in SCORES[kind] or name in (BASELINE, SKILL)
+
+
+def score(kind: str, prediction: Any, y: Any, *, guess: Guess | None = None) -> dict[str, float]:
+    """Every metric of this kind of task that the labels define; none if there is no label to compare with.
+
+    With a guess, also its own headline metric and the skill of the prediction against it.
+    """
     if kind not in SCORES:
         raise ConfigError(f"kind {kind!r} is not known", remedy=nearest(kind, SCORES))
     if len(y) == 0:
         return {}
     once = _Once(prediction)
-    return {name: metric(once, y) for name, metric in SCORES[kind].items()}
+    found = {name: value for name, metric in SCORES[kind].items() if (value := metric(once, y)) is not None}
+    if guess is not None:
+        of_guess = prediction.positions(y) if SCORES[kind] is _CLASSES else np.asarray(y, dtype=np.float64)
+        found[BASELINE] = guess.headline(of_guess)
+        if (skill := guess.skill(found, of_guess)) is not None:
+            found[SKILL] = skill
+    return found
 
 
 class _Once:
