@@ -30,7 +30,7 @@ def round_is(page, round):
 
 
 def rounds_drawn(page, chart="live-curve-0"):
-    return page.evaluate("id => document.querySelector(`[data-chart='${id}'] .plot`).data[0].x", chart)
+    return page.evaluate("id => document.querySelector(`[data-chart='${id}'] .plot`).shown.data[0].x", chart)
 
 
 def add(folder, *rounds):
@@ -52,6 +52,7 @@ def test_a_run_is_followed_and_what_is_chosen_stays_chosen(open_page, folder):
         add(folder, 3, 4)
         round_is(page, 4)
         assert rounds_drawn(page) == [2, 4]
+        assert rounds_drawn(page, "live-training") == [1, 2, 3, 4], "every round has its bound"
         assert page.locator("[data-chart=live-curve-0] select").input_value() == chosen != "rmse"
         assert page.locator("[data-chart=live-bytes] .chart-title").inner_text() == "19.2 kB in 4 rounds"
 
@@ -115,5 +116,5 @@ def test_a_phone_has_no_sideways_scroll(open_page, tmp_path, scheme):
     with served(folder) as url:
         page = open_page(url, width=360, height=740, color_scheme=scheme)
         state_is(page, "finished")
-        assert page.locator(".main-svg").count() > 0
+        assert page.locator(".plot svg").count() > 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -27,7 +27,21 @@ def test_the_table_is_the_mean_over_the_seeds(polyfed, home):
         assert line["mean"] == pytest.approx(means[method])
         assert line["spread"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     better = min(means, key=lambda method: means[method])
-    assert document["table"][better]["rank"] == 1
+    assert document["table"][better]["scores"]["pulse"]["rank"] == 1
+    wins = document["ranking"]["wins"]
+    assert document["table"]["local"]["rank"] == pytest.approx(2 - wins["local"]["pfed-mul"])  # of two methods
+    assert document["ranking"]["blocks"] == 2 * 3  # seeds and clients
+
+
+def test_guessing_and_no_privacy_stand_in_the_table(polyfed, home):
+    done = polyfed(*COMPARE, "--methods", "local,sklearn-linear-pooled", "--seeds", "0")
+    assert done.code == 0, done.err
+    assert "│ sklearn-linear-pooled (no privacy)" in done.out
+    assert "│ guessing: mean, majority class" in done.out
+    assert "no privacy: all rows are in one place; a yardstick, not a federation" in done.out
+    # Three pairs can never be more than luck: 2 / 2³
+    assert "luck may decide the order" in done.out
+    assert "│ * " not in done.out
 
 
 def test_finished_cells_are_kept_and_others_go_on(polyfed, home, monkeypatch):

@@ -129,7 +129,7 @@ def test_a_combination_that_diverges_is_not_chosen(polyfed, home):
         "error: the grid of local: no combination has a finite loss on the validation rows with every seed; "
         "give it other values.\n",
     )
-    assert json.loads(done.out)["table"]["local"] == {"scores": {}, "rank": None}
+    assert json.loads(done.out)["table"]["local"] == {"scores": {}, "rank": None, "pools_data": False}
 
 
 def test_a_combination_that_fails_is_not_chosen(polyfed, home, monkeypatch):

@@ -46,8 +46,13 @@ def round_event(round, clients=CLIENTS, refused=None, used=True):
     }
 
 
-def evaluation_event(round, score: Score = falling, part="test", model="personal", clients=CLIENTS, tasks=TASKS):
-    scores = {c: {t: {m: score(c, t, m, round) for m in METRICS[k]} for t, k in tasks.items()} for c in clients}
+def evaluation_event(
+    round, score: Score = falling, part="test", model="personal", clients=CLIENTS, tasks=TASKS, guess=False
+):
+    more = ("baseline", "skill") if guess else ()
+    scores = {
+        c: {t: {m: score(c, t, m, round) for m in (*METRICS[k], *more)} for t, k in tasks.items()} for c in clients
+    }
     return {"event": "evaluation", "round": round, "part": part, "model": model, "clients": scores}
 
 
@@ -84,8 +89,36 @@ def results(clients=CLIENTS, tasks=TASKS, one_dimensional=True, n=40, rounds=4):
             "seen": {"x": x[::4], "y": y[::4]},
         }
 
+    def amounts(kind):
+        return {
+            "train": 20,
+            "validation": 0,
+            "test": n,
+            "classes": [8, 7, 5][: len(CLASSES[kind])] if kind in CLASSES else None,
+        }
+
+    def effect(kind, i):
+        n_curves = 3 if kind == "multiclass" else 1
+        grid = [0.1 * j for j in range(5)]
+        curve = {"mean": [0.1 * i + 0.05 * j for j in range(5)]}
+        if n_curves == 1:
+            curve |= {"lower": [v - 0.1 for v in curve["mean"]], "upper": [v + 0.1 for v in curve["mean"]]}
+        words = {"mean": [0.2, 0.21], "lower": [0.1, 0.1], "upper": [0.3, 0.3]}
+        return [
+            {"input": "age", "x": grid, "curves": [curve] * n_curves},
+            {"input": "sex", "x": ["f", "<m>"], "curves": [words] * n_curves},
+        ]
+
     size = len(tasks)
     return {
+        "data": {
+            c: {"rows": {"train": 30, "validation": 0, "test": n}, "labels": {t: amounts(k) for t, k in tasks.items()}}
+            for c in clients
+        },
+        "inputs": ["age", "sex=f", "sex=<m>"],
+        "effects": None
+        if one_dimensional
+        else {c: {t: effect(k, i) for t, k in tasks.items()} for i, c in enumerate(clients)},
         "round": rounds,
         "part": "test",
         "tasks": {task: {"kind": kind, "classes": CLASSES.get(kind)} for task, kind in tasks.items()},
@@ -123,10 +156,13 @@ def make_run(
     refused=None,
     found: dict | str | None = "made",
     command=None,
+    guess=False,
+    described=None,
 ) -> Path:
     """A folder with a run that played so many of its rounds. `found` is results.json: made, None, or a dictionary."""
     folder.mkdir(parents=True, exist_ok=True)
     described = {
+        **(described or {}),
         "method": method,
         "options": options or {"kernel": "rbf"},
         "settings": {"rounds": rounds, "seed": seed, "sample": None},
@@ -139,7 +175,7 @@ def make_run(
     for r in range(1, played + 1):
         events.append(round_event(r, clients, (refused or {}).get(r)))
         if r % 2 == 0:
-            events += [evaluation_event(r, score, p, m, clients, tasks) for p in parts for m in models]
+            events += [evaluation_event(r, score, p, m, clients, tasks, guess) for p in parts for m in models]
     write_lines(folder / "events.jsonl", events)
     times = [{"time": 0.0, "round": r, "seconds": 2.0, "evaluation_seconds": 1.0} for r in range(1, played + 1)]
     write_lines(folder / "timing.jsonl", times)

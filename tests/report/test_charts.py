@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from run_folders import make_run, results
+from scipy import stats
 
 from polyfed import metrics
 from polyfed.report import charts
@@ -13,6 +14,7 @@ from polyfed.report.calibration import calibration_bins
 from polyfed.report.charts.predicted import MOST_POINTS
 from polyfed.report.details import details
 from polyfed.report.folders import read_run
+from polyfed.report.tables import grouped
 
 EVERY_KIND = {"height": "regression", "high": "binary", "stage": "multiclass", "visits": "count"}
 
@@ -113,11 +115,104 @@ def test_plotly_understands_every_figure(tmp_path, one_dimensional):
     found = results(tasks=EVERY_KIND, one_dimensional=one_dimensional)
     run = read_run(make_run(tmp_path / "a", tasks=EVERY_KIND, found=found, models=("personal", "global")))
     shown = list(details(run, "r", "a run").all_charts())
-    assert len({chart.id for chart in shown}) == len(shown) == 4 + 2 + 2 + (4 if one_dimensional else 0) + 3
+    # Curves, reliability, predictions, coverage, balance; functions or inputs (two of each task) with their importance.
+    expected = 4 + 2 + 2 + 2 + 2 + (4 if one_dimensional else 2 * 4 + 1) + 3
+    assert len({chart.id for chart in shown}) == len(shown) == expected
     for chart in shown:
         assert set(chart.options or chart.figures) == set(chart.figures)
         for figure in chart.figures.values():
             go.Figure(inked(figure))  # raises if a name or a value is not one of plotly's
+
+
+def two_methods(tmp_path, values, metric="rmse", kind="regression"):
+    """local and another method with these scores of clients a, b, c."""
+
+    def of(method):
+        scores = dict(zip("abc", values[method], strict=True))
+        run = make_run(
+            tmp_path / method,
+            method=method,
+            clients="abc",
+            tasks={"y": kind},
+            score=lambda client, task, name, round: scores[client] if name == metric else 0.5,
+        )
+        return read_run(run)
+
+    return grouped([of(method) for method in values])
+
+
+def test_the_gain_over_learning_alone_is_by_client(tmp_path):
+    groups = two_methods(tmp_path, {"local": (2.0, 4.0, 1.0), "pfed-hier": (1.0, 5.0, 1.0)})
+    (chart,) = charts.gains("g", groups)
+    (dots,) = chart.figures[""]["data"]
+    assert dict(zip(dots["text"], dots["x"], strict=True)) == {"b": -25.0, "c": 0.0, "a": 50.0}, "from the worst"
+    assert chart.title == "y: better off at 1 of 3 with pfed-hier"
+    assert chart.figures[""]["layout"]["shapes"][0]["x0"] == 0.0
+    assert charts.gains("g", groups[1:]) == [], "there is nothing to compare with"
+
+
+def test_the_gain_of_a_share_is_in_percentage_points(tmp_path):
+    groups = two_methods(tmp_path, {"local": (0.5, 0.8, 1.0), "x": (0.75, 0.7, 1.0)}, "accuracy", "binary")
+    (dots,) = charts.gains("g", groups)[0].figures[""]["data"]
+    assert dict(zip(dots["text"], dots["x"], strict=True)) == pytest.approx({"b": -10.0, "c": 0.0, "a": 25.0})
+
+
+def test_coverage_by_client_has_the_interval_of_a_share():
+    column = {"y": [0.0] * 20, "lower": [-1.0] * 20, "upper": [1.0] * 10 + [-0.5] * 10}
+    chart = charts.coverages("c", "pulse", {"basel": {"pulse": column}, "bern": {}})
+    assert chart is not None
+    (dots,) = chart.figures[""]["data"]
+    low, high = stats.binomtest(10, 20).proportion_ci(method="wilson")
+    assert dots["x"] == [0.5]
+    assert dots["error_x"]["arrayminus"] == pytest.approx([0.5 - low], rel=1e-4)
+    assert dots["error_x"]["array"] == pytest.approx([high - 0.5], rel=1e-4)
+    assert chart.title == "pulse: 1 of 1 clients off 95 %"
+
+
+def test_class_balance_is_a_share_of_each_clients_labels():
+    def of(*classes):
+        return {"labels": {"sick": {"train": sum(classes), "validation": 0, "test": 0, "classes": list(classes)}}}
+
+    chart = charts.balance("b", "sick", ["no", "yes"], {"basel": of(1, 3), "bern": of(3, 1), "zug": of(0, 0)})
+    assert chart is not None
+    no, yes = chart.figures[""]["data"]
+    assert (no["text"], no["x"], yes["x"]) == (["bern", "basel"], [0.75, 0.25], [0.25, 0.75])
+
+
+def test_importance_is_by_length_scales_where_there_is_one_for_each_input():
+    model = {"length_scales": [{"latent": 1, "kernel": "rbf", "values": [0.5, 4.0]}]}
+    chart = charts.importance("i", model, ["age", "bmi"], {})
+    assert chart is not None
+    (dots,) = chart.figures[""]["data"]
+    assert dict(zip(dots["text"], dots["x"], strict=True)) == {"age": 2.0, "bmi": 0.25}
+
+
+def test_importance_is_by_movement_where_there_is_not():
+    def moves(name, *mean):
+        return {"input": name, "x": [0.0, 1.0], "curves": [{"mean": list(mean)}]}
+
+    found = {"basel": {"pulse": [moves("age", 60.0, 66.0), moves("bmi", 60.0, 62.0)]}}
+    model = {"length_scales": [{"latent": 1, "kernel": "rbf", "values": [0.5]}]}
+    chart = charts.importance("i", model, ["age", "bmi"], found)
+    assert chart is not None
+    (dots,) = chart.figures[""]["data"]
+    assert dict(zip(dots["text"], dots["x"], strict=True)) == {"age": 0.75, "bmi": 0.25}
+
+
+def test_shares_end_at_one_and_a_guess_is_dotted(tmp_path):
+    run = read_run(make_run(tmp_path / "a", guess=True))
+    height, high = charts.evaluated("x", run.history)
+    assert high.figures["accuracy"]["layout"]["yaxis"]["range"] == [None, 1]
+    assert "range" not in height.figures["rmse"]["layout"]["yaxis"]
+    assert [trace["line"]["dash"] for trace in height.figures["rmse"]["data"]][-1] == "dot"
+    assert "baseline" not in height.figures
+
+
+def test_every_round_has_its_bound(tmp_path):
+    history = read_run(make_run(tmp_path / "a", rounds=60)).history
+    chart = charts.trained("x", history)
+    assert chart is not None
+    assert chart.figures[""]["data"][0]["x"] == list(range(1, 61)), "also rounds without an evaluation"
 
 
 def inked(value):

@@ -42,9 +42,8 @@ def test_the_page_its_script_and_its_data(folder):
         assert status == 200
         assert headers["Content-Type"] == "text/html; charset=utf-8"
         assert "default-src 'none'" in headers["Content-Security-Policy"]
-        assert '<script src="/plotly.js">' in html
-        assert "http:" not in html
-        assert "plotly.js v" in ask(url, "/plotly.js")[2][:200]
+        assert "<script src" not in html, "all that it needs is in it"
+        assert "http:" not in html.replace("http://www.w3.org/2000/svg", "")
         found = data(url)
         assert (found["state"], found["round"], found["rounds"]) == ("running", 4, 10)
         assert ask(url, "/etc/passwd")[0] == 404

@@ -12,6 +12,7 @@ from polyfed.cli.output import number, say, show_table
 if TYPE_CHECKING:
     from polyfed.experiments.comparing import Cell, Outcome
     from polyfed.experiments.tuning import Choice
+    from polyfed.report.tables import Group
 
 
 def is_chosen(cell: Cell, choices: Mapping[str, Choice]) -> bool:
@@ -27,6 +28,7 @@ def describe(
     from polyfed.experiments.comparing import scores
     from polyfed.experiments.ranking import ranked
     from polyfed.metrics import HEADLINE
+    from polyfed.report.tables import leader, ranking
 
     found = {one.cell.folder: {} if one.error else scores(one.cell.folder) for one in outcomes}
     of_seeds: dict[str, list[Any]] = {one.cell.method: [] for one in outcomes}
@@ -35,6 +37,24 @@ def describe(
             of_seeds[one.cell.method].append(found[one.cell.folder])
     kinds = _kinds(next(one.cell.folder for one in outcomes if one.error is None))
     metric_of = {task: HEADLINE[kind] for task, kind in kinds.items()}
+    groups = _groups(outcomes, choices)
+    order = ranking(groups)
+    table = {
+        method: documents.LineDocument(
+            scores={
+                task: documents.ScoreDocument(
+                    **score._asdict(),
+                    best=len(groups) > 1 and leader(groups, task, metric_of[task]) == method,
+                    baseline=_mean(of_seeds[method], task, "baseline"),
+                    skill=_median_skill(groups, method, task),
+                )
+                for task, score in line.items()
+            },
+            rank=None if order is None else order.mean.get(method),
+            pools_data=any(group.pools_data for group in groups if group.name == method),
+        )
+        for method, line in ranked(of_seeds, metric_of).items()
+    }
     kind = documents.DemoDocument if command == "demo" else documents.CompareDocument
     seeds = list(dict.fromkeys(one.cell.seed for one in outcomes))
     return kind(
@@ -66,13 +86,10 @@ def describe(
             )
             for method, choice in choices.items()
         },
-        table={
-            method: documents.LineDocument(
-                scores={task: documents.ScoreDocument(**score._asdict()) for task, score in line.scores.items()},
-                rank=None if math.isnan(line.rank) else line.rank,
-            )
-            for method, line in ranked(of_seeds, metric_of).items()
-        },
+        table=table,
+        ranking=None
+        if order is None
+        else documents.RankingDocument(blocks=order.n_blocks, critical_difference=order.critical, wins=order.wins),
         report=None if page is None else str(page),
     )
 
@@ -100,11 +117,14 @@ def show(document: Any, choices: Mapping[str, Choice]) -> None:
     rows = []
     for method, line in document.table.items():
         best = choices[method].chosen if method in choices else None
+        name = f"{method} ({written(best)})" if best else method
         cells = [_cell(line.scores.get(task)) for task in document.metrics]
-        rows.append([f"{method} ({written(best)})" if best else method, *cells, number(line.rank)])
+        rows.append([f"{name} (no privacy)" if line.pools_data else name, *cells, number(line.rank)])
     seeds = len({cell.seed for cell in document.cells})
     title = f"Test rows, mean over the clients{f' and ± spread over {seeds} seeds' if seeds > 1 else ''}; (rank)"
-    show_table(title, headings, rows)
+    show_table(title, headings, rows, closing=_guesses(document))
+    for line in _remarks(document):
+        say(line)
     say(f"The runs are in {document.folder}")
     if document.report:
         say(f"The report is {document.report}")
@@ -116,8 +136,74 @@ def _kinds(folder: Path) -> dict[str, str]:
     return read_events(folder)[0]["tasks"]
 
 
+def _groups(outcomes: Sequence[Outcome], choices: Mapping[str, Choice]) -> list[Group]:
+    """The runs of the table, a group for each method."""
+    from polyfed.report.folders import read_run
+    from polyfed.report.tables import Group
+
+    by_method: dict[str, list[Any]] = {}
+    for one in outcomes:
+        if one.error is None and is_chosen(one.cell, choices):
+            by_method.setdefault(one.cell.method, []).append(read_run(one.cell.folder))
+    return [Group(method, tuple(runs)) for method, runs in by_method.items()]
+
+
+def _guesses(document: Any) -> list[list[str]]:
+    """A line for what costs nothing, as all methods have it."""
+    found = {
+        task: next(
+            (s.baseline for line in document.table.values() if (s := line.scores.get(task)) and s.baseline), None
+        )
+        for task in document.metrics
+    }
+    known = any(value is not None for value in found.values())
+    return [["guessing: mean, majority class", *map(number, found.values()), ""]] if known else []
+
+
+def _remarks(document: Any) -> list[str]:
+    """How to read the table, as far as it needs to be said."""
+    lines = []
+    if document.ranking is not None:
+        enough = [one for line in document.table.values() for one in line.scores.values() if one.best]
+        lines.append(
+            "* better than every other method in pairs over clients and seeds (Wilcoxon, Holm, p < 0.05)"
+            if enough
+            else "No method is better than every other one in pairs over clients and seeds: luck may decide the order"
+        )
+        reach = document.ranking.critical_difference
+        if reach is not None:
+            lines.append(
+                f"Mean ranks over {document.ranking.blocks} clients × tasks × seeds; "
+                f"those nearer than {number(reach)} may differ by luck alone (Nemenyi)"
+            )
+    if any(line.pools_data for line in document.table.values()):
+        lines.append("no privacy: all rows are in one place; a yardstick, not a federation")
+    poor = {
+        method: [task for task, score in line.scores.items() if score.skill is not None and score.skill <= 0]
+        for method, line in document.table.items()
+    }
+    if named := "; ".join(f"{method} at {', '.join(tasks)}" for method, tasks in poor.items() if tasks):
+        lines.append(f"warning: no better than guessing (median skill over the clients): {named}")
+    return lines
+
+
+def _median_skill(groups: Sequence[Group], method: str, task: str) -> float | None:
+    """Over clients and seeds: one client with an absurd score must not decide it."""
+    from statistics import median
+
+    from polyfed.report.tables.ranking import blocks
+
+    found = [value for group in groups if group.name == method for value in blocks(group, task, "skill").values()]
+    return median(found) if found else None
+
+
+def _mean(runs: Sequence[Mapping[str, Mapping[str, float]]], task: str, metric: str) -> float | None:
+    values = [run[task][metric] for run in runs if metric in run.get(task, {})]
+    return sum(values) / len(values) if values else None
+
+
 def _cell(score: Any) -> str:
     if score is None:
         return "-"
     spread = f" ± {number(score.spread)}" if score.seeds > 1 else ""
-    return f"{number(score.mean)}{spread} ({score.rank:g})"
+    return f"{'* ' if score.best else ''}{number(score.mean)}{spread} ({score.rank:g})"

@@ -16,7 +16,7 @@ from polyfed.cli.output import emit, show_table
 from polyfed.errors import PolyfedError
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors", "pydantic", "typer", "rich")
-PAGES = ("plotly", "jinja2")
+PAGES = ("jinja2",)
 EXTRAS = {"palmerpenguins": "the demo", "flwr": "many machines", "torchvision": "images"}
 
 

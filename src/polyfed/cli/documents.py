@@ -113,19 +113,38 @@ class CellDocument(_Document):
 
 
 class ScoreDocument(_Document):
-    """One task of a method over its seeds; `spread` is null for a single one."""
+    """One task of a method over its seeds; `spread` is null for a single one. `baseline` is what guessing gets.
+
+    `skill` is the median over clients and seeds. `rank` is by the mean; `best` is true where the method is also better in
+    pairs over clients and seeds than every other.
+    """
 
     mean: float | None
     spread: float | None
     seeds: int
     rank: float
+    best: bool
+    baseline: float | None
+    skill: float | None
 
 
 class LineDocument(_Document):
-    """A method in the table of a comparison."""
+    """A method in the table of a comparison; its mean rank is over clients, tasks and seeds. `pools_data`: no privacy."""
 
     scores: dict[str, ScoreDocument]
     rank: float | None
+    pools_data: bool
+
+
+class RankingDocument(_Document):
+    """Ranks over blocks (client, task, seed): those that are nearer than `critical_difference` may differ by luck alone.
+
+    `wins`: method → other method → share of the blocks in which it does better, ties counting half.
+    """
+
+    blocks: int
+    critical_difference: float | None
+    wins: dict[str, dict[str, float]]
 
 
 class CombinationDocument(_Document):
@@ -154,6 +173,7 @@ class CompareDocument(_Document):
     cells: list[CellDocument]
     tuning: dict[str, TuningDocument]
     table: dict[str, LineDocument]
+    ranking: RankingDocument | None
     report: str | None
 
 

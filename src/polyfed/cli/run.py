@@ -12,9 +12,10 @@ import typer
 from polyfed.cli.folders import AllowCode, refuse_no_run
 from polyfed.cli.grouping import grouped
 from polyfed.cli.options import DataOptions, RunOptions, settings
-from polyfed.cli.output import emit, number, say, show_table
+from polyfed.cli.output import emit, say
 from polyfed.cli.progress import in_bytes, progress_bar
 from polyfed.cli.reporting import try_report
+from polyfed.cli.scored import say_doubts, show_scores
 from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from polyfed.engine import Run
 
 ENGINES = ("process", "flower-sim", "flower-ray")
-MOST_LINES = 20  # clients in the table
 
 
 @grouped
@@ -136,11 +136,8 @@ def _show(run: Run, document: Any) -> None:
     if table is None:
         say(f"{title}: there are none to measure on.")
     else:
-        rows = [[name, *map(number, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)]
-        if len(rows) > MOST_LINES:
-            rows = [*rows[:MOST_LINES], [f"... and {len(rows) - MOST_LINES} more"]]
-        closing = [[what, *map(number, values)] for what, values in (("mean", table.mean()), ("spread", table.std()))]
-        show_table(title, ["client", *(f"{task} {metric}" for task, metric in table.columns)], rows, closing=closing)
+        show_scores(title, table, _summary(run, ["baseline"]), _summary(run, ["skill"]), document.tasks)
+        say_doubts(run.events, say)
     if document.untrained:
         names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
         say(f"In no round was an update used of: {names}")
@@ -155,7 +152,7 @@ def _show(run: Run, document: Any) -> None:
         say(f"The report is {document.report}")
 
 
-def _summary(run: Run, metrics: str) -> Any:
+def _summary(run: Run, metrics: str | list[str]) -> Any:
     """The table of scores, or None if there are no test rows."""
     try:
         return run.summary(metrics)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyfed.data import DEPLOYED, ClientData
+from polyfed.engine.effects import MOST_INPUTS, effects
 from polyfed.engine.evaluation import PARTS
 from polyfed.metrics import LEVEL
 from polyfed.predictions import Prediction
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from polyfed.engine.run import Run
 
 MOST_CLIENTS = 200  # a report of more is read by nobody, and loaded by no browser
+MOST_EFFECTS = 12  # clients whose partial dependence is worked out
 GRID = 200
 
 
@@ -22,12 +24,17 @@ def results(run: Run) -> dict[str, Any]:
     """Predictions beside the labels of the test rows, the latent functions where inputs are numbers, and Θ."""
     clients = run.members.names[:MOST_CLIENTS]
     part = next((p for p in reversed(PARTS) if any(run.members.part(c, p).n_labels for c in clients)), None)
-    spec = run.study.spec
+    spec, columns = run.study.spec, run.study.agreed.columns
     return {
         "round": run.progress.round,
         "part": part,
         "tasks": {name: {"kind": c.task.kind, "classes": c.classes} for name, c in spec.codecs.items()},
         "predictions": {} if part is None else {c: _against_labels(run, c, run.members.part(c, part)) for c in clients},
+        "data": {c: _amounts(run, c) for c in clients},
+        "inputs": list(run.study.encoders[clients[0]].names) if clients and len(columns) <= MOST_INPUTS else None,
+        "effects": {c: effects(run, c) for c in clients[:MOST_EFFECTS]}
+        if spec.n_features > 1 and len(columns) <= MOST_INPUTS
+        else None,
         "latents": {c: _latents(run, c) for c in clients} if spec.n_features == 1 else None,
         "model": run.method.explain(run.progress.server, spec.nothing()),
         "left_out": {
@@ -37,6 +44,21 @@ def results(run: Run) -> dict[str, Any]:
             "below": run.study.below(DEPLOYED),
         },
     }
+
+
+def _amounts(run: Run, client: str) -> dict[str, Any]:
+    """Rows and labels of each part, and how many training labels each class has."""
+    parts = {part: run.members.part(client, part) for part in ("train", *PARTS)}
+    labels: dict[str, Any] = {}
+    for task, codec in parts["train"].codecs.items():
+        _, y = parts["train"].seen.get(task, (None, np.zeros(0)))
+        codes = np.maximum(y, 0).astype(np.intp)  # a binary label is coded as -1 or +1
+        n_classes = None if codec.classes is None else len(codec.classes)
+        labels[task] = {
+            **{part: data.counts().get(task, 0) for part, data in parts.items()},
+            "classes": None if n_classes is None else np.bincount(codes, minlength=n_classes).tolist(),
+        }
+    return {"rows": {part: len(data.x) for part, data in parts.items()}, "labels": labels}
 
 
 def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def write_description(run: Run, folder: Path) -> None:
     described = {
         "method": run.method.name,
         "options": options_of(run.method),
+        "pools_data": run.method.pools_data,
         "settings": run.settings.to_dict(),
         "versions": {name: str(version) for name, version in versions.items()},
         "command": run.command,

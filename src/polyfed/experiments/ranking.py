@@ -2,8 +2,8 @@
 
 >>> of_seeds = {"a": [{"pulse": {"rmse": 2.0}}, {"pulse": {"rmse": 4.0}}], "b": [{"pulse": {"rmse": 5.0}}]}
 >>> table = ranked(of_seeds, {"pulse": "rmse"})
->>> table["a"].scores["pulse"], table["a"].rank, table["b"].rank
-(Score(mean=3.0, spread=1.4142, seeds=2, rank=1.0), 1.0, 2.0)
+>>> table["a"]["pulse"]
+Score(mean=3.0, spread=1.4142, seeds=2, rank=1.0)
 """
 
 from __future__ import annotations
@@ -28,15 +28,8 @@ class Score(NamedTuple):
     rank: float
 
 
-class Line(NamedTuple):
-    """A method's line: the score of each task, and its mean rank."""
-
-    scores: dict[str, Score]
-    rank: float
-
-
-def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str]) -> dict[str, Line]:
-    """Method → its line. `of_seeds` has the scores of each run of a method, `metric_of` which metric a task is told by."""
+def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str]) -> dict[str, dict[str, Score]]:
+    """Method → task → score. `of_seeds` has the scores of each run of a method, `metric_of` which metric a task is told by."""
     found: dict[str, dict[str, Score]] = {method: {} for method in of_seeds}
     for task, metric in metric_of.items():
         values = {
@@ -49,7 +42,4 @@ def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str
         for (method, numbers), mean, rank in zip(values.items(), means, ranks, strict=True):
             spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else float("nan")
             found[method][task] = Score(float(mean), spread, len(numbers), float(rank))
-    return {
-        method: Line(scores, float(np.mean([score.rank for score in scores.values()])) if scores else float("nan"))
-        for method, scores in found.items()
-    }
+    return found

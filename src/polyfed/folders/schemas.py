@@ -39,6 +39,7 @@ class RunDocument(Part):
     method: Name
     options: dict[str, Any]
     settings: SettingsPart
+    pools_data: bool = False
     versions: dict[str, str] = {}
     command: list[str] | None = None
 
@@ -253,6 +254,41 @@ class LeftOut(Part):
     below: dict[str, dict[str, Count]] = {}
 
 
+class LabelCounts(Part):
+    train: Count
+    validation: Count
+    test: Count
+    classes: list[Count] | None = None
+
+
+class ClientAmounts(Part):
+    """Rows by part of the data, and labels by task."""
+
+    rows: dict[str, Count]
+    labels: dict[str, LabelCounts]
+
+
+class Curve(Part):
+    mean: Numbers
+    lower: Numbers | None = None
+    upper: Numbers | None = None
+
+
+class Effect(Part):
+    """What is expected of a task as one input moves: a curve, or one for each class."""
+
+    input: str
+    x: Annotated[list[FiniteFloat | str], Field(min_length=1)]
+    curves: Annotated[list[Curve], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _one_for_each_value(self) -> Effect:
+        columns = [column for curve in self.curves for column in (curve.mean, curve.lower, curve.upper)]
+        if any(column is not None and len(column) != len(self.x) for column in columns):
+            raise ValueError("columns of different lengths")
+        return self
+
+
 class ResultsDocument(Part):
     """`results.json`; a report does without the parts that are not there."""
 
@@ -261,6 +297,9 @@ class ResultsDocument(Part):
     part: Literal["test", "validation"] | None = None
     tasks: dict[str, ResultTask] | None = None
     predictions: dict[str, dict[str, Predicted]] | None = None
+    data: dict[str, ClientAmounts] | None = None
+    inputs: list[str] | None = None
+    effects: dict[str, dict[str, list[Effect]]] | None = None
     latents: dict[str, dict[str, Latent]] | None = None
     model: Learned | None = None
     left_out: LeftOut | None = None

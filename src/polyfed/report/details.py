@@ -6,17 +6,30 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from polyfed.report import charts
 from polyfed.report.charts import Chart, Control
 from polyfed.report.directions import CLASS_KINDS
+from polyfed.report.doubts import doubts
 from polyfed.report.folders import RunFolder
 from polyfed.report.history import Refusal
 from polyfed.report.left_out import left_out
 from polyfed.report.tables.clients import ClientTable, client_table
 
 MOST_REFUSALS = 200
+
+
+class Amount(NamedTuple):
+    """How much of a run is shown: a page about many runs must still be small enough to be sent."""
+
+    clients: int = 200  # in the table
+    latents: int = 50  # clients whose functions are drawn
+    effects: int = 12  # clients whose partial dependence is drawn
+    points: int = 400  # of predictions
+
+
+WHOLE, BRIEF = Amount(), Amount(clients=40, latents=6, effects=3, points=150)
 
 
 @dataclass(frozen=True)
@@ -29,13 +42,17 @@ class RunDetails:
     facts: list[str]
     part: str | None  # which rows the scores are of
     clients: ClientTable | None
+    doubts: list[str]  # scores that are not worth having
+    balance: list[Chart]
     curves: list[Chart]
     training: Chart | None
     reliability: list[Chart]
     predicted: list[Chart]
+    coverage: list[Chart]
     client_choice: Control | None
-    latents: list[Chart]
+    latents: list[Chart]  # or partial dependence, where inputs have several dimensions
     one_dimensional: bool
+    importance: Chart | None
     correlation: Chart | None
     length_scales: list[tuple[str, str, str]]  # latent function, kernel, lengths
     noise: dict[str, str]
@@ -53,11 +70,12 @@ class RunDetails:
     command: str
 
     def all_charts(self) -> Iterator[Chart]:
-        single = [chart for chart in (self.training, self.correlation, self.traffic) if chart]
-        yield from (*self.curves, *self.reliability, *self.predicted, *self.latents, *single)
+        single = [chart for chart in (self.training, self.importance, self.correlation, self.traffic) if chart]
+        yield from (*self.balance, *self.curves, *self.reliability, *self.predicted, *self.coverage, *self.latents)
+        yield from single
 
 
-def details(run: RunFolder, id: str, name: str) -> RunDetails:
+def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> RunDetails:
     """Look at one run from all sides. `id` begins the ids of its charts in the page."""
     history, results = run.history, run.results or {}
     predictions = results.get("predictions") or {}
@@ -65,8 +83,16 @@ def details(run: RunFolder, id: str, name: str) -> RunDetails:
     of_classes = [task for task in tasks if tasks[task]["kind"] in CLASS_KINDS]
     of_numbers = [task for task in tasks if tasks[task]["kind"] not in CLASS_KINDS]
     reliability = (charts.reliability(f"{id}-reliable-{i}", t, predictions) for i, t in enumerate(of_classes))
-    predicted = (charts.predicted(f"{id}-predicted-{i}", t, predictions) for i, t in enumerate(of_numbers))
-    choice, latents = charts.latents(f"{id}-latent", tasks, results.get("latents") or {}) or (None, [])
+    predicted = (
+        charts.predicted(f"{id}-predicted-{i}", t, predictions, amount.points) for i, t in enumerate(of_numbers)
+    )
+    coverage = (charts.coverages(f"{id}-coverage-{i}", t, predictions) for i, t in enumerate(of_numbers))
+    data, moved = results.get("data") or {}, results.get("effects") or {}
+    balance = (
+        charts.balance(f"{id}-balance-{i}", t, tasks[t]["classes"] or [], data) for i, t in enumerate(of_classes)
+    )
+    drawn = charts.latents(f"{id}-latent", tasks, results.get("latents") or {}, amount.latents)
+    choice, latents = drawn or charts.effects(f"{id}-effect", tasks, moved, amount.effects) or (None, [])
     model = results.get("model") or {}
     related = model.get("task_correlation")
     return RunDetails(
@@ -75,14 +101,18 @@ def details(run: RunFolder, id: str, name: str) -> RunDetails:
         folder=run.folder.resolve().name,
         facts=_facts(run),
         part=history.part,
-        clients=client_table(history),
+        clients=client_table(history, data, amount.clients),
+        doubts=doubts(history),
+        balance=[chart for chart in balance if chart],
         curves=charts.evaluated(id, history),
         training=charts.trained(id, history),
         reliability=[chart for chart in reliability if chart],
         predicted=[chart for chart in predicted if chart],
+        coverage=[chart for chart in coverage if chart],
         client_choice=choice,
         latents=latents,
         one_dimensional=results.get("latents") is not None,
+        importance=charts.importance(f"{id}-importance", model, results.get("inputs") or [], moved),
         correlation=charts.correlation(f"{id}-correlation", related) if related else None,
         length_scales=[_length_scale(one) for one in model.get("length_scales") or []],
         noise={task: f"{value:.4g}" for task, value in (model.get("noise") or {}).items() if value is not None},

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-HIGHER_IS_BETTER = ("accuracy", "balanced_accuracy")
+HIGHER_IS_BETTER = ("accuracy", "balanced_accuracy", "auroc", "r2", "skill")
+SHARES = ("accuracy", "balanced_accuracy", "auroc", "coverage")  # from 0 to 1
+BASELINE = "baseline"  # the headline metric of a guess that costs nothing: a line to be above, no metric of a method
 LEVEL = 0.95  # of the intervals in results.json, and so of coverage
 CLASS_KINDS = ("binary", "multiclass")
 
@@ -49,7 +51,18 @@ def name_of(metric: str) -> str:
     >>> name_of("rmse"), name_of("balanced_accuracy")
     ('RMSE', 'balanced accuracy')
     """
-    return metric.upper() if metric in ("mse", "rmse", "nlpd", "nll", "ece") else metric.replace("_", " ")
+    if metric == "r2":
+        return "R²"
+    return metric.upper() if metric in ("mse", "rmse", "nlpd", "nll", "ece", "auroc") else metric.replace("_", " ")
+
+
+def guess_of(kind: str) -> str:
+    """What a model is measured against.
+
+    >>> guess_of("binary"), guess_of("count")
+    ('majority class', 'mean')
+    """
+    return "majority class" if kind in CLASS_KINDS else "mean"
 
 
 def decimals(values: Iterable[float]) -> int:

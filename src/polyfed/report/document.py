@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from markupsafe import Markup
-
 from polyfed.errors import UsageError
 from polyfed.files import SHOWN, write_whole
-from polyfed.report.charts import compared
-from polyfed.report.details import counted, details
+from polyfed.report.charts import compared, gains, ranked
+from polyfed.report.details import BRIEF, WHOLE, counted, details
 from polyfed.report.folders import RunFolder, read_run
 from polyfed.report.tables import Group, comparison, grouped
-from polyfed.report.templates import as_json, figures_of, plotly_js, render
+from polyfed.report.templates import as_json, figures_of, render
+
+FEW = 4  # runs of which everything is shown
+MOST_DETAILED = 12  # runs that have a section of their own
 
 
 class Tried(NamedTuple):
@@ -47,26 +48,33 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
     """The page as text."""
     groups = grouped(runs)
     names = {id(run): group.name for group in groups for run in group.runs}
+    detailed = runs if len(runs) <= MOST_DETAILED else [group.runs[0] for group in groups][:MOST_DETAILED]
+    amount = WHOLE if len(detailed) <= FEW else BRIEF
     shown = [
-        details(run, f"run{i}", f"{names.get(id(run), run.method)}, seed {run.seed}") for i, run in enumerate(runs)
+        details(run, f"run{i}", f"{names.get(id(run), run.method)}, seed {run.seed}", amount)
+        for i, run in enumerate(detailed)
     ]
     curves = compared("all", {group.name: [run.history for run in group.runs] for group in groups})
     curves = curves if len(groups) > 1 else []
-    charts = [*curves, *(chart for one in shown for chart in one.all_charts())]
+    gained, headline = gains("all", groups), comparison(groups)
+    ranks = [ranked("all-ranks", headline.ranking)] if headline.ranking else []
+    charts = [*ranks, *gained, *curves, *(chart for one in shown for chart in one.all_charts())]
     return render(
         "report.html",
         title=_title(groups),
         facts=_facts(groups, runs),
-        headline=comparison(groups),
+        headline=headline,
+        ranks=ranks,
+        gains=gained,
         every_metric=comparison(groups, every_metric=True),
         unlike=_unlike(runs),
         tried=tried,
         validation_only=any(run.history.part == "validation" for run in runs),
         curves=curves,
         runs=shown,
+        n_runs=len(runs),
         choices={one.id: f"{one.name} ({one.folder})" for one in shown},
         figures=as_json(figures_of(charts)),
-        plotly=Markup(plotly_js()),
     )
 
 

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from markupsafe import Markup
-
 from polyfed.report.charts import Chart
 from polyfed.report.charts.base import Figure
-from polyfed.report.templates import PAGES, as_json, figures_of, plotly_js, render
+from polyfed.report.templates import PAGES, as_json, figures_of, render
 
 
 def reproduction_html(
@@ -35,7 +33,6 @@ def reproduction_html(
         differences=differences,
         charts=charts,
         figures=as_json(figures_of(charts)),
-        plotly=Markup(plotly_js()),
     )
 
 

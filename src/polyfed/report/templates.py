@@ -38,13 +38,6 @@ def as_json(value: Any) -> Markup:
     return Markup(text)
 
 
-@cache
-def plotly_js() -> str:
-    """plotly's own script, from the package."""
-    content = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    return content.replace("</script", "<\\/script")  # inside a string of the script both are the same
-
-
 def _asset(name: str) -> Markup:
     """A style sheet or a script of this package, as it is."""
     return Markup((PAGES / name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Scores by round: test rows solid, validation rows dashed; and what the clients report while they learn."""
+"""Scores by round: test rows solid, validation rows dashed, a guess dotted; and what the clients report while they learn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from polyfed.report.charts.base import COLOURS, Chart, Figure, by_metric, figure, line, rounds_axis
-from polyfed.report.directions import advice, headline, name_of
+from polyfed.report.directions import BASELINE, SHARES, advice, guess_of, headline, name_of
 from polyfed.report.history import History
 
 PARTS = {"test": False, "validation": True}  # whether its line is dashed
@@ -18,7 +18,15 @@ def evaluated(prefix: str, history: History) -> list[Chart]:
     return [
         chart
         for i, (task, kind) in enumerate(history.kinds.items())
-        if (chart := _chart(f"{prefix}-curve-{i}", task, kind, _of_models(history, task)))
+        if (
+            chart := _chart(
+                f"{prefix}-curve-{i}",
+                task,
+                kind,
+                _of_models(history, task),
+                history.curve(task, BASELINE, part=history.part or ""),
+            )
+        )
     ]
 
 
@@ -28,7 +36,7 @@ def compared(prefix: str, groups: Mapping[str, Sequence[History]]) -> list[Chart
     return [
         chart
         for i, (task, kind) in enumerate(kinds.items())
-        if (chart := _chart(f"{prefix}-curve-{i}", task, kind, _of_groups(groups, task)))
+        if (chart := _chart(f"{prefix}-curve-{i}", task, kind, _of_groups(groups, task), _guessed(groups, task)))
     ]
 
 
@@ -52,7 +60,7 @@ def trained(prefix: str, history: History) -> Chart | None:
 
 def _of_models(history: History, task: str) -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
-    for metric in history.metrics(task):
+    for metric in _metrics([history], task):
         for colour, model in zip(COLOURS, MODELS, strict=False):
             for part, dashed in PARTS.items():
                 if by_round := history.curve(task, metric, part=part, model=model):
@@ -64,7 +72,7 @@ def _of_models(history: History, task: str) -> dict[str, list[Figure]]:
 def _of_groups(groups: Mapping[str, Sequence[History]], task: str) -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
     for i, (name, histories) in enumerate(groups.items()):
-        for metric in dict.fromkeys(metric for history in histories for metric in history.metrics(task)):
+        for metric in _metrics(histories, task):
             for part, dashed in PARTS.items():
                 by_seed = [history.curve(task, metric, part=part) for history in histories]
                 rounds = sorted({round for curve in by_seed for round in curve})
@@ -76,18 +84,38 @@ def _of_groups(groups: Mapping[str, Sequence[History]], task: str) -> dict[str, 
     return found
 
 
-def _chart(id: str, task: str, kind: str, lines: Mapping[str, list[Figure]]) -> Chart | None:
+def _metrics(histories: Sequence[History], task: str) -> list[str]:
+    found = dict.fromkeys(metric for history in histories for metric in history.metrics(task))
+    return [metric for metric in found if metric != BASELINE]
+
+
+def _guessed(groups: Mapping[str, Sequence[History]], task: str) -> dict[int, float]:
+    """What a guess would have scored; all methods are measured against the same one."""
+    curves = [h.curve(task, BASELINE, part=h.part or "") for histories in groups.values() for h in histories]
+    rounds = sorted({round for curve in curves for round in curve})
+    return {round: fmean(curve[round] for curve in curves if round in curve) for round in rounds}
+
+
+def _chart(
+    id: str, task: str, kind: str, lines: Mapping[str, list[Figure]], guessed: Mapping[int, float]
+) -> Chart | None:
     if not lines:
         return None
     first = headline(kind)
     metrics = sorted(lines, key=lambda metric: metric != first)  # the headline metric is chosen at first
+    drawn = {metric: list(lines[metric]) for metric in metrics}
+    if guessed and first in drawn:
+        dotted = {"color": "--grey", "width": 1.5, "dash": "dot"}
+        guess = line(guessed, guessed.values(), f"guessing the {guess_of(kind)}", "--grey")
+        drawn[first].append({**guess, "line": dotted})
     figures = {
         metric: figure(
-            lines[metric],
+            drawn[metric],
             x="round",
             y=name_of(metric),
             xaxis=rounds_axis(max(max(drawn["x"]) for drawn in lines[metric])),
-            showlegend=len(lines[metric]) > 1,
+            yaxis={"range": [None, 1]} if metric in SHARES else {},
+            showlegend=len(drawn[metric]) > 1,
         )
         for metric in metrics
     }

@@ -17,9 +17,11 @@ SAME_UNITS = ("regression", "robust")
 MOST_CLIENTS = 50  # each has several hundred numbers for each task
 
 
-def latents(prefix: str, tasks: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Control, list[Chart]] | None:
+def latents(
+    prefix: str, tasks: Mapping[str, Any], found: Mapping[str, Any], most: int = MOST_CLIENTS
+) -> tuple[Control, list[Chart]] | None:
     """A chart for each task, and the selector of the client that they follow."""
-    clients = [client for client, of_client in found.items() if of_client][:MOST_CLIENTS]
+    clients = [client for client, of_client in found.items() if of_client][:most]
     if not clients:
         return None
     control = Control(f"{prefix}-client", "Client", {str(i): client for i, client in enumerate(clients)})

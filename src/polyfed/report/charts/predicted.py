@@ -14,7 +14,7 @@ from polyfed.report.rows import Rows, rows_of
 MOST_POINTS = 400  # more are a cloud, and slow
 
 
-def predicted(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart | None:
+def predicted(prefix: str, task: str, predictions: Mapping[str, Any], most: int = MOST_POINTS) -> Chart | None:
     """The chart of one task over all clients' rows; the coverage in its title is that of all rows, drawn or not."""
     rows = rows_of(predictions, task, ("y", "mean", "lower", "upper"))
     if not len(rows):
@@ -22,9 +22,9 @@ def predicted(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart |
     inside = covered(rows)
     share = f"{100 * inside.mean():.0f} % of {len(rows):,} rows lie in their {100 * LEVEL:.0f} % interval"
     drawn = np.arange(len(rows))
-    if len(rows) > MOST_POINTS:
-        drawn = np.sort(np.random.default_rng(0).choice(len(rows), MOST_POINTS, replace=False))
-        share += f", {MOST_POINTS} of them drawn"
+    if len(rows) > most:
+        drawn = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
+        share += f", {most} of them drawn"
     return Chart(
         prefix,
         f"{task}: {share}",

@@ -20,12 +20,12 @@ from urllib.parse import parse_qs, urlsplit
 from polyfed.errors import DataError, UsageError
 from polyfed.report.live.snapshot import snapshot
 from polyfed.report.live.watcher import Watcher
-from polyfed.report.templates import plotly_js, render
+from polyfed.report.templates import render
 
 ADDRESS = "127.0.0.1"
 OWN_NAMES = (ADDRESS, "localhost")
 POLICY = (
-    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 BREATH = 0.2  # seconds between two looks at `stop_when`
@@ -90,12 +90,10 @@ class _Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         if address.path == "/":
             self._send(HTTPStatus.OK, "text/html", render("live.html"))
-        elif address.path == "/plotly.js":
-            self._send(HTTPStatus.OK, "text/javascript", plotly_js())
         elif address.path == "/data":
             self._send_data(parse_qs(address.query).get("version", [""])[0])
         else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", "There is /, /data and /plotly.js.\n")
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", "There is / and /data.\n")
 
     def _is_for_us(self) -> bool:
         host = self.headers.get("Host", "")

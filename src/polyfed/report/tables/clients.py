@@ -1,4 +1,4 @@
-"""Clients × tasks, each column coloured by rank: where the method serves someone badly.
+"""Clients × tasks, each score coloured by rank, beside labels, a guess and the skill: where someone is served badly.
 
 >>> list(shades("rmse", [0.5, 0.1, None, 0.3]))
 [0.0, 1.0, None, 0.5]
@@ -6,42 +6,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from polyfed.report.directions import advice, badness, decimals, headline, name_of
+from polyfed.report.directions import BASELINE, advice, badness, decimals, guess_of, headline, name_of
 from polyfed.report.history import History
 
 MOST_CLIENTS = 200
 
 
 @dataclass(frozen=True)
-class ClientTable:
-    """`columns` are (task, metric, advice); `rows` are (client, [(text, shade from 0 to 1) or None])."""
+class Column:
+    """A heading, and below it what kind of number it is."""
 
-    columns: list[tuple[str, str, str]]
-    rows: list[tuple[str, list[tuple[str, float] | None]]]
+    task: str
+    name: str
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text, the number that it is sorted by, and for a score its rank, from 0 for the worst to 1 for the best."""
+
+    text: str
+    value: float
+    shade: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientTable:
+    """`rows` are (client, a cell or None for each column)."""
+
+    columns: list[Column]
+    rows: list[tuple[str, list[Cell | None]]]
     n_clients: int  # with those that are not shown
 
 
-def client_table(history: History) -> ClientTable | None:
-    """The headline metric of each task for every client; of very many clients, those that are served worst."""
+def client_table(
+    history: History, data: Mapping[str, Any] | None = None, most: int = MOST_CLIENTS
+) -> ClientTable | None:
+    """Rows and labels of every client if they are known (`data` of results.json), and for each task its main score, what
+    a guess would score, and the skill; of very many clients, those that are served worst."""
     scores = history.final()
-    if not scores:
+    clients = list(dict.fromkeys([*scores, *(data or {})]))
+    if not clients:
         return None
-    wanted = [(task, headline(kind)) for task, kind in history.kinds.items() if headline(kind) in history.metrics(task)]
-    values = [[scores[client].get(task, {}).get(metric) for client in scores] for task, metric in wanted]
-    shaded = [shades(metric, column) for (_, metric), column in zip(wanted, values, strict=True)]
-    texts = [_texts(column) for column in values]
-    clients = list(scores)
-    rows = [
-        (clients[at], [_cell(text[at], shade[at]) for text, shade in zip(texts, shaded, strict=True)])
-        for at in _chosen(shaded, len(clients))
-    ]
-    columns = [(task, name_of(metric), advice(metric)) for task, metric in wanted]
-    return ClientTable(columns, rows, len(clients))
+    columns: list[Column] = []
+    cells: list[list[Cell | None]] = []
+    shaded: list[list[float | None]] = []
+
+    def add(column: Column, values: Sequence[float | None], shade: Sequence[float | None] | None = None) -> None:
+        if any(value is not None for value in values):
+            columns.append(column)
+            cells.append(_cells(values, shade or [None] * len(values)))
+
+    if data:
+        add(Column("", "rows", "to train on"), [_amount(data, c, "rows", "train") for c in clients])
+    for task, kind in history.kinds.items():
+        metric = headline(kind)
+        of_task = [scores.get(client, {}).get(task, {}) for client in clients]
+        if data:
+            add(Column(task, "labels", "to train on"), [_amount(data, c, "labels", task, "train") for c in clients])
+            add(Column(task, "labels", "measured on"), [_amount(data, c, "labels", task, "test") for c in clients])
+        values = [one.get(metric) for one in of_task]
+        shaded.append(shades(metric, values))
+        add(Column(task, name_of(metric), advice(metric)), values, shaded[-1])
+        add(Column(task, f"guess: {guess_of(kind)}", name_of(metric)), [one.get(BASELINE) for one in of_task])
+        add(Column(task, "skill", "0 is a guess, 1 perfect"), [one.get("skill") for one in of_task])
+    chosen = _chosen(shaded, len(clients), most)
+    return ClientTable(columns, [(clients[at], [column[at] for column in cells]) for at in chosen], len(clients))
 
 
 def shades(metric: str, column: Sequence[float | None]) -> list[float | None]:
@@ -54,20 +90,27 @@ def shades(metric: str, column: Sequence[float | None]) -> list[float | None]:
     return [None if np.isnan(value) else round(float(value), 3) for value in shade]
 
 
-def _chosen(shaded: Sequence[Sequence[float | None]], n_clients: int) -> list[int]:
-    if n_clients <= MOST_CLIENTS:
+def _chosen(shaded: Sequence[Sequence[float | None]], n_clients: int, most: int) -> list[int]:
+    if n_clients <= most:
         return list(range(n_clients))
     table = np.array(shaded, dtype=np.float64)
     known = np.isfinite(table)
     mean = np.where(known, table, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
     mean[~known.any(axis=0)] = np.inf  # nothing is known of them: they come last
-    return np.argsort(mean, kind="stable")[:MOST_CLIENTS].tolist()
+    return np.argsort(mean, kind="stable")[:most].tolist()
 
 
-def _texts(column: Sequence[float | None]) -> list[str]:
-    digits = decimals(value for value in column if value is not None)
-    return ["" if value is None else f"{value:,.{digits}f}" for value in column]
+def _cells(column: Sequence[float | None], shade: Sequence[float | None]) -> list[Cell | None]:
+    known = [value for value in column if value is not None]
+    digits = 0 if all(isinstance(value, int) for value in known) else decimals(known)
+    return [
+        None if value is None else Cell(f"{value:,.{digits}f}", float(f"{value:.6g}"), of_value)
+        for value, of_value in zip(column, shade, strict=True)
+    ]
 
 
-def _cell(text: str, shade: float | None) -> tuple[str, float] | None:
-    return None if shade is None else (text, shade)
+def _amount(data: Mapping[str, Any], client: str, *path: str) -> int | None:
+    found: Any = data.get(client)
+    for key in path:
+        found = None if found is None else found.get(key)
+    return found

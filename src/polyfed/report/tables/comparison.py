@@ -1,7 +1,7 @@
-"""Methods × tasks: means over the clients, and how far apart the seeds are.
+"""Methods × tasks: means over the clients, how far apart the seeds are, and what a guess would have scored.
 
 Runs that differ in nothing but the seed are one line. The spread is a standard deviation: over the seeds, or over the
-clients where there is one seed.
+clients where there is one seed. The best is marked only where it is better in pairs too, so that luck cannot decide it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
-from polyfed.report.directions import advice, badness, decimals, headline, name_of
+from polyfed.report.directions import BASELINE, advice, decimals, guess_of, headline, name_of
 from polyfed.report.folders import RunFolder
+from polyfed.report.tables.ranking import Ranking, leader, ranking
 
 FREE = ("seed", "workers", "keep")  # settings that do not make it another experiment
 
@@ -25,6 +26,10 @@ class Group:
     name: str
     runs: tuple[RunFolder, ...]
 
+    @property
+    def pools_data(self) -> bool:
+        return bool(self.runs[0].described.get("pools_data"))
+
 
 @dataclass(frozen=True)
 class Column:
@@ -34,23 +39,36 @@ class Column:
     metric: str
     name: str
     advice: str
+    guess: str  # what costs nothing, if this is the metric by which the two are compared
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean as text, its spread as text (empty if there is nothing to spread over), and whether no line is better."""
+    """A mean as text, its spread as text (empty if there is nothing to spread over), and whether it is the best for sure."""
 
     mean: str
     spread: str
     best: bool
 
 
+class Row(NamedTuple):
+    """A line of the table: a cell or None for each column."""
+
+    name: str
+    n_seeds: int
+    cells: list[Cell | None]
+    pools_data: bool  # all rows in one place: no privacy
+    rank: str  # mean over clients, tasks and seeds; empty if there is nothing to compare with
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """The whole table: `rows` are (name of the line, number of seeds, a cell or None for each column)."""
+    """The whole table; `baseline` has a text or None for each column."""
 
     columns: list[Column]
-    rows: list[tuple[str, int, list[Cell | None]]]
+    rows: list[Row]
+    baseline: list[str | None]
+    ranking: Ranking | None
     over_seeds: bool
 
 
@@ -68,24 +86,43 @@ def grouped(runs: Sequence[RunFolder]) -> list[Group]:
 
 def comparison(groups: Sequence[Group], *, every_metric: bool = False) -> Comparison:
     """The headline metric of each task, or every metric that was measured."""
-    columns = _columns(groups, every_metric)
-    table = [[_mean_and_spread(group, column) for column in columns] for group in groups]
-    cells = [_column_cells(column, [row[i] for row in table]) for i, column in enumerate(columns)]
+    columns, ranked = _columns(groups, every_metric), ranking(groups)
+    cells, baseline = [], []
+    for column in columns:
+        entries = [_mean_and_spread(group, column) for group in groups]
+        guessed = _guessed(groups, column) if column.guess else None
+        digits = decimals([entry[0] for entry in entries if entry] + ([] if guessed is None else [guessed]))
+        best = leader(groups, column.task, column.metric)
+        cells.append([_cell(entry, digits, group.name == best) for entry, group in zip(entries, groups, strict=True)])
+        baseline.append(None if guessed is None else f"{guessed:,.{digits}f}")
     rows = [
-        (group.name, len(group.runs), [column_cells[at] for column_cells in cells]) for at, group in enumerate(groups)
+        Row(
+            group.name,
+            len(group.runs),
+            [of_column[at] for of_column in cells],
+            group.pools_data,
+            f"{ranked.mean[group.name]:.2f}" if ranked else "",
+        )
+        for at, group in enumerate(groups)
     ]
-    return Comparison(columns, rows, any(len(group.runs) > 1 for group in groups))
+    return Comparison(columns, rows, baseline, ranked, any(len(group.runs) > 1 for group in groups))
 
 
 def _columns(groups: Sequence[Group], every_metric: bool) -> list[Column]:
     histories = [run.history for group in groups for run in group.runs]
     kinds = {task: kind for history in histories for task, kind in history.kinds.items()}
     return [
-        Column(task, metric, name_of(metric), advice(metric))
+        Column(task, metric, name_of(metric), advice(metric), guess_of(kind) if metric == headline(kind) else "")
         for task, kind in kinds.items()
         for metric in dict.fromkeys(m for history in histories for m in history.metrics(task))
-        if every_metric or metric == headline(kind)
+        if metric != BASELINE and (every_metric or metric == headline(kind))
     ]
+
+
+def _guessed(groups: Sequence[Group], column: Column) -> float | None:
+    """The mean over the clients and seeds; the same for all lines, so that of any is taken."""
+    of_guess = Column(column.task, BASELINE, "", "", "")
+    return next((found[0] for group in groups if (found := _mean_and_spread(group, of_guess))), None)
 
 
 def _mean_and_spread(group: Group, column: Column) -> tuple[float, float | None] | None:
@@ -102,22 +139,10 @@ def _of_clients(run: RunFolder, column: Column) -> list[float]:
     return [value for value in found if value is not None]
 
 
-def _column_cells(column: Column, entries: Sequence[tuple[float, float | None] | None]) -> list[Cell | None]:
-    digits = decimals(entry[0] for entry in entries if entry)
-    # What is rounded alike is shown alike, so it is equally good.
-    shown = [None if entry is None else round(badness(column.metric, round(entry[0], digits)), 9) for entry in entries]
-    least = min((value for value in shown if value is not None), default=None)
-    compared = sum(value is not None for value in shown) > 1
-    return [
-        None
-        if entry is None
-        else Cell(
-            f"{entry[0]:,.{digits}f}",
-            "" if entry[1] is None else f"{entry[1]:,.{digits}f}",
-            compared and value == least,
-        )
-        for entry, value in zip(entries, shown, strict=True)
-    ]
+def _cell(entry: tuple[float, float | None] | None, digits: int, best: bool) -> Cell | None:
+    if entry is None:
+        return None
+    return Cell(f"{entry[0]:,.{digits}f}", "" if entry[1] is None else f"{entry[1]:,.{digits}f}", best)
 
 
 def _identity(run: RunFolder) -> str:

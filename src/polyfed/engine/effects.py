@@ -1,0 +1,98 @@
+"""Partial dependence (Friedman 2001): what a client's model expects of a task as one input moves and the others stay.
+
+One input at a time takes each value of a grid in some of the client's own rows, and the predictions are averaged over these
+rows. The band is the average of the rows' bands: never too narrow, for what rows are unsure of may cancel in an average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from polyfed.data.agreement import Column
+from polyfed.predictions.bands import band
+
+if TYPE_CHECKING:
+    from polyfed.engine.run import Run
+
+MOST_INPUTS = 30  # columns; of an image's features nobody looks at any single one
+POINTS = 20  # of a grid
+MOST_LEVELS = 20  # of a text; more are no curve
+MOST_ROWS = 4000  # that are predicted for one client, so that a report costs less than a round
+
+
+class Place(NamedTuple):
+    """Where an input lies among the encoded features, and which number of the scaler it is, if it is one."""
+
+    column: Column
+    first: int
+    number: int | None
+
+
+def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
+    """Task → for each input its values and the curves over them."""
+    x, scaler = run.study.clients[client].train.x, run.study.encoders[client].scaler
+    places = list(_places(run.study.agreed.columns))
+    if not places:
+        return {}
+    n_rows = max(3, min(40, MOST_ROWS // (POINTS * len(places))))
+    rows = x[np.unique(np.linspace(0, len(x) - 1, n_rows).astype(int))]
+    moved, values = [], []
+    for place in places:
+        if place.number is None:
+            shown: list[Any] = list(place.column.categories)
+            codes = np.eye(len(shown))
+        else:
+            own = x[:, place.first]
+            codes = np.linspace(*np.quantile(own, [0.025, 0.975]), POINTS)[:, None]
+            shown = (scaler.mean[place.number] + scaler.scale[place.number] * codes[:, 0]).tolist()
+        values.append(shown)
+        moved.append(_moved(rows, place, codes))
+    sizes = [len(one) for one in moved]
+    predictions = run.members.predictor(run.method, run.progress, client)(np.concatenate(moved))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for task in predictions:
+        parts = [
+            np.split(part, np.cumsum(sizes)[:-1]) if part is not None else None for part in band(predictions[task])
+        ]
+        found[task] = [
+            {"input": place.column.name, "x": shown, "curves": _curves(parts, i, len(rows))}
+            for i, (place, shown) in enumerate(zip(places, values, strict=True))
+        ]
+    return found
+
+
+def _curves(parts: list[Any], i: int, n_rows: int) -> list[dict[str, Any]]:
+    """Of input i: the averages over the rows at each value, for each curve."""
+    averages = [None if part is None else part[i].reshape(-1, n_rows, part[i].shape[1]).mean(axis=1) for part in parts]
+    mean = averages[0]
+    assert mean is not None
+    return [
+        {
+            name: None if average is None else average[:, k].tolist()
+            for name, average in zip(("mean", "lower", "upper"), averages, strict=True)
+        }
+        for k in range(mean.shape[1])
+    ]
+
+
+def _moved(rows: np.ndarray, place: Place, codes: np.ndarray) -> np.ndarray:
+    """Every row with every value of the input, value by value."""
+    made = np.repeat(rows[None], len(codes), axis=0)
+    width = codes.shape[1]
+    made[:, :, place.first : place.first + width] = codes[:, None, :]
+    if place.column.gaps:
+        made[:, :, place.first + width] = 0.0  # the value is there
+    return made.reshape(-1, rows.shape[1])
+
+
+def _places(columns: tuple[Column, ...]) -> Iterator[Place]:
+    first = number = 0
+    for column in columns:
+        is_number = column.kind == "number"
+        if is_number or 1 < len(column.categories) <= MOST_LEVELS:
+            yield Place(column, first, number if is_number else None)
+        number += is_number
+        first += len(column.encoded_names())

@@ -1,0 +1,153 @@
+"""What a client's model expects of a task as one input moves (partial dependence), and which inputs matter.
+
+Importance is by the length-scales where the kernel has one for each input (automatic relevance determination: 1 / ℓ, Neal
+1996), and else by how far the curves move (their standard deviation; Greenwell, Boehmke & McCarthy 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from polyfed.report.charts.base import COLOURS, Chart, Control, Figure, figure, line, plain, short
+
+MOST_CLIENTS = 12
+MOST_INPUTS = 4  # of each task, those that move it most
+Effects = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]  # client → task → inputs
+
+
+def effects(
+    prefix: str, tasks: Mapping[str, Any], found: Effects, most: int = MOST_CLIENTS
+) -> tuple[Control, list[Chart]] | None:
+    """A chart for each task and each input that moves it, and the selector of the client that they follow."""
+    clients = [client for client, of_client in found.items() if of_client][:most]
+    if not clients:
+        return None
+    control = Control(f"{prefix}-client", "Client", {str(i): client for i, client in enumerate(clients)})
+    charts = []
+    for t, (task, described) in enumerate(tasks.items()):
+        of_task = {client: {one["input"]: one for one in found[client].get(task, ())} for client in clients}
+        moved = movement(found, task)
+        for i, name in enumerate(sorted(moved, key=lambda name: -moved[name])[:MOST_INPUTS]):
+            figures = {
+                str(at): _figure(of_task[client][name], task, described)
+                for at, client in enumerate(clients)
+                if name in of_task[client]
+            }
+            about = f"What is expected of {task} as {name} moves, with its 95 % band, for the client that is chosen."
+            charts.append(Chart(f"{prefix}-{t}-{i}", f"{task} by {name}", about, figures, follows=control.id))
+    return (control, charts) if charts else None
+
+
+def movement(found: Effects, task: str) -> dict[str, float]:
+    """Input → how far the task moves with it: the standard deviation of its curves, the mean over the clients."""
+    moved: dict[str, list[float]] = {}
+    for of_client in found.values():
+        for one in of_client.get(task, ()):
+            curves = [np.asarray(curve["mean"], dtype=np.float64) for curve in one["curves"]]
+            spread = fmean(float(np.nanstd(curve)) if np.isfinite(curve).any() else 0.0 for curve in curves)
+            moved.setdefault(one["input"], []).append(spread)
+    return {name: fmean(values) for name, values in moved.items()}
+
+
+def importance(prefix: str, model: Mapping[str, Any], inputs: Sequence[str], found: Effects) -> Chart | None:
+    """Which inputs matter: by ARD where there is a length-scale for each of them, else by how far the tasks move."""
+    scales = [one for one in model.get("length_scales") or () if len(one["values"]) == len(inputs) > 1]
+    if scales:
+        marks = {
+            f"latent function {one['latent']}": {
+                name: 1 / length for name, length in zip(inputs, one["values"], strict=True) if length
+            }
+            for one in scales
+        }
+        title, unit = "Importance of the inputs, by their length-scales", "1 / length-scale, of scaled inputs"
+    else:
+        tasks = dict.fromkeys(task for of_client in found.values() for task in of_client)
+        marks = {}
+        for task in tasks:
+            moved = movement(found, task)
+            if total := sum(moved.values()):
+                marks[task] = {name: value / total for name, value in moved.items()}
+        title, unit = "Importance of the inputs, by how far tasks move with them", "share of the task's movement"
+    if not marks:
+        return None
+    names = sorted(
+        {name for of in marks.values() for name in of}, key=lambda n: max(of.get(n, 0) for of in marks.values())
+    )
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": plain(whose),
+            "x": short(of.get(name, np.nan) for name in names),
+            "y": list(range(len(names))),
+            "text": [plain(name) for name in names],
+            "marker": {"color": COLOURS[i % len(COLOURS)], "size": 9},
+            "hovertemplate": f"{plain(whose)}, %{{text}}: %{{x:.3f}}<extra></extra>",
+        }
+        for i, (whose, of) in enumerate(marks.items())
+    ]
+    axis = {"tickvals": list(range(len(names))), "ticktext": [plain(name) for name in names]}
+    drawn = figure(
+        traces,
+        x=unit,
+        height=80 + 24 * max(3, len(names)),
+        xaxis={"rangemode": "tozero"},
+        yaxis={**axis, "range": [-0.6, len(names) - 0.4], "zeroline": False},
+    )
+    return Chart(
+        prefix, title, f"{title}: {', '.join(reversed(names))}, the most important first.", {"": drawn}, wide=True
+    )
+
+
+def _figure(effect: Mapping[str, Any], task: str, described: Mapping[str, Any]) -> Figure:
+    classes = described.get("classes") or []
+    texts = [value for value in effect["x"] if isinstance(value, str)]
+    x = list(range(len(effect["x"]))) if texts else effect["x"]
+    axis: Figure = {}
+    if texts:
+        names = [plain(value) for value in effect["x"]]
+        axis = {"tickvals": x, "ticktext": names, "range": [-0.5, len(names) - 0.5], "zeroline": False}
+    traces: list[Figure] = []
+    for k, curve in enumerate(effect["curves"]):
+        name = f"p({classes[k]})" if len(effect["curves"]) > 1 and k < len(classes) else "expected"
+        colour = COLOURS[k % len(COLOURS)]
+        if texts:
+            traces.append(_points(x, curve, name, colour))
+        else:
+            traces += _curve(x, curve, name, colour)
+    of_share = bool(classes)
+    label = f"p({classes[1]})" if len(classes) == 2 else "probability" if of_share else task
+    ends = {"range": [0, 1]} if of_share else {}
+    return figure(
+        traces,
+        x=effect["input"],
+        y=label,
+        height=280,
+        xaxis=axis,
+        yaxis=ends,
+        showlegend=len(effect["curves"]) > 1,
+    )
+
+
+def _curve(x: Sequence[float], curve: Mapping[str, Any], name: str, colour: str) -> list[Figure]:
+    mean = {**line(x, curve["mean"], name, colour), "mode": "lines"}
+    if not curve.get("lower") or not curve.get("upper"):
+        return [mean]
+    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    lower = {**edge, "x": short(x), "y": short(curve["lower"])}
+    upper = {**edge, "x": short(x), "y": short(curve["upper"]), "fill": "tonexty", "fillcolor": "--blue-faint"}
+    return [lower, upper, mean]
+
+
+def _points(x: Sequence[float], curve: Mapping[str, Any], name: str, colour: str) -> Figure:
+    drawn = {**line(x, curve["mean"], name, colour), "mode": "markers"}
+    drawn["marker"] = {"color": colour, "size": 9}
+    if curve.get("lower") and curve.get("upper"):
+        mean, lower, upper = (np.asarray(curve[key], dtype=np.float64) for key in ("mean", "lower", "upper"))
+        bars = {"type": "data", "symmetric": False, "array": short(upper - mean), "arrayminus": short(mean - lower)}
+        drawn["error_y"] = {**bars, "color": "--blue-soft", "thickness": 3, "width": 0}
+    return drawn
