@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from polyfed.gp import infer
-from polyfed.gp.sparse import SparseModel
+from polyfed.gp.latent_sparse import SparseModel
 
 from .clients import GROUPS, STEPS
 from .harness import Line, Spread, Target, take_turns

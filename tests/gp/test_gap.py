@@ -13,7 +13,7 @@ from polyfed.gp import infer
 from polyfed.gp.gap import _neighbours, gap_estimate
 from polyfed.gp.inducing import choose_inducing
 from polyfed.gp.linalg import solve
-from polyfed.gp.sparse import SparseModel
+from polyfed.gp.latent_sparse import SparseModel
 from problems import KINDS, Problem, build, normal, run
 
 MIXED = list(KINDS)

@@ -8,7 +8,7 @@ import torch
 from polyfed.errors import ConfigError
 from polyfed.gp import inducing
 from polyfed.gp.inducing import METHODS, choose_inducing
-from polyfed.gp.sparse import SparseModel
+from polyfed.gp.latent_sparse import SparseModel
 from problems import Problem, build
 
 

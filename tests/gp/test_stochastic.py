@@ -8,7 +8,8 @@ from torch import Tensor
 
 from polyfed.errors import ConfigError
 from polyfed.gp import infer
-from polyfed.gp.sparse import InducingModel, PaperSparseModel, SparseModel
+from polyfed.gp.latent_sparse import SparseModel
+from polyfed.gp.sparse import InducingModel, PaperSparseModel
 from polyfed.gp.stochastic import (
     StochasticOptions,
     StochasticState,

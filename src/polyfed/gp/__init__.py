@@ -13,7 +13,7 @@
 
 Reading order: `linalg` (one primitive), `kernels`, `prior` and `lmc` (the prior), `likelihoods/base` (what a site is),
 `rows`, `exact`, `meanfield` (the loop), `predict`; then functions that clients share (`knowledge`, `whitened`), large
-clients (`inducing`, `sparse`, `informed_sparse`, `gap`, `stochastic`) and many clients (`batch`).
+clients (`inducing`, `sparse`, `latent_sparse`, `blocks`, `informed_sparse`, `gap`, `stochastic`) and many clients (`batch`).
 """
 
 from polyfed.gp.batch import BatchStep, ClientBatch, ClientStep
@@ -22,12 +22,13 @@ from polyfed.gp.gap import gap_estimate
 from polyfed.gp.inducing import choose_inducing
 from polyfed.gp.informed_sparse import InformedSparseModel
 from polyfed.gp.knowledge import Evidence, Knowledge
+from polyfed.gp.latent_sparse import SparseModel
 from polyfed.gp.likelihoods import Likelihood, likelihood_for
 from polyfed.gp.meanfield import Model, Posterior, infer
 from polyfed.gp.predict import LatentPrediction, predict_latents
 from polyfed.gp.prior import GROUPS, Prior, group_of
 from polyfed.gp.rows import Rows
-from polyfed.gp.sparse import PaperSparseModel, SparseModel
+from polyfed.gp.sparse import PaperSparseModel
 
 __all__ = [
     "GROUPS",

@@ -5,13 +5,9 @@ Inducing variables are whitened, w ~ N(0, I), and a row is f_j = Φ_j w + what Z
     Λ = I + Φᵀ H Φ,   m = Φ Λ⁻¹ Φᵀ r,   v = diag(Φ Λ⁻¹ Φᵀ) + d
     logZ = −½ log|Λ| + ½ ‖L_Λ⁻¹ Φᵀ r‖² − ½ hᵀ d
 
-Two models differ in Φ and d alone. In `SparseModel` the inducing variables are the latent functions, g_b(Z) = L_b w_b with
-k_b(Z, Z) = L_b L_bᵀ, and the bound is never above the exact one:
-
-    Φ_j = [a_jb L_b⁻¹ k_b(Z, x_j)]_b,      d_j = Σ_b a_jb² (k_b(x_j, x_j) − ‖L_b⁻¹ k_b(Z, x_j)‖²)
-
-In `PaperSparseModel` they are the outputs and d = 0, as the paper has it. ½ hᵀd is the **certificate**; docs/sparse.md says
-what it bounds and what it estimates.
+Two models differ in Φ and d alone. In `SparseModel` (gp/latent_sparse.py) the inducing variables are the latent functions, and
+the bound is never above the exact one. In `PaperSparseModel` they are the outputs and d = 0, as the paper has it. ½ hᵀd is the
+**certificate**; docs/sparse.md says what it bounds and what it estimates.
 
 Rows are handled in chunks and Φ is never held beyond one of them, so memory does not grow with N · B M.
 """
@@ -46,17 +42,12 @@ class SparseGaussian:
     v: Tensor
     logz: Tensor
     certificate: Tensor  # ½ hᵀd
+    minus_kl: Tensor  # −KL(q(w)‖p(w))
 
     @property
     def second_moment(self) -> Tensor:
         """E[f²] = m² + v, for each row."""
         return self.m.square() + self.v
-
-    @property
-    def minus_kl(self) -> Tensor:
-        """−KL(q(w)‖p(w)), in a form without large terms that cancel: tr Λ⁻¹ − B M = −hᵀ(v − d)."""
-        log_det = self.L.diagonal().log().sum()
-        return 0.5 * (self.h * self.v).sum() - self.certificate - 0.5 * self.beta.square().sum() - log_det
 
 
 class InducingModel(ABC):
@@ -104,7 +95,8 @@ class InducingModel(ABC):
             m, v = self.a_vector(), self.a_vector()
             for part in self.parts():
                 m[part], v[part] = marginals(*self.constants(part), L, beta)
-            return SparseGaussian(r, h, L, beta, m, v, _log_z(L, linear, trace), trace)
+            minus_kl = minus_kl_of(h, v, trace, beta.square().sum(), L)
+            return SparseGaussian(r, h, L, beta, m, v, _log_z(L, linear, trace), trace, minus_kl)
 
     def step(self, h: Tensor, r: Tensor) -> SparseGaussian:
         """All of it: inference needs no less."""
@@ -123,7 +115,12 @@ class InducingModel(ABC):
         return value
 
     def parts(self) -> list[slice]:
-        return [slice(start, start + CHUNK) for start in range(0, len(self.rows), CHUNK)]
+        return self.chunks(len(self.rows))
+
+    @staticmethod
+    def chunks(n: int) -> list[slice]:
+        """So many rows or inputs, some at a time."""
+        return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
 
     def constants(self, part: slice) -> tuple[Tensor, Tensor]:
         """Features without their graph; kept for all steps of inference if one chunk holds all rows."""
@@ -157,63 +154,6 @@ class InducingModel(ABC):
             assert more is not None
             gram, linear, trace = gram + more[0], linear + more[1], trace + more[2]
         return gram, linear, trace
-
-
-class SparseModel(InducingModel):
-    """Inducing variables are the latent functions at Z.
-
-    >>> from polyfed.gp import infer
-    >>> from polyfed.gp.inducing import choose_inducing
-    >>> from polyfed.gp.likelihoods import Gaussian
-    >>> x = torch.linspace(-1.0, 1.0, 50, dtype=torch.float64)[:, None]
-    >>> rows = Rows.of(x, {"pulse": (torch.arange(50), torch.sin(3.0 * x[:, 0]))}, {"pulse": Gaussian()})
-    >>> prior = Prior(kernels=["rbf"], dims=1, outputs={"pulse": 1}, noise={"pulse": 0.1})
-    >>> model = SparseModel(prior, rows, choose_inducing(prior, rows, 5))
-    >>> posterior = infer(model)
-    >>> model.predict(posterior.q, x[:1]).mean.shape, posterior.q.certificate.item() < 0.1
-    (torch.Size([1, 1]), True)
-    """
-
-    def __init__(self, prior: Prior, rows: Rows, Z: Tensor) -> None:
-        super().__init__(prior, rows, Z)
-        self.a = rows.A @ prior.W
-        self.roots = [jittered_cholesky(prior.latent_covariance(b, self.z_Z, self.z_Z)) for b in range(prior.n_latents)]
-
-    @property
-    def size(self) -> int:
-        """B M."""
-        return self.prior.n_latents * len(self.Z)
-
-    def features(self, part: Part) -> tuple[Tensor, Tensor]:
-        (z, of_row), a = self.inputs(part), self.a[part]
-        Phi, d = [], a.new_zeros(len(a))
-        for b in range(self.prior.n_latents):
-            A, left = self._project(b, z)
-            Phi.append(a[:, b, None] * A.mT[of_row])
-            d = d + a[:, b].square() * left[of_row]
-        return torch.cat(Phi, 1), d
-
-    def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
-        """q(g(x)) at new inputs, with the variance that Z leaves unexplained."""
-        seen, M = self.prior.seen(x), len(self.Z)
-        z = self.prior.project(seen)
-        mean, factors, residual = [], [], []
-        for b in range(self.prior.n_latents):
-            A, left = self._project(b, z)
-            block = slice(b * M, (b + 1) * M)
-            mean.append(q.beta[block] @ A)
-            wide = A.new_zeros(self.size, A.shape[1])
-            wide[block] = A
-            factors.append(torch.linalg.solve_triangular(q.L, wide, upper=False))
-            residual.append(left)
-        V = torch.stack(factors)
-        cov = torch.diag_embed(torch.stack(residual, -1)) + torch.einsum("bnx,cnx->xbc", V, V)
-        return LatentPrediction(torch.stack(mean, -1), cov, self.prior.mixing(), self.prior.mu_by_task(seen))
-
-    def _project(self, b: int, z: Tensor) -> tuple[Tensor, Tensor]:
-        """L_b⁻¹ k_b(Z, z), (M, n), and the variance of g_b(z) that it leaves, (n,)."""
-        A = torch.linalg.solve_triangular(self.roots[b], self.prior.latent_covariance(b, self.z_Z, z), upper=False)
-        return A, (self.prior.latent_variance(b, z) - A.square().sum(0)).clamp_min(0.0)
 
 
 class PaperSparseModel(InducingModel):
@@ -271,6 +211,11 @@ def marginals(Phi: Tensor, d: Tensor, L: Tensor, beta: Tensor) -> tuple[Tensor, 
 def root_of(gram: Tensor) -> Tensor:
     """The factor of Λ = I + ΦᵀHΦ."""
     return cholesky(gram + torch.eye(len(gram), dtype=gram.dtype))
+
+
+def minus_kl_of(h: Tensor, v: Tensor, trace: Tensor, quadratic: Tensor, L: Tensor) -> Tensor:
+    """−KL(q(w)‖p(w)), in a form without large terms that cancel: tr Λ⁻¹ − B M = −hᵀ(v − d)."""
+    return 0.5 * (h * v).sum() - trace - 0.5 * quadratic - L.diagonal().log().sum()
 
 
 def _log_z(L: Tensor, linear: Tensor, trace: Tensor) -> Tensor:

@@ -77,9 +77,8 @@ def start(model: InducingModel) -> StochasticState:
 def train(model: InducingModel, state: StochasticState, options: StochasticOptions, *, steps: int) -> StochasticState:
     """So many minibatches more.
 
-    >>> from polyfed.gp import Prior
+    >>> from polyfed.gp import Prior, SparseModel
     >>> from polyfed.gp.likelihoods import Bernoulli
-    >>> from polyfed.gp.sparse import SparseModel
     >>> x = torch.linspace(-1.0, 1.0, 100, dtype=torch.float64)[:, None]
     >>> rows = Rows.of(x, {"sick": (torch.arange(100), x[:, 0].sign())}, {"sick": Bernoulli()})
     >>> model = SparseModel(Prior(kernels=["rbf"], dims=1, outputs={"sick": 1}), rows, x[::20])
