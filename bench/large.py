@@ -66,7 +66,15 @@ def measure(table: Path, out: Path, arguments: list[str]) -> dict[str, float]:
     """Wall and processor seconds of a run, and its largest memory in GB."""
     given = ["--data", str(table), "--client", "site", "--regression", "load", "--binary", "alarm", "--out", str(out)]
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-c", "import sys; from polyfed.cli import main; sys.exit(main())", "run", *given, *arguments, "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from polyfed.cli import main; sys.exit(main())",
+        "run",
+        *given,
+        *arguments,
+        "--json",
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     scores = json.loads(done.stdout)["scores"]
@@ -92,7 +100,9 @@ def main() -> None:
             SIZES[name].table().to_parquet(table)
         if not options.tables:
             found = measure(table, options.folder / f"run-{name}-{time.time_ns()}", further)
-            print(name, " ".join(f"{what} {value:.4g}" for what, value in found.items()), flush=True)
+            told = " ".join(f"{what} {value:.4g}" for what, value in found.items())
+            sys.stdout.write(f"{name} {told}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -194,3 +194,19 @@ def test_a_bar_while_a_network_sees_images_and_none_if_it_has_seen_them(command,
     again = on_terminal(command, "study.toml", "--out", "second", "--no-report", cwd=tmp_path)
     assert "images" not in again
     assert "1/1" in again  # the bar of the rounds is there
+
+
+def test_without_a_terminal_a_line_says_how_far_it_is(capsys):
+    from polyfed.cli.progress import Lines
+
+    with Lines(20, 0, "pfed-hier", every=0.01) as lines:
+        lines({"event": "round", "round": 3})
+        deadline = time.monotonic() + 30
+        while "3 of 20" not in (told := capsys.readouterr().err) and time.monotonic() < deadline:
+            time.sleep(0.005)
+    assert "pfed-hier: 3 of 20 rounds after 1 second, about" in told
+    assert lines.line(30.0) == "pfed-hier: 3 of 20 rounds after 30 seconds, about 3 minutes left"
+    assert Lines(20, 5, "").line(30.0) == "5 of 20 rounds after 30 seconds"
+    with Lines(2, 0, ""):
+        pass  # over before the first line
+    assert capsys.readouterr().err == ""

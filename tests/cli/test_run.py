@@ -167,3 +167,24 @@ def test_a_run_without_test_rows_says_so(polyfed, home):
     done = polyfed(*RUN, *TARGETS, "--test-fraction", "0")
     assert done.code == 0
     assert "there are none to measure on" in done.out
+
+
+def test_of_very_many_clients_a_part_takes_part_in_a_round(polyfed, home, monkeypatch):
+    from polyfed.engine import evaluation
+    from polyfed.experiments import running
+
+    monkeypatch.setattr(evaluation, "MANY", 5)
+    monkeypatch.setattr(evaluation, "MEASURED", 4)
+    monkeypatch.setattr(running, "SAMPLE", 3)
+    lines = [f"c{i % 8},{i / 10},{i % 7}" for i in range(160)]
+    (home / "many.csv").write_text("\n".join(["site,x,y", *lines]))
+    given = ["run", "--data", "many.csv", "--client", "site", "--regression", "y", "--rounds", "1", "--json"]
+    done = polyfed(*given, "--out", "some", "--method", "pfed-hier")
+    assert done.code == 0
+    assert "8 clients: 3 of them, drawn anew each time, take part in a round; with --sample 8 all do" in done.err
+    assert "sample = 3" in (home / "some" / "config.toml").read_text()
+    assert len(json.loads(done.out)["untrained"]) == 5
+    for out, further in (("all", ["--sample", "8", "--method", "pfed-hier"]), ("own", ["--method", "local"])):
+        whole = polyfed(*given, "--out", out, *further)
+        assert "take part in a round" not in whole.err
+        assert json.loads(whole.out)["untrained"] == []

@@ -74,8 +74,8 @@ def test_a_sparse_model_is_saved_and_loaded(exact, tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"inducing": 0}, "inducing is 0; use at least one, 'auto' or None."),
-        ({"inducing": "many"}, "inducing is 'many'; use a number, 'auto' or None."),
+        ({"inducing": 0}, "inducing is 0; use at least one, 'auto', 'exact' or None."),
+        ({"inducing": "many"}, "inducing is 'many'; use a number, 'auto', 'exact' or None."),
         ({"inducing": 5, "inducing_method": "gredy"}, "inducing_method 'gredy' is unknown; did you mean 'greedy'?"),
     ],
 )

@@ -12,8 +12,8 @@ import torch
 from polyfed.gp import infer
 from polyfed.gp.gap import _neighbours, gap_estimate
 from polyfed.gp.inducing import choose_inducing
-from polyfed.gp.linalg import solve
 from polyfed.gp.latent_sparse import SparseModel
+from polyfed.gp.linalg import solve
 from problems import KINDS, Problem, build, normal, run
 
 MIXED = list(KINDS)

@@ -87,7 +87,7 @@ def test_greedy_explains_more_than_chance():
 
 
 def test_of_very_many_inputs_greedy_looks_at_a_part(monkeypatch):
-    monkeypatch.setattr(inducing, "CANDIDATES", 15)
+    monkeypatch.setattr(inducing, "CANDIDATES", (15, 15))
     problem = build(["gaussian"], seed=5, sizes=40)
     Z = choose(problem, 10)
     assert len(Z) == 10

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from polyfed.cli.output import note, number
 
+EVERY = 10.0  # seconds between two lines where there is no bar
+
 
 def progress_bar(rounds: int, *, played: int = 0, label: str = "", quiet: bool = False) -> AbstractContextManager[Any]:
-    """A context whose value takes the events of a run. Where stderr is no terminal, it tells of long rounds alone."""
+    """A context whose value takes the events of a run: a bar, or where stderr is no terminal a line every ten seconds."""
     if quiet:
         return nullcontext(lambda event: None)
-    if not sys.stderr.isatty():
-        return nullcontext(lambda event: tell_outlook(event, label))
-    return _Bar(rounds, played, label)
+    return _Bar(rounds, played, label) if sys.stderr.isatty() else Lines(rounds, played, label)
 
 
 def shared_bar(
@@ -113,6 +115,41 @@ class _SharedBar:
         return {"completed": sum(self._played.values()), "told": told}
 
 
+class Lines:
+    """A line every so many seconds, also while a round goes on; a run that is over sooner says nothing."""
+
+    def __init__(self, rounds: int, played: int, label: str, every: float = EVERY) -> None:
+        self._rounds, self._played, self._label, self._every = rounds, played, label, every
+        self._first, self._began = played, time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> Any:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        tell_outlook(event, self._label)
+        if event["event"] == "round":
+            self._played = event["round"]
+
+    def _tell(self) -> None:
+        while not self._over.wait(self._every):
+            note(self.line(time.monotonic() - self._began))
+
+    def line(self, seconds: float) -> str:
+        """What is told after so many seconds."""
+        done = self._played - self._first
+        head = f"{self._label}: " if self._label else ""
+        told = f"{head}{self._played} of {self._rounds} rounds after {in_words(seconds)}"
+        left = self._rounds - self._played
+        return f"{told}, about {in_words(seconds / done * left)} left" if done and left else told
+
+
 class _Bar:
     def __init__(self, rounds: int, played: int, label: str) -> None:
         self._bar = _rich_bar()
@@ -152,6 +189,9 @@ def outlook_line(event: dict[str, Any]) -> str:
     """
     >>> outlook_line({"round": 1, "rounds": 3, "seconds": 200.0, "evaluation_seconds": 40.0})
     'round 1 of 3 will take about 3 minutes, and measuring its models about 40 seconds'
+    >>> ahead = {"round": 1, "rounds": 3, "seconds": 40.0, "evaluation_seconds": 0.0, "run_seconds": 130.0}
+    >>> outlook_line({**ahead, "shorter": "run.sample=0.5"})
+    'round 1 of 3 will take about 40 seconds, and all that are left about 2 minutes; shorter with --set run.sample=0.5'
     >>> outlook_line({"event": "stopped", "round": 20, "rounds": 60, "best": 10})
     'stopped after round 20 of 60: no round since 10 was better'
     """
@@ -160,7 +200,9 @@ def outlook_line(event: dict[str, Any]) -> str:
     line = f"round {event['round']} of {event['rounds']} will take about {in_words(event['seconds'])}"
     if event["evaluation_seconds"] >= 1:
         line += f", and measuring its models about {in_words(event['evaluation_seconds'])}"
-    return line
+    if event.get("run_seconds"):
+        line += f", and all that are left about {in_words(event['run_seconds'])}"
+    return f"{line}; shorter with --set {event['shorter']}" if event.get("shorter") else line
 
 
 def in_words(seconds: float) -> str:

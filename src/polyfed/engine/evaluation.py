@@ -1,8 +1,12 @@
-"""How good the clients' models are: every client, every task, in the users' own units."""
+"""How good the clients' models are: every client, every task, in the users' own units.
+
+Of very many clients, a part is measured after rounds that are not the last one, and with the server's model alone: always the
+same part, drawn by the run's seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,23 +15,26 @@ from polyfed.data import ClientData
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import Progress
 from polyfed.methods import Method
-from polyfed.methods.base import Predictor
+from polyfed.methods.base import Question
 from polyfed.metrics import Guess, score
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
 
 PARTS = ("validation", "test")
+MANY, MEASURED = 2000, 500  # clients beyond which a part is measured, and how many these are
+AT_ONCE = 256  # models that are held at a time
 
 
-def evaluate(method: Method, progress: Progress, members: Members) -> list[dict[str, Any]]:
+def evaluate(method: Method, progress: Progress, members: Members, *, last: bool = True) -> list[dict[str, Any]]:
     """An event for each part of the data and each model: the client's own, and the server's alone where that differs."""
     models = ["personal", "global"] if method.personalises else ["personal"]
     scores: dict[tuple[str, str], dict[str, Any]] = {(model, part): {} for model in models for part in PARTS}
-    for client in members.names:
-        guesses = guesses_of(members.part(client, "train"))
-        for model in models:
-            predict = members.predictor(method, progress, client, personal=model == "personal")
-            parts = {part: members.part(client, part) for part in PARTS}
-            for part, of_client in _scores(predict, parts, guesses).items():
-                scores[model, part][client] = of_client
+    for model in models:
+        names = members.names if last and model == "personal" else measured(members)
+        for some in _groups(names, members):
+            for client, parts in _scores(method, progress, members, some, personal=model == "personal").items():
+                for part, of_client in parts.items():
+                    scores[model, part][client] = of_client
     return [
         {"event": "evaluation", "round": progress.round, "part": part, "model": model, "clients": of_clients}
         for (model, part), of_clients in scores.items()
@@ -52,22 +59,58 @@ def guesses_of(train: ClientData) -> dict[str, Guess]:
     return found
 
 
+def measured(members: Members) -> list[str]:
+    """All clients, or the part of very many."""
+    names = members.names
+    if len(names) <= MANY:
+        return names
+    chosen = Stream(members.seed, "measured").numpy().choice(len(names), MEASURED, replace=False)
+    return [names[i] for i in sorted(chosen)]
+
+
+def _groups(names: Sequence[str], members: Members) -> list[Sequence[str]]:
+    """Some clients at a time; all at once, where one model serves them."""
+    n = AT_ONCE if len(members.own) > 1 else max(1, len(names))
+    return [names[i : i + n] for i in range(0, len(names), n)]
+
+
 def _scores(
-    predict: Predictor, parts: Mapping[str, ClientData], guesses: Mapping[str, Guess]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """part → task → metric → value, for the parts that have labels."""
-    labelled = {part: data for part, data in parts.items() if data.n_labels}
-    found = {}
-    for part, data in labelled.items():
-        predictions = predict(data.x)
-        found[part] = {
-            task: score(
-                data.codecs[task].task.kind,
-                predictions[task].take(at),
-                data.codecs[task].decode(y),
-                guess=guesses.get(task),
-            )
-            for task, (at, y) in data.seen.items()
-            if len(at)
-        }
+    method: Method, progress: Progress, members: Members, names: Sequence[str], *, personal: bool
+) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """client → part → task → metric → value, for the parts that have labels."""
+    asked: dict[str, list[tuple[str, str, ClientData]]] = {}  # whose model → who asks it about which of his rows
+    for client in names:
+        for part in PARTS:
+            data = members.part(client, part)
+            if data.n_labels:
+                asked.setdefault(members.trainer[client], []).append((client, part, data))
+    questions = []
+    for trainer, parts in asked.items():
+        x = np.concatenate([members.question(method, client, data.x) for client, _, data in parts])
+        state = members.state(method, progress, parts[0][0], personal)
+        questions.append(Question(state, members.own[trainer], x))
+    found: dict[str, dict[str, Any]] = {}
+    answers = method.predict_many(progress.server, questions)
+    for parts, predictions in zip(asked.values(), answers, strict=True):
+        before = 0
+        for client, part, data in parts:
+            guesses = guesses_of(members.part(client, "train"))
+            found.setdefault(client, {})[part] = _of_part(predictions, data, before, guesses)
+            before += len(data.x)
     return found
+
+
+def _of_part(
+    predictions: Predictions, data: ClientData, before: int, guesses: Mapping[str, Guess]
+) -> dict[str, dict[str, float]]:
+    """task → metric → value; so many rows of others come before."""
+    return {
+        task: score(
+            data.codecs[task].task.kind,
+            predictions[task].take(at + before),
+            data.codecs[task].decode(y),
+            guess=guesses.get(task),
+        )
+        for task, (at, y) in data.seen.items()
+        if len(at)
+    }

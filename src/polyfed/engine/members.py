@@ -71,12 +71,21 @@ class Members:
     def predictor(self, method: Method, progress: Progress, client: str, *, personal: bool = True) -> Predictor:
         """The model that serves a client; one that is silent is served as a client that joins late."""
         trainer = self.trainer[client]
+        predict = method.predictor(progress.server, self.state(method, progress, client, personal), self.own[trainer])
+        return self._asked_by(self.positions[client], predict) if method.needs_client else predict
+
+    def state(self, method: Method, progress: Progress, client: str, personal: bool = True) -> State | None:
+        """With what state the model that serves a client predicts; None for what the server has alone."""
+        trainer = self.trainer[client]
         data = self.own[trainer]
         state = progress.clients.get(trainer, method.untrained(data)) if personal else None
         if personal and trainer not in progress.clients and data.n_labels and not self.training[trainer].n_labels:
             state = method.join(progress.server, data, Stream(self.seed, "join", client=client))
-        predict = method.predictor(progress.server, state, data)
-        return self._asked_by(self.positions[client], predict) if method.needs_client else predict
+        return state
+
+    def question(self, method: Method, client: str, x: np.ndarray) -> np.ndarray:
+        """Inputs of a client as the model that serves it takes them."""
+        return _with_position(x, self.positions[client]) if method.needs_client else x
 
     def with_everyone(self, method: Method, data: ClientData) -> ClientData:
         """What a newcomer's model may see: its own data, and those of all others where a method pools them."""

@@ -1,4 +1,5 @@
-"""Before a round that will take long, how long: counted for the first, and as long as the last one took from then on.
+"""Before a run or a round that will take long, how long, and what would make it shorter: counted for the first round, and as
+long as the last one took from then on.
 
 What is told goes to those who listen (`on_event`) and is not stored: it is of this machine and of this hour.
 """
@@ -6,26 +7,27 @@ What is told goes to those who listen (`on_event`) and is not stored: it is of t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from polyfed.data import ClientData
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import Progress
 from polyfed.engine.settings import Settings
-from polyfed.estimators.memory import memory, speed
+from polyfed.estimators.memory import MOST_ROWS, memory, speed, too_long
 from polyfed.methods import Method
 from polyfed.methods.base import Outlook
 
-LONG = 30.0  # seconds
+LONG, WHOLE = 30.0, 60.0  # seconds of a round, and of a run
 NAMED = 3
+FEW, FEWER = 50, 64  # clients in a round that are no longer few; inducing inputs that take less time
 
 
 class Forecast:
     """How long rounds take, and the models that are measured after some of them."""
 
-    def __init__(self, ahead: Outlook, models: int, long: float = LONG) -> None:
-        self._long = long
+    def __init__(self, ahead: Outlook, models: int, long: float = LONG, shorter: str = "") -> None:
+        self._long, self._shorter, self._told = long, shorter, False
         operations = ahead.operations + models * ahead.measuring
         per_operation = 1 / speed() if operations > 1e9 else 0.0
         self._round, self._evaluation = ahead.operations * per_operation, models * ahead.measuring * per_operation
@@ -33,10 +35,18 @@ class Forecast:
     def event(self, round: int, settings: Settings) -> dict[str, Any] | None:
         """What is to be told before this round; None if it is soon over."""
         evaluation = self._evaluation if settings.evaluates(round) else 0.0
-        if self._round + evaluation < self._long:
+        whole = self._whole(round, settings)
+        is_news, self._told = not self._told and whole >= WHOLE, True  # of the whole run: once, as it begins or goes on
+        if self._round + evaluation < self._long and not is_news:
             return None
         told = {"event": "outlook", "round": round, "rounds": settings.rounds}
-        return told | {"seconds": self._round, "evaluation_seconds": evaluation}
+        told |= {"seconds": self._round, "evaluation_seconds": evaluation, "shorter": self._shorter}
+        return told | {"run_seconds": whole} if is_news else told
+
+    def _whole(self, round: int, settings: Settings) -> float:
+        """From this round to the last one."""
+        left = range(round, settings.rounds + 1)
+        return len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
 
     def learn(self, round: float, evaluation: float | None) -> None:
         """What a round took, and measuring its models if that was done; if not, it is off by as much as the round was."""
@@ -52,21 +62,33 @@ def forecast(method: Method, progress: Progress, members: Members, settings: Set
     tell_sparse(ahead, able)
     sampled = settings.participants(list(able), progress.round + 1)
     models = 2 if method.personalises else 1
-    whole = Outlook(sum(ahead[client].operations for client in sampled), sum(one.measuring for one in ahead.values()))
-    return Forecast(whole, models)
+    mine = [ahead[client] for client in sampled]
+    whole = Outlook(sum(one.operations for one in mine), sum(one.measuring for one in ahead.values()))
+    return Forecast(whole, models, shorter=_shorter(method, mine))
+
+
+def _shorter(method: Method, ahead: Sequence[Outlook]) -> str:
+    """What would make rounds shorter."""
+    operations, exact = sum(one.operations for one in ahead), sum(one.exact for one in ahead)
+    if hasattr(method, "inducing") and exact > 0.5 * operations:
+        return f"method.inducing={2 * FEWER}"
+    if len(ahead) > FEW:
+        return f"run.sample={max(FEW, len(ahead) // 10)}"
+    return f"method.inducing={FEWER}" if any(one.inducing for one in ahead) else "run.sample=0.5"
 
 
 def tell_sparse(ahead: Mapping[str, Outlook], data: Mapping[str, ClientData]) -> None:
-    """A warning about clients whose exact posterior does not fit into memory."""
+    """A warning about clients whose exact posterior does not fit into memory, or would take long."""
     ahead = {client: one for client, one in ahead.items() if one.inducing is not None}
     if not ahead:
         return
     most = max(data[client].n_labels for client in ahead)
     points = max(one.inducing or 0 for one in ahead.values())
+    fits = all(one.fits for one in ahead.values())
+    reason = too_long(MOST_ROWS) if fits else f"does not fit into memory ({memory() / 1e9:.1f} GB)"
     warnings.warn(
-        f"{_listed(ahead)} with up to {most:,} labels: the exact posterior does not fit into memory "
-        f"({memory() / 1e9:.1f} GB), so inducing='auto' is used, with up to {points} inducing inputs at first; "
-        "see docs/sparse.md",
+        f"{_listed(ahead)} with up to {most:,} labels: the exact posterior {reason}, "
+        f"so inducing='auto' is used, with up to {points} inducing inputs at first; see docs/sparse.md",
         stacklevel=4,
     )
 

@@ -169,7 +169,8 @@ class Run:
             played = time.perf_counter()
             events = [event]
             if self.settings.evaluates(progress.round):
-                events += evaluate(self.method, progress, self.members)
+                last = progress.round == self.settings.rounds
+                events += evaluate(self.method, progress, self.members, last=last)
         evaluated = time.perf_counter()
         ahead.learn(played - began, evaluated - played if len(events) > 1 else None)
         self.record(progress, events, seconds=played - began, evaluation_seconds=evaluated - played, on_event=on_event)

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 SHARE = 0.5  # of the memory for one client's matrices; the rest is for data, libraries and everyone else
+MOST_ROWS = 4096  # of a client whose exact posterior is worth waiting for: a round of such a one takes some seconds
 _GROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -26,6 +27,16 @@ def memory() -> int:
 def holds(n_bytes: float) -> bool:
     """Whether memory has room for so much."""
     return n_bytes <= SHARE * memory()
+
+
+def is_soon_done(n_rows: int) -> bool:
+    """Whether the exact posterior of so many rows takes seconds a round, and not minutes; the same on every machine."""
+    return n_rows <= MOST_ROWS
+
+
+def too_long(n_rows: int) -> str:
+    """Why the exact posterior of more rows than so many is not waited for."""
+    return f"of more than {n_rows:,} rows would take long (inducing='exact' waits for it)"
 
 
 def exact_bytes(n_rows: int, n_latents: int) -> float:

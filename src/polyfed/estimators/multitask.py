@@ -13,7 +13,7 @@ import torch
 from polyfed.data import FeatureScaler, Task, as_features, as_tasks
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
 from polyfed.estimators.learning import Learning, initialise, maximise_bound
-from polyfed.estimators.memory import memory
+from polyfed.estimators.memory import MOST_ROWS, exact_bytes, holds, memory, too_long
 from polyfed.estimators.observations import collect, likelihoods_of
 from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
@@ -130,9 +130,11 @@ class MultiTaskGP:
                 self._learn(groups)
             self._condition(self._sparsity.choose(self.prior, self._rows))
             if self.inducing is None and self._Z is not None:
+                fits = holds(exact_bytes(len(self._rows), self.n_latents))
+                reason = too_long(MOST_ROWS) if fits else f"does not fit into memory ({memory() / 1e9:.1f} GB)"
                 warnings.warn(
-                    f"{len(self._rows):,} rows: the exact posterior does not fit into memory ({memory() / 1e9:.1f} GB), "
-                    f"so inducing='auto' is used, with {len(self._Z)} inducing inputs; see docs/sparse.md",
+                    f"{len(self._rows):,} rows: the exact posterior {reason}, so "
+                    f"inducing='auto' is used, with {len(self._Z)} inducing inputs; see docs/sparse.md",
                     stacklevel=2,
                 )
             posterior = infer(self._model, tolerance=self.tolerance, max_steps=self.max_steps)

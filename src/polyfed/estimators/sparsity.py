@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.estimators.memory import exact_bytes, holds
+from polyfed.estimators.memory import exact_bytes, holds, is_soon_done, memory
 from polyfed.gp import (
     ExactModel,
     InformedSparseModel,
@@ -21,16 +23,20 @@ from polyfed.gp import (
     choose_inducing,
     infer,
 )
-from polyfed.gp.inducing import METHODS
+from polyfed.gp.inducing import METHODS, in_turn
 from polyfed.gp.lmc import Distances
 from polyfed.gp.stochastic import take
 
 PAPER = "paper"  # its deterministic conditional, at inputs chosen uniformly
+EXACT, AUTO = "exact", "auto"
 FIRST, MOST = 32, 1024  # inducing inputs that "auto" starts from and ends at
-LOOKED_AT = (
-    4096  # labels from which "auto" tells how many inducing inputs are enough: a part at random, if there are more
-)
-QUICK_STEPS = 20  # mean-field steps between two sizes: the certificate needs the sites to no more than a few digits
+LEAST_MOST, PAIRS = (
+    128,
+    2**21,
+)  # for many rows it ends earlier: at so many, or where rows times inducing inputs are so many
+# Labels from which "auto" tells how many inducing inputs are enough (a part at random, if there are more) and mean-field steps
+# between two sizes: the certificate needs its sites to no more than a few digits.
+LOOKED_AT, QUICK_STEPS = 1024, 3
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,8 @@ class Sparsity:
     """The options `inducing`, `inducing_method` and `inducing_tolerance` of a MultiTaskGP.
 
     Attributes:
-        points: number of inducing inputs, "auto", or None for the exact posterior, which becomes "auto" where memory
-            does not hold it.
+        points: number of inducing inputs, "auto", "exact", or None for the exact posterior, which becomes "auto" where memory
+            does not hold it or a step of it would take long.
         method: how they are chosen.
         tolerance: "auto" ends when the certificate ½hᵀd is below this many nats for each row.
         seed: of random choices.
@@ -51,10 +57,10 @@ class Sparsity:
     seed: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.points, str) and self.points != "auto":
-            raise ConfigError(f"inducing is {self.points!r}", remedy="use a number, 'auto' or None")
+        if isinstance(self.points, str) and self.points not in (EXACT, AUTO):
+            raise ConfigError(f"inducing is {self.points!r}", remedy="use a number, 'auto', 'exact' or None")
         if isinstance(self.points, int) and self.points < 1:
-            raise ConfigError(f"inducing is {self.points}", remedy="use at least one, 'auto' or None")
+            raise ConfigError(f"inducing is {self.points}", remedy="use at least one, 'auto', 'exact' or None")
         if self.method not in (*METHODS, PAPER):
             raise ConfigError(
                 f"inducing_method {self.method!r} is unknown", remedy=nearest(self.method, [*METHODS, PAPER])
@@ -62,9 +68,18 @@ class Sparsity:
 
     def points_for(self, n_rows: int, n_latents: int) -> int | str | None:
         """`points` for so many rows."""
-        if self.points is None and not holds(exact_bytes(n_rows, n_latents)):
-            return "auto"
-        return self.points
+        if self.points is None:
+            fits = is_soon_done(n_rows) and holds(exact_bytes(n_rows, n_latents))
+            return None if fits else AUTO
+        if self.points != EXACT:
+            return self.points
+        if not holds(exact_bytes(n_rows, n_latents)):
+            raise ConfigError(
+                f"inducing is {EXACT!r}, and memory ({memory() / 1e9:.1f} GB) does not hold "
+                f"the exact posterior of {n_rows:,} rows",
+                remedy="leave inducing out, or use 'auto' or a number",
+            )
+        return None
 
     def choose(self, prior: Prior, rows: Rows) -> Tensor | None:
         """Inducing inputs for this Θ; None for an exact model."""
@@ -73,16 +88,30 @@ class Sparsity:
             return None
         if isinstance(points, int):
             return choose_inducing(prior, rows, points, method=self._selection, seed=self.seed)
-        M, start, judged = FIRST, None, self._looked_at(rows)
-        while True:
-            Z = choose_inducing(prior, rows, M, method=self._selection, seed=self.seed)
+        most, start, judged = most_for(len(rows)), None, self._looked_at(rows)
+        for M, Z in self._growing(prior, rows, most):
+            if most <= M or len(Z) < M:
+                return Z
             with torch.no_grad():
                 model = SparseModel(prior, judged, Z)
                 posterior = infer(model, start=start, tolerance=1e-3, max_steps=QUICK_STEPS)
-            enough = float(posterior.q.certificate) <= self.tolerance * len(judged)
-            if enough or len(Z) < M or M >= MOST:
+            if float(posterior.q.certificate) <= self.tolerance * len(judged):
                 return Z
-            M, start = 2 * M, posterior.marginals
+            start = posterior.marginals
+        raise AssertionError
+
+    def _growing(self, prior: Prior, rows: Rows, most: int) -> Iterator[tuple[int, Tensor]]:
+        """Twice as many inducing inputs each time, up to `most`."""
+        M, Z, further = FIRST, rows.x[:0], None
+        if self._selection == "greedy":  # which goes on from what it has
+            further = in_turn(prior, rows, most, self.seed)
+        while True:
+            if further is None:
+                Z = choose_inducing(prior, rows, M, method=self._selection, seed=self.seed)
+            else:
+                Z = torch.cat([Z, *islice(further, M - len(Z))])
+            yield M, Z
+            M = min(2 * M, most)
 
     def _looked_at(self, rows: Rows) -> Rows:
         """As many labels of each task as tell what Z leaves unsaid of a row: beyond some thousand, the mean stands still."""
@@ -114,3 +143,13 @@ class Sparsity:
     @property
     def _selection(self) -> str:
         return "uniform" if self.method == PAPER else self.method
+
+
+def most_for(n_rows: int) -> int:
+    """Inducing inputs that "auto" takes of so many rows at the most, a power of two.
+
+    >>> most_for(1000), most_for(5000), most_for(1_000_000)
+    (1024, 256, 128)
+    """
+    wanted = min(MOST, max(LEAST_MOST, PAIRS // max(1, n_rows)))
+    return 2 ** (wanted.bit_length() - 1)

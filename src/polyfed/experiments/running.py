@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -26,9 +27,11 @@ from polyfed.folders.results_file import finished_rounds
 from polyfed.folders.writing import append, told, write
 
 if TYPE_CHECKING:
-    from polyfed.data import Federation
+    from polyfed.data import Federation, Study
     from polyfed.engine import Run
     from polyfed.methods import Method
+
+SAMPLE = 500  # of very many clients, how many take part in a round
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -52,9 +55,12 @@ def start(
     from polyfed.engine import simulate
 
     refuse_used(folder)
-    method, settings = build_method(config, where), build_settings(config, where)
+    method = build_method(config, where)
+    build_settings(config, where)  # what is wrong with them is said before anything is read
     federation = federation or build_federation(config.data, where)
-    study = federation.prepare(settings.seed)
+    study = federation.prepare(config.run.seed)
+    config = sampled(config, method, study)
+    settings = build_settings(config, where)
     with leaving_nothing(folder):
         write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
         with logging_to(folder, command) as log:
@@ -66,6 +72,26 @@ def start(
                 on_event=_both(log, on_event),
                 command=list(command) or None,
             )
+
+
+def sampled(config: Config, method: Method, study: Study) -> Config:
+    """The settings for so many clients: of very many, a part takes part in each round unless it is said how many do.
+
+    Only where a client that was never asked is served as well as others: its labels count when it predicts.
+    """
+    from polyfed.engine.evaluation import MANY
+
+    n, data = len(study.clients), next(iter(study.clients.values())).train
+    if config.run.sample is not None or n <= MANY or method.pools_data:
+        return config
+    if method.personalises and method.untrained(data) is None:
+        return config
+    warnings.warn(
+        f"{n:,} clients: {SAMPLE} of them, drawn anew each time, take part in a round; with --sample {n} all do, and rounds "
+        f"take about {n // SAMPLE} times as long",
+        stacklevel=3,
+    )
+    return config.model_copy(update={"run": config.run.model_copy(update={"sample": SAMPLE})})
 
 
 def resume(

@@ -15,6 +15,7 @@ Everywhere `A` is a list with a matrix (inputs, M_b) for each latent, and the co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ def spans(widths: Sequence[int]) -> list[slice]:
     [slice(0, 2, None), slice(2, 5, None)]
     """
     ends = torch.tensor([0, *widths]).cumsum(0).tolist()
-    return [slice(start, end) for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [slice(start, end) for start, end in pairwise(ends)]
 
 
 def add_gram(gram: Tensor, A: Sequence[Tensor], H: Tensor, columns: Sequence[slice]) -> None:
@@ -63,7 +64,9 @@ def slopes(A: Sequence[Tensor], H: Tensor, C: Tensor, columns: Sequence[slice]) 
     """Σ_c H_bc A_c C_cb of each latent b."""
     found = [torch.zeros_like(mine) for mine in A]
     for c, mine in enumerate(A):
-        for into, part, weight in zip(found, (mine @ C[columns[c]]).split([a.shape[1] for a in A], 1), H[:, c].T, strict=True):
+        for into, part, weight in zip(
+            found, (mine @ C[columns[c]]).split([a.shape[1] for a in A], 1), H[:, c].T, strict=True
+        ):
             into.addcmul_(weight[:, None], part)
     return found
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polyfed.gp.linalg import solve
 from polyfed.gp.latent_sparse import SparseModel
+from polyfed.gp.linalg import solve
 from polyfed.gp.sparse import SparseGaussian, root_of
 
 BLOCK = 256  # rows whose residuals are taken together

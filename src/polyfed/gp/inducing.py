@@ -9,6 +9,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import torch
 from torch import Tensor
 
@@ -17,29 +20,35 @@ from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
 
 SUBSET = 20_000  # inputs that k-means looks at
-CANDIDATES = 2_000  # inputs that the greedy choice looks at
+CANDIDATES = (512, 2_000)  # inputs that the greedy choice looks at: four times as many as it takes, within these limits
 NOTHING = 1e-10  # a variance so small beside the largest is rounding
 
 
 def greedy(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:
     """Pivoted Cholesky: each next input is the one that explains most of what is left, Σ d over all rows.
 
-    Choices are nested in M. Of very many inputs a part is looked at, drawn by the seed. Ends early when nothing is left to
-    explain, so duplicates are never chosen twice.
+    Choices are nested in M, as long as it is the same inputs that are looked at: of very many a part, drawn by the seed. Ends
+    early when nothing is left to explain, so duplicates are never chosen twice.
     """
+    return torch.cat([rows.x[:0], *islice(in_turn(prior, rows, M, seed), M)])
+
+
+def in_turn(prior: Prior, rows: Rows, most: int, seed: int) -> Iterator[Tensor]:
+    """The greedy choice, one input (1, D) after the other, for whoever does not know yet how many: up to `most`."""
     with torch.no_grad():
         used, of_row = rows.at.unique(return_inverse=True)
         # How much the rows at each input lean on each latent.
         weight = rows.x.new_zeros(len(used), prior.n_latents).index_add_(0, of_row, (rows.A @ prior.W).square())
-        if len(used) > max(CANDIDATES, M):
-            part = torch.randperm(len(used), generator=torch.Generator().manual_seed(seed))[: max(CANDIDATES, M)]
+        n_candidates = max(most, min(max(4 * most, CANDIDATES[0]), CANDIDATES[1]))
+        if len(used) > n_candidates:
+            part = torch.randperm(len(used), generator=torch.Generator().manual_seed(seed))[:n_candidates]
             used, weight = used[part], weight[part]
         x = rows.x[used]
         z = prior.eta(x)
         residual = [prior.latent_covariance(b, z, z) for b in range(prior.n_latents)]  # given what is chosen
         nothing = [NOTHING * max(k.diagonal().tolist(), default=0.0) for k in residual]
-        chosen: list[int] = []
-        while len(chosen) < min(M, len(x)):
+    for _ in range(len(x)):
+        with torch.no_grad():  # not around a yield: whoever takes the input goes on as he was
             score = torch.zeros_like(weight[:, 0])
             for b, k in enumerate(residual):
                 left = k.diagonal()
@@ -47,14 +56,13 @@ def greedy(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:
                 score += torch.where(left > nothing[b], gain, 0.0)
             i = int(score.argmax())
             if float(score[i]) <= 0.0:
-                break
+                return
             for b, k in enumerate(residual):
                 if k[i, i] > nothing[b]:
                     column = k[i] / k[i, i].sqrt()
                     k.addr_(column, column, alpha=-1.0)
                 k[i] = k[:, i] = 0.0  # whatever rounding says
-            chosen.append(i)
-        return x[chosen]
+        yield x[i : i + 1]
 
 
 def uniform(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:

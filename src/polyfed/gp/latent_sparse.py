@@ -1,4 +1,4 @@
-"""Inducing variables of the latent functions: the sparse posterior of gp/sparse.py with a bound that is never above the exact one.
+"""Inducing variables of the latent functions: the sparse posterior of gp/sparse.py, its bound never above the exact one.
 
 g_b(Z) = L_b w_b with k_b(Z, Z) = L_b L_bᵀ, so that with A_b(x) = (L_b⁻¹ k_b(Z, x))ᵀ
 
@@ -251,7 +251,9 @@ class _Later(torch.autograd.Function):
     """Zero, with the gradient of logZ: the features that it needs are made when it is asked for and not before."""
 
     @staticmethod
-    def forward(ctx, model: LatentSparseModel, q: LatentSparseGaussian, pull: Tensor, n: int, *inputs: Tensor) -> Tensor:
+    def forward(
+        ctx, model: LatentSparseModel, q: LatentSparseGaussian, pull: Tensor, n: int, *inputs: Tensor
+    ) -> Tensor:
         ctx.model, ctx.q, ctx.pull, ctx.n, ctx.inputs = model, q, pull, n, inputs
         return torch.zeros((), dtype=torch.float64)
 

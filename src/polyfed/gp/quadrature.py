@@ -48,27 +48,37 @@ def expected_logistic(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     >>> round(expected_logistic(zero, zero + 400.0)[1].item(), 12)  # by symmetry
     0.5
     """
-    s = v.clamp_min(0.0).sqrt()
+    m, s = torch.broadcast_tensors(m, v.clamp_min(0.0).sqrt())
+    shape, m, s = m.shape, m.reshape(-1), s.reshape(-1)
     wide = s >= 1.0
-
-    lam, p = _logistic_nodes()
-    safe = torch.where(wide, s, 1.0)[..., None]
-    t = (m[..., None] - lam) / safe
-    density = torch.exp(-0.5 * t.square()) / (safe * sqrt(2.0 * pi))
-    tail = torch.special.ndtr(t)
-    by_lambda = (p * safe * (t * tail + safe * density), p * tail, p * density)
-
-    z, w = gauss_hermite(32)
-    f = m[..., None] + torch.where(wide, 0.0, s)[..., None] * z
-    sigmoid = torch.sigmoid(f)
-    by_f = (
-        w * torch.nn.functional.softplus(f, threshold=700.0),
-        w * sigmoid,
-        w * sigmoid * torch.sigmoid(-f),
-    )
-
-    softplus, mean, slope = (torch.where(wide, a.sum(-1), b.sum(-1)) for a, b in zip(by_lambda, by_f, strict=True))
+    if bool(wide.all()):
+        found = _by_lambda(m, s)
+    elif not bool(wide.any()):
+        found = _by_f(m, s)
+    else:  # each where it is needed: the first costs four times as much
+        some, others = wide.nonzero()[:, 0], (~wide).nonzero()[:, 0]
+        order = torch.cat([some, others]).argsort()
+        parts = zip(_by_lambda(m[some], s[some]), _by_f(m[others], s[others]), strict=True)
+        found = tuple(torch.cat(pair)[order] for pair in parts)
+    softplus, mean, slope = (one.reshape(shape) for one in found)
     return softplus, mean, slope
+
+
+def _by_lambda(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    lam, p = _logistic_nodes()
+    s = s[:, None]
+    t = (m[:, None] - lam) / s
+    density = torch.exp(-0.5 * t.square()) / (s * sqrt(2.0 * pi))
+    tail = torch.special.ndtr(t)
+    return (p * s * (t * tail + s * density)).sum(-1), (p * tail).sum(-1), (p * density).sum(-1)
+
+
+def _by_f(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    z, w = gauss_hermite(32)
+    f = m[:, None] + s[:, None] * z
+    sigmoid = torch.sigmoid(f)
+    softplus = w * torch.nn.functional.softplus(f, threshold=700.0)
+    return softplus.sum(-1), (w * sigmoid).sum(-1), (w * sigmoid * torch.sigmoid(-f)).sum(-1)
 
 
 def expected_sigmoid(m: Tensor, v: Tensor) -> Tensor:

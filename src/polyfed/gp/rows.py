@@ -219,7 +219,11 @@ class Rows:
 
 
 def _in_order_of_rows(x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each input has one row, the inputs in the order of the rows: nothing need be gathered then, in any step."""
+    """Without inputs that no row is at: a client may have many, and all pairs of inputs count. Where each input has one row,
+    they are in the order of the rows: nothing need be gathered then, in any step."""
+    used, place = at.unique(return_inverse=True)
+    if len(used) < len(x):
+        x, at = x[used], place
     order = torch.arange(len(at))
     if len(x) != len(at) or not torch.equal(at.sort().values, order):
         return x, at

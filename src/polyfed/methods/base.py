@@ -47,6 +47,15 @@ class Job:
 Outcome = tuple[State, ClientUpdate] | Exception
 
 
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What the model of a client with this state and these training data says of `x`; as for `Method.predictor`."""
+
+    state: State | None
+    data: ClientData
+    x: np.ndarray
+
+
 @dataclass(frozen=True)
 class Outlook:
     """What is ahead of a client.
@@ -54,16 +63,21 @@ class Outlook:
     Attributes:
         operations: floating-point operations of its work in a round; zero where nobody knows.
         measuring: and of finding the model that is measured after it.
-        inducing: how many inducing inputs stand for rows that memory does not hold; None if it does.
+        inducing: how many inducing inputs stand for rows that are too many for an exact model, if nobody asked for them.
+        fits: whether memory would hold that model, so that only time speaks against it.
+        exact: of the operations, those that inducing inputs would spare.
     """
 
     operations: float = 0.0
     measuring: float = 0.0
     inducing: int | None = None
+    fits: bool = True
+    exact: float = 0.0
 
     def __add__(self, other: Outlook) -> Outlook:
         inducing = max(self.inducing or 0, other.inducing or 0) or None
-        return Outlook(self.operations + other.operations, self.measuring + other.measuring, inducing)
+        operations, measuring = self.operations + other.operations, self.measuring + other.measuring
+        return Outlook(operations, measuring, inducing, self.fits and other.fits, self.exact + other.exact)
 
 
 class Method(ABC):
@@ -137,6 +151,10 @@ class Method(ABC):
     @abstractmethod
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """The model of a client with this state and these training data; `None`: with what the server has alone."""
+
+    def predict_many(self, server: State, questions: Sequence[Question]) -> list[Predictions]:
+        """What the predictors of several clients say, which a method may find faster together or from where training ended."""
+        return [self.predictor(server, asked.state, asked.data)(asked.x) for asked in questions]
 
     def untrained(self, data: ClientData) -> State | None:
         """The state with which a member is served whose updates counted in no round; `None`: by what the server has alone."""

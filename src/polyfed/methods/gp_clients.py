@@ -48,7 +48,7 @@ def _size(rows: Sequence[Rows]) -> int:
 
 def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     """What solves these clients: all at once, but for those that go alone, and in turn where memory does not hold all."""
-    apart = [_goes_alone(model, client) for client in rows]
+    apart = [goes_alone(model, client) for client in rows]
     alone = [i for i, is_apart in enumerate(apart) if is_apart]
     together = _that_fit([i for i, is_apart in enumerate(apart) if not is_apart], rows)
     if not alone and len(together) == 1:
@@ -65,7 +65,8 @@ def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     return Parted(parts)
 
 
-def _goes_alone(model: GPModel, rows: Rows) -> bool:
+def goes_alone(model: GPModel, rows: Rows) -> bool:
+    """Whether a client has inducing inputs or a network, and is solved by itself."""
     sparsity, prior = model.structure.sparsity, model.prior
     return prior.features is not None or sparsity.points_for(len(rows), prior.n_latents) is not None
 

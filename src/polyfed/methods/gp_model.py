@@ -19,13 +19,15 @@ from polyfed.estimators.learning import initial_values, limits_of
 from polyfed.estimators.observations import likelihoods_of, rows_of
 from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
-from polyfed.gp import Knowledge, Likelihood, Prior, Rows, infer, predict_latents
+from polyfed.gp import ExactModel, Knowledge, Likelihood, Model, Prior, Rows, infer, predict_latents
+from polyfed.gp.meanfield import Marginals
 from polyfed.methods.messages import State
 from polyfed.nets import SideBySide, n_outputs_of, started, trunk_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
 PREDICTION_TOLERANCE = 1e-8  # nats; predictions are made from the fixed point, wherever training has stopped
+SPARSE_TOLERANCE = 1e-7  # for each row
 PREDICTION_STEPS = 500
 
 
@@ -154,18 +156,34 @@ class Conditioned:
 
     def __init__(self, model: GPModel, prior: Prior, data: ClientData, knowledge: Knowledge | None = None) -> None:
         self.model, self.prior, self.data, self.knowledge = model, prior, data, knowledge
+        self.start: Marginals | None = None
         self._posterior: tuple[object, object] | None = None
+
+    def begin_at(self, start: Marginals | None) -> None:
+        """Let inference begin at these marginals of f, such as training left, if they are of these data."""
+        rows = prepared_rows(self.data, self.model.likelihoods)
+        self.start = start if start is not None and len(start[0]) == len(rows) else None
 
     def __call__(self, x: np.ndarray) -> Predictions:
         if self._posterior is None:
             rows, sparsity = prepared_rows(self.data, self.model.likelihoods), self.model.structure.sparsity
             with torch.no_grad():
                 gp = sparsity.build(self.prior, rows, sparsity.choose(self.prior, rows), knowledge=self.knowledge)
-                q = infer(gp, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
+                start = None if self.start is None else gp.rows.as_f(self.start, back=True)
+                q = infer(gp, start=start, tolerance=tolerance_of(gp), max_steps=PREDICTION_STEPS).q
             self._posterior = gp, q
         gp, q = self._posterior
         latents = predict_latents(gp, q, torch.from_numpy(x))  # pyright: ignore[reportArgumentType]
         return read_out(latents, self.prior, self.model.likelihoods, self.data.codecs)
+
+
+def tolerance_of(gp: Model) -> float:
+    """When the posterior of a predictor stands still; that of many rows is sparse, and good to fewer digits of a nat."""
+    return (
+        PREDICTION_TOLERANCE
+        if isinstance(gp, ExactModel)
+        else max(PREDICTION_TOLERANCE, SPARSE_TOLERANCE * len(gp.rows))
+    )
 
 
 _rows: WeakKeyDictionary[ClientData, Rows] = WeakKeyDictionary()

@@ -20,16 +20,18 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.gp import GROUPS, BatchStep, group_of
 from polyfed.gp.knowledge import KnowledgeOf
 from polyfed.methods import client_noise
-from polyfed.methods.base import Job, Outcome, Outlook, Predictor
+from polyfed.methods.base import Job, Outcome, Outlook, Predictor, Question
 from polyfed.methods.client_stacks import mean_over, owners, stacked, unlabelled, warm
 from polyfed.methods.gp_clients import LocalWork, solver_of
-from polyfed.methods.gp_model import GPModel, ModelKey, clamped, key_of, prepared_rows
+from polyfed.methods.gp_model import Conditioned, GPModel, ModelKey, clamped, key_of, prepared_rows
+from polyfed.methods.gp_predictions import answers
 from polyfed.methods.holdout import MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.outlook import outlook_of
 from polyfed.methods.pfed_mul_options import PFedMulOptions
 from polyfed.methods.projection_start import PROJECTION, directions, started
 from polyfed.methods.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
+from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
 MOST_TOGETHER = 500  # clients: beyond that memory grows and time does not fall
@@ -246,6 +248,22 @@ class PFedMul(PFedMulOptions):
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         return self.model(data).predict({**self._values(server), **part(state or {}, "personal")}, data)
+
+    def predict_many(self, server: State, questions: Sequence[Question]) -> list[Predictions]:
+        predictors = [self.predictor(server, one.state, one.data) for one in questions]
+        found: dict[int, Predictions] = {}
+        alike: dict[ModelKey, list[int]] = {}
+        for i, (one, predict) in enumerate(zip(questions, predictors, strict=True)):
+            if not isinstance(predict, Conditioned):  # of a method that predicts in another way
+                found[i] = predict(one.x)
+                continue
+            if not self._share:  # else some labels were held out where training ended
+                predict.begin_at(warm([one.state or {}], "warm")[0])
+            alike.setdefault(key_of(one.data.codecs, one.data.n_features), []).append(i)
+        for places in alike.values():
+            own = [predictors[i] for i in places]
+            found |= zip(places, answers(own, [questions[i].x for i in places]), strict=True)  # pyright: ignore[reportArgumentType]
+        return [found[i] for i in range(len(questions))]
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """Personal groups are learned in `join_steps` steps on the client's own data; shared ones stay as they are."""
