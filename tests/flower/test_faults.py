@@ -191,5 +191,5 @@ def test_a_file_that_changes_during_the_study_is_refused(tables, tmp_path):
 def test_a_server_of_another_version_is_told(tables, tmp_path):
     from polyfed.flower.brief import Brief
 
-    with pytest.raises(ConfigError, match="the server speaks format 99, this client 2; install the same version"):
+    with pytest.raises(ConfigError, match="the server speaks format 99, this client 3; install the same version"):
         Brief.from_dict({**Brief("0" * 32, {}, 0).to_dict(), "format": 99})

@@ -94,7 +94,7 @@ def answer_of(tables, place, brief):
     grid = InProcessGrid(app, nodes_of(tables, place / "state"))
     message = Message(content(brief), dst_node_id=2, message_type="query")
     (reply,) = grid.send_and_receive([message])
-    return json.loads(str(reply.content.config_records["note"]["json"]))
+    return json.loads(str(reply.content.config_records["polyfed"]["note"]))
 
 
 def test_a_server_cannot_say_where_a_node_writes(tables, tmp_path):

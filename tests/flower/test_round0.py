@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
 
 import polyfed as pf
 from flower_playing import NAMES, OPEN, assert_same_server, nodes_of, on_grid, on_node, study
@@ -36,7 +36,9 @@ class Lying(InProcessGrid):
         told = self.lie(opened(reply)[0])
         self._be(LIAR)
         try:
-            record = RecordDict({"note": ConfigRecord({"json": told})}) if isinstance(told, str) else content(told)
+            record = content(told if isinstance(told, dict) else {})
+            if isinstance(told, str):
+                record.config_records["polyfed"]["note"] = told
             spoilt = Message(record, reply_to=message)
         finally:
             self._be(SERVER)

@@ -18,7 +18,7 @@ from polyfed.experiments.reading import check
 from polyfed.methods import Method
 from polyfed.nets.permission import refuse_code
 
-FORMAT = 2
+FORMAT = 3
 WHERE = "the study"
 STUDY = re.compile(r"[0-9a-f]{32}")
 LARGEST = 2**63 - 1

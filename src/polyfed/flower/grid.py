@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
+
+from polyfed.flower import internals
 
 SERVER = 1  # node number of the server; clients follow
 
@@ -65,7 +64,7 @@ class InProcessGrid(Grid):
         pushed = []
         for message in messages:
             number = uuid4().hex
-            message.metadata.__dict__["_message_id"] = number  # as Flower's own runtime does
+            internals.number(message, number)
             self._replies[number] = self._travel(self._run_client(self._travel(message)))
             pushed.append(number)
         return pushed
@@ -82,19 +81,18 @@ class InProcessGrid(Grid):
         try:
             reply = self.app(message, self.contexts[node])
         except Exception as error:
-            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
+            reply = internals.failed(message, internals.RAISED, repr(error))
         finally:
             self._be(SERVER)
-        reply.metadata.__dict__["_src_node_id"] = node  # Flower's own runtime fills it in on the way
+        internals.sent_by(reply, node)
         return reply
 
     def _travel(self, message: Message) -> Message:
-        arrived = message_from_proto(message_to_proto(message))
+        arrived = internals.from_bytes(internals.to_bytes(message))
         if self.watch is not None:
             self.watch(arrived)
         return arrived
 
     @staticmethod
     def _be(node: int) -> None:
-        """Messages take their sender from here."""
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, node
+        internals.be(node, run=1)

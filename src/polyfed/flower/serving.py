@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from polyfed.data import Agreement, Description, Encoder, FederationSpec, Round0, Study, Task, agree
@@ -29,7 +30,6 @@ from polyfed.experiments.toml_text import to_toml
 from polyfed.flower.brief import WHERE, Brief, chosen_scaling, chosen_tasks
 from polyfed.flower.roster import Roster
 from polyfed.flower.strategy import PolyfedStrategy, Waits
-from polyfed.flower.wire import to_record
 from polyfed.folders import making
 from polyfed.folders.documents import read_document, write_document
 from polyfed.folders.lock import owned
@@ -102,7 +102,7 @@ def _serve(grid: Grid, order: Order, method: Method, settings: Settings, on_even
                 where=str(order.folder),
                 remedy=f"to go on give --rounds with a number above {run.progress.round}",
             )
-        strategy.start(grid, to_record(run.progress.server), num_rounds=left, timeout=order.waits.timeout)
+        strategy.start(grid, ArrayRecord(), num_rounds=left, timeout=order.waits.timeout)
         if not strategy.n_used:
             raise PolyfedError(
                 "not one round counted",

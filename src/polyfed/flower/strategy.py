@@ -21,7 +21,7 @@ from polyfed.flower.brief import Brief
 from polyfed.flower.patience import Patience
 from polyfed.flower.roster import Roster, failure, letter
 from polyfed.flower.scores import evaluation_events
-from polyfed.flower.wire import content, opened, to_record
+from polyfed.flower.wire import content, opened
 from polyfed.methods import ClientUpdate, Outcome
 from polyfed.methods.messages import n_bytes
 
@@ -129,7 +129,7 @@ class PolyfedStrategy(Strategy):
         if "dropped" in event:
             log.warning("polyfed: round %d: dropped, the model stays as it was: %s", round, event["dropped"])
         self._next, self._played = (progress, [event]), time.perf_counter()
-        return to_record(progress.server), MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
+        return None, MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
