@@ -18,6 +18,7 @@ from polyfed.cli import main
 from polyfed.data import DEPLOYED, Limits
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower.deploy import node as nodes
+from polyfed.flower.deploy import stock
 from polyfed.flower.deploy.backoff import Backoff
 from polyfed.flower.deploy.commands import node_config
 from polyfed.flower.deploy.layout import read_node
@@ -101,7 +102,7 @@ def test_node_toml_has_the_owners_limits_and_the_code_that_studies_may_run(folde
     )
     from flwr.common.config import parse_config_args
 
-    command = nodes.supernode_command(read_node(folder), work, 1234)
+    command = stock.supernode_command(read_node(folder), work, 1234)
     own = OwnConfig.of(parse_config_args([command[command.index("--node-config") + 1]]))
     assert (own.limits, own.allowed) == (work.limits, work.allow_code)
     assert (own.data, own.state, own.client) == (work.data, work.state, work.client)
@@ -204,11 +205,21 @@ def test_a_stand_in_is_started_again_and_ends_with_us(folder, tmp_path, monkeypa
     )
     stand_in.chmod(0o755)
     script = (
-        "import sys; from polyfed.flower.deploy import backoff, node; backoff.FIRST = 0.2;"
-        f"node.program = lambda name: {str(stand_in)!r};"
+        "import sys; from polyfed.flower.deploy import backoff, stock; backoff.FIRST = 0.2;"
+        f"stock.program = lambda name: {str(stand_in)!r};"
         "from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    argv = [sys.executable, "-c", script, "deploy", "node", str(folder), "--data", str(tmp_path / "my table.csv")]
+    argv = [
+        sys.executable,
+        "-c",
+        script,
+        "deploy",
+        "node",
+        str(folder),
+        "--data",
+        str(tmp_path / "my table.csv"),
+        "--stock",
+    ]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     try:
         _until(lambda: (folder / ".alive").exists())
@@ -216,7 +227,7 @@ def test_a_stand_in_is_started_again_and_ends_with_us(folder, tmp_path, monkeypa
         process.send_signal(signal.SIGTERM)
         told = process.communicate(timeout=60)[1]
     assert process.returncode == 0, told
-    assert "ended by itself with code 7" in told
+    assert "ended by itself (code 7 after" in told
     assert "bye" in told
     assert "The node has left" in told
     assert (tmp_path / "count").read_text() == "xx"
@@ -227,10 +238,10 @@ def test_a_stand_in_is_started_again_and_ends_with_us(folder, tmp_path, monkeypa
 
 
 def test_without_retry_it_ends(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(nodes, "program", lambda name: "/bin/false")
-    argv = ["deploy", "node", str(folder), "--data", str(tmp_path / "my table.csv"), "--no-retry"]
+    monkeypatch.setattr(stock, "program", lambda name: "/bin/false")
+    argv = ["deploy", "node", str(folder), "--data", str(tmp_path / "my table.csv"), "--stock", "--no-retry"]
     assert main(argv) == 1
-    assert "the node ended by itself with code 1" in capsys.readouterr().err
+    assert "the node ended by itself: code 1 after" in capsys.readouterr().err
 
 
 def test_flower_is_not_installed(tmp_path):

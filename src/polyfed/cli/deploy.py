@@ -96,7 +96,10 @@ def node(
     ] = None,
     allow_code: AllowCode = None,
     no_retry: Annotated[
-        bool, typer.Option("--no-retry", help="End when Flower ends, instead of trying again.")
+        bool, typer.Option("--no-retry", help="End when the node ends by itself, instead of trying again.")
+    ] = False,
+    stock: Annotated[
+        bool, typer.Option("--stock", help="Start Flower's own SuperNode, which starts a process for each message.")
     ] = False,
 ) -> None:
     """Start a node on the machine with its data and look after it, until Ctrl-C or SIGTERM."""
@@ -105,7 +108,7 @@ def node(
 
     found = read_node(folder)
     work = prepare(found, data, client, state, superlink, allow_code or ())
-    supervise(found, work, note, retry=not no_retry)
+    supervise(found, work, note, retry=not no_retry, stock=stock)
 
 
 def run(

@@ -8,6 +8,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from polyfed.errors import PolyfedError
+from polyfed.flower import internals
+from polyfed.flower.polls import PollingGrid
 from polyfed.flower.serving import Order, serve
 
 app = ServerApp()
@@ -17,7 +19,8 @@ log = logging.getLogger("flwr")
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     try:
-        serve(grid, Order.from_run_config(context.run_config))
+        internals.ask_soon()
+        serve(PollingGrid(grid), Order.from_run_config(context.run_config))
     except PolyfedError as error:
         log.error("polyfed: %s", error)
         raise  # Flower calls a run failed only if its ServerApp raises

@@ -39,8 +39,11 @@ class Backoff:
         if "Exit Code: 606" in said:
             raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
         if "Exit Code: 305" in said and "code: 2004" in said:
-            return self._after_refusal()
-        connected = "SuperNode ID" in said
+            return self.after_refusal()
+        return self.after_end(connected="SuperNode ID" in said, code=code, seconds=seconds)
+
+    def after_end(self, *, connected: bool, code: int, seconds: float) -> float:
+        """The same for an end that nobody has a word for."""
         self.refused = 0
         self.failed = 1 if seconds > STEADY else self.failed + 1
         wait = min(FIRST * 2 ** (self.failed - 1), LONGEST)
@@ -49,7 +52,8 @@ class Backoff:
             return max(wait, FORGOTTEN)
         return wait
 
-    def _after_refusal(self) -> float:
+    def after_refusal(self) -> float:
+        """The same for a key that the server does not take."""
         self.refused += 1
         if self.killed:
             self.killed, self.refused = False, 0

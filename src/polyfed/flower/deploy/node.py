@@ -1,4 +1,4 @@
-"""A node: Flower's SuperNode on the machine that has the data, started again when it ends unexpectedly."""
+"""A node on the machine that has the data: what is checked before it starts, and what happens when it ends unexpectedly."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from polyfed.data import DEPLOYED, Limits
 from polyfed.data.table_files import load_table
 from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError
 from polyfed.flower.deploy.backoff import COPY_AUTHORITY, WRONG_AUTHORITY, Backoff
 from polyfed.flower.deploy.certificates import read_certificate
-from polyfed.flower.deploy.commands import Note, environment, node_config, program, shown
+from polyfed.flower.deploy.commands import Note
 from polyfed.flower.deploy.keys import check_private_key
 from polyfed.flower.deploy.layout import NodeFolder, check_code, split_address
-from polyfed.flower.deploy.processes import Program, Signals
+from polyfed.flower.deploy.processes import Signals
+from polyfed.flower.deploy.worker import Worker
+from polyfed.folders.lock import owned
 
-TOUCH = 10.0  # seconds between two signs of life in the node's folder
+NODE_LOCK = ".node.lock"  # two processes with one key would each take the other's messages
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class NodeWork:
     superlink: str
     limits: Limits = DEPLOYED
     allow_code: tuple[str, ...] = ()
+
+    def config(self) -> dict[str, str | int | float]:
+        """As polyfed's client app reads it (`OwnConfig.of`)."""
+        told: dict[str, str | int | float] = {"data": str(self.data), "client": self.client, "state": str(self.state)}
+        told |= {"min-rows": self.limits.min_rows, "min-count": self.limits.min_count}
+        return told | ({"allow-code": ",".join(self.allow_code)} if self.allow_code else {})
 
 
 def prepare(
@@ -66,42 +75,59 @@ def prepare(
     return work
 
 
-def supernode_command(folder: NodeFolder, work: NodeWork, port: int) -> list[str]:
-    """What Flower is started with; the port is for the node's own processes on this machine."""
-    told: dict[str, str | int | float] = {"data": str(work.data), "client": work.client, "state": str(work.state)}
-    told |= {"min-rows": work.limits.min_rows, "min-count": work.limits.min_count}
-    if work.allow_code:
-        told["allow-code"] = ",".join(work.allow_code)
-    return [
-        program("flower-supernode"),
-        *("--superlink", work.superlink),
-        *("--root-certificates", str(folder.authority)),
-        *("--auth-supernode-private-key", str(folder.key)),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        *("--node-config", node_config(told)),
-    ]
-
-
-def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = True) -> None:
+def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = True, stock: bool = False) -> None:
     """Run the node in the foreground until a signal comes; an error if it cannot go on."""
     backoff = Backoff(_seconds_since(folder.alive))
     note(_owners_choice(work))
-    with Signals() as signals:
+    with owned(folder.root, NODE_LOCK), Signals() as signals:
         while signals.received is None:
             note(_look_at_server(folder, work.superlink))
-            code, said, seconds = _run_once(folder, work, note, signals)
+            end = _run_stock(folder, work, note, signals) if stock else _run_warm(folder, work, note, signals)
             if signals.received is not None:
                 break
-            wait = backoff.after(said, code=code, seconds=seconds)
+            wait = end.wait(backoff)
             if not retry:
-                raise PolyfedError(f"the node ended by itself with code {code}", remedy="its log above says more")
-            note(
-                f"The node ended by itself with code {code} after {seconds:.0f} s; it is started again in {wait:.0f} s"
-            )
+                raise PolyfedError(f"the node ended by itself: {end.what}", remedy="its log above says more")
+            note(f"The node ended by itself ({end.what}); it is started again in {wait:.0f} s")
             signals.sleep(wait)
     note("The node has left")
     if signals.received == signal.SIGINT:
         raise Interrupted("interrupted")
+
+
+class End(NamedTuple):
+    """Why a node ended that was not told to, and how long to wait until it is started again."""
+
+    what: str
+    wait: Callable[[Backoff], float]
+
+
+def _run_stock(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
+    """Flower's own SuperNode, which starts a process for each message."""
+    from polyfed.flower.deploy.stock import run_supernode
+
+    code, said, seconds = run_supernode(folder, work, note, signals)
+    return End(f"code {code} after {seconds:.0f} s", lambda backoff: backoff.after(said, code=code, seconds=seconds))
+
+
+def _run_warm(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
+    """A node in this process, with its work in another that is kept."""
+    from polyfed.flower.internals import FleetRequests, refuse_other_versions
+    from polyfed.flower.warm import Forgotten, Refused, WarmNode
+
+    refuse_other_versions()
+    requests, began = FleetRequests(work.superlink, folder.authority, folder.key), time.monotonic()
+    node = WarmNode(requests, folder.alive, signals, note)
+    try:
+        node.run(lambda number: Worker(number, work.config(), folder.flower_home, note))
+        return End("", lambda backoff: 0.0)
+    except Refused:
+        return End("the server does not take its key", Backoff.after_refusal)
+    except Forgotten:
+        what, seconds = "the server does not know it any more", time.monotonic() - began
+        return End(what, lambda backoff: backoff.after_end(connected=False, code=1, seconds=seconds))
+    finally:
+        requests.close()
 
 
 def _owners_choice(work: NodeWork) -> str:
@@ -111,26 +137,6 @@ def _owners_choice(work: NodeWork) -> str:
     if work.limits.at_least(DEPLOYED) != work.limits:
         told += f" (lowered in node.toml; {DEPLOYED.min_rows} and {DEPLOYED.min_count} are usual)"
     return told + (f"; code that studies may run: {', '.join(work.allow_code)}" if work.allow_code else "")
-
-
-def _run_once(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> tuple[int, str, float]:
-    command = supernode_command(folder, work, _free_port())
-    note(shown(command, folder.flower_home))
-    node = Program(command, environment(folder.flower_home), folder.root, note)
-    connected, touched = False, 0.0
-    try:
-        while (code := node.code) is None and not signals.sleep(0.5):
-            connected = connected or any("SuperNode ID" in line for line in list(node.said))
-            if connected and time.monotonic() - touched > TOUCH:
-                folder.alive.touch()
-                touched = time.monotonic()
-    finally:
-        node.stop()
-    code = node.code if code is None else code
-    if code == 0:  # it said goodbye, so it may come back at once
-        folder.alive.unlink(missing_ok=True)
-    said = node.text() + ("\nSuperNode ID" if connected else "")  # the line may have gone by
-    return code or 0, said, node.seconds
 
 
 def _look_at_server(folder: NodeFolder, superlink: str) -> str:
@@ -152,12 +158,6 @@ def _look_at_server(folder: NodeFolder, superlink: str) -> str:
     except OSError as error:
         reason = error.strerror or str(error)
         return f"The server does not answer at {superlink} ({reason}); the node goes on trying"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _seconds_since(path: Path) -> float | None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -22,7 +23,15 @@ GRACE = 25.0  # seconds to end in order; Flower itself takes up to ten
 class Program:
     """A started program."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, echo: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        echo: Callable[[str], None],
+        *,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         self.said = deque[str](maxlen=200)  # the last lines, without colours
         self.began = time.monotonic()
         self._echo = echo
@@ -34,6 +43,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on
+            pass_fds=tuple(descriptors),
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -58,12 +68,24 @@ class Program:
         """End it in order, and by force if that takes too long."""
         if self._process.poll() is None:
             self._process.terminate()
-            try:
-                self._process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
-                self._process.wait()
+            if self.ended(GRACE) is None:
+                self.kill()
         self._reader.join(timeout=5)
+
+    def kill(self) -> None:
+        """End it by force, with all that it started."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
+            self._process.wait()
+        self._reader.join(timeout=5)
+
+    def ended(self, seconds: float) -> int | None:
+        """Its exit code, if it ends by itself within the time."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
 
     def _read(self) -> None:
         assert self._process.stdout is not None
