@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,17 +20,25 @@ if importlib.util.find_spec("flwr") is None:
     def pytest_report_header():
         return "Flower is not installed (pip install 'polyfed[flower]'): its tests are left out"
 else:
+    from bad_network import BadNetwork
     from flower_playing import NAMES, TASKS, write_tables
 
+HERE = Path(__file__).parent
 LONG = 400.0  # seconds that any one thing may take on a busy machine
 
 
 class Machines:
-    """The commands that users give, each in a process of its own; all end with the tests."""
+    """The commands that users give, each in a process of its own; all end with the tests.
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.tables = root, write_tables(root / "tables")
+    The node of thun comes over a network that can be made a bad one. Clients do what `faults` says.
+    """
+
+    def __init__(self, root: Path, *, stock: bool = False) -> None:
+        self.root, self.tables, self.stock = root, write_tables(root / "tables"), stock
         self.folder, self.processes = root / "deployment", dict[str, subprocess.Popen[bytes]]()
+        self.faults()
+        before = [str(HERE), os.environ.get("PYTHONPATH", "")]
+        self.env = {**os.environ, "POLYFED_FAULTS": str(root / "faults.json"), "PYTHONPATH": os.pathsep.join(before)}
 
     def polyfed(self, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -43,8 +50,10 @@ class Machines:
     def start(self, name: str, *arguments: object) -> None:
         """A command that stays; what it says goes to <name>.log."""
         with (self.root / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-u", "-m", "polyfed", "deploy", *map(str, arguments)]
-            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            command = [sys.executable, "-u", str(HERE / "faulty_node.py"), "deploy", *map(str, arguments)]
+            self.processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, env=self.env
+            )
 
     def log(self, name: str) -> str:
         return (self.root / f"{name}.log").read_text()
@@ -59,7 +68,13 @@ class Machines:
         for name in NAMES:  # of small tables, whose owners know
             with (self.folder / "nodes" / name / "node.toml").open("a") as file:
                 file.write("min_rows = 1\nmin_count = 1\n")
+        if self.stock:  # which runs the app that a run brings
+            (self.folder / "app" / "polyfed_app" / "client_app.py").write_text("from faulty_app import app\n")
         self.server()
+        server = self.folder / "server"
+        self.network = BadNetwork(
+            server / "server.crt", server / "server.key", self.folder / "ca" / "ca.crt", self.port
+        )
         for name in NAMES:
             self.node(name)
         self.wait(lambda: self.online() == set(NAMES), "the nodes to be online", pause=2.0)
@@ -70,7 +85,10 @@ class Machines:
         self.wait(lambda: self.log("server").count("Ready for") > said, "the server to be ready")
 
     def node(self, name: str) -> None:
-        self.start(name, "node", self.folder / "nodes" / name, "--data", self.tables / f"{name}.csv")
+        told = ["--data", self.tables / f"{name}.csv", *(["--stock"] if self.stock else [])]
+        if name == "thun":
+            told += ["--superlink", f"127.0.0.1:{self.network.port}"]
+        self.start(name, "node", self.folder / "nodes" / name, *told)
 
     def online(self) -> set[str]:
         told = json.loads(self.polyfed("deploy", "status", self.folder, "--json").stdout)
@@ -84,13 +102,17 @@ class Machines:
         (self.root / f"{name}.toml").write_text("\n".join(lines))
         return self.root / f"{name}.toml"
 
-    def app(self, text: str | None) -> None:
-        """Ship this client app, or polyfed's own, with the runs that follow."""
-        path = self.folder / "app" / "polyfed_app" / "client_app.py"
-        own = path.with_suffix(".own")
-        if not own.exists():
-            shutil.copy(path, own)
-        path.write_text(own.read_text() if text is None else text)
+    def faults(self, **faults: str) -> None:
+        """What happens to clients from now on: `bern_1="raise"` is in round 1; nothing if nothing is given."""
+        places = {"/".join(reversed(key.rsplit("_", 1))): what for key, what in faults.items()}
+        (self.root / "faults.json").write_text(json.dumps(places))
+
+    def run(self, name: str, *, check: bool = True, **run: object) -> Path:
+        """Run a study to its end; the folder of the run."""
+        limits = [f"--{key}={run.pop(key)}" for key in ("timeout", "wait") if key in run]
+        folder = self.root / f"run-{name}"
+        self.polyfed("deploy", "run", self.folder, self.study(name, **run), "--folder", folder, *limits, check=check)
+        return folder
 
     def wait(self, done, what: str, pause: float = 0.3) -> None:
         end = time.monotonic() + LONG
@@ -109,6 +131,8 @@ class Machines:
         process.wait()
 
     def end(self) -> None:
+        if hasattr(self, "network"):
+            self.network.close()
         families = [pid for process in self.processes.values() for pid in _family(process.pid)]
         for process in self.processes.values():
             process.terminate()
@@ -124,14 +148,22 @@ class Machines:
                 continue
 
 
-@pytest.fixture(scope="session")
-def machines(tmp_path_factory):
-    made = Machines(tmp_path_factory.mktemp("machines"))
+@pytest.fixture(scope="module")
+def machines(request, tmp_path_factory):
+    """A deployment with warm nodes, or with Flower's own where a module says STOCK."""
+    made = Machines(tmp_path_factory.mktemp("machines"), stock=getattr(request.module, "STOCK", False))
     try:
         made.begin()
         yield made
     finally:
         made.end()
+
+
+@pytest.fixture(autouse=True)
+def no_faults_left(machines):
+    yield
+    machines.faults()
+    machines.network.good()
 
 
 def _toml(values) -> str:

@@ -22,7 +22,7 @@ from polyfed.folders.lines import parse_events
 from polyfed.folders.making import is_free
 
 POLL = 15.0  # seconds between two questions to the server, each of which starts a program: two seconds of a processor
-SOON = 3.0  # the same when the last round is played
+SOON = 1.0  # the same when the last round is done
 COMPLETED = "finished:completed"
 MISSES = 5  # questions in a row without an answer after which the server is taken to be gone
 LOOK = 0.5  # seconds between two looks at the folder of the run

@@ -1,0 +1,29 @@
+"""Whatever happened, the oracle is the same: the rounds in this process, with those clients in each round whose updates the
+server says it used. Personal parameters stay on the nodes (scheme K), so a node that lost its state would show."""
+
+from __future__ import annotations
+
+import json
+
+import polyfed as pf
+from flower_playing import NAMES, assert_same_predictions, assert_same_server, new_rows, replayed, run_of_node
+
+
+def rounds_of(folder):
+    path = folder / "events.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [event for event in events if event["event"] == "round"]
+
+
+def refused_in(folder):
+    return [event["refused"] for event in rounds_of(folder)]
+
+
+def assert_right(machines, folder, nodes=NAMES):
+    """The server's Θ, and every node's own predictions, are what the same rounds in this process give."""
+    run = pf.load(folder)
+    reference = replayed(machines.tables, rounds_of(folder), seed=run.settings.seed)
+    assert_same_server(reference.progress.server, run.progress.server)
+    for name in nodes:
+        own = run_of_node(machines.folder / "nodes" / name / "state", folder, name)
+        assert_same_predictions(own, reference, name, new_rows())
