@@ -146,7 +146,7 @@ class ClientBatch:
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
                 model = ExactModel(theta, rows, distances, None if knowledge is None else knowledge(group))
-                first = _filled(model.rows.as_f(begin[b], back=True), model.prior_marginals())
+                first = model.rows.as_f(begin[b], back=True)
                 q = infer(model, start=first, tolerance=tolerance, max_steps=max_steps).q
                 value = model.bound(q)
             grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
@@ -183,8 +183,3 @@ class ClientBatch:
         if name not in store:
             store[name] = value.new_zeros(self.n_clients, *value.shape[1:])
         store[name][group] = value
-
-
-def _filled(given: Marginals, otherwise: Marginals) -> Marginals:
-    """What is given, and the other where it is NaN."""
-    return torch.where(given[0].isnan(), otherwise[0], given[0]), torch.where(given[1].isnan(), otherwise[1], given[1])

@@ -43,17 +43,29 @@ class Gather:
         return per_input if self.same else per_input[self.pairs]
 
 
+Latents = tuple[Distances, Tensor, Tensor]  # and φ₀ and φ₁ of each, (..., B)
+
+
+def latents_of(prior: Prior, distances: Distances) -> Latents | None:
+    """What makes the covariance where no parameter changes a distance but by a scale; None elsewhere."""
+    if prior.per_dimension or not prior.sees_inputs:
+        return None
+    phi1 = torch.stack([prior.phi1(b)[..., 0] for b in range(prior.n_latents)], -1)
+    amplitude = torch.stack([prior.amplitude(b) for b in range(prior.n_latents)], -1)
+    return distances, amplitude, phi1
+
+
 def lmc_covariance(prior: Prior, distances: Distances, gather: Gather, a: Tensor) -> Tensor:
     """K over the rows with mixing vectors a (..., N, B); differentiable in Θ, and in z if a network made it."""
-    kernels = [KERNELS[name] for name in prior.kernels]
-    if prior.per_dimension or not prior.sees_inputs:
+    latents = latents_of(prior, distances)
+    if latents is None:
         K = a.new_zeros(())
         for b in range(prior.n_latents):
             k_b = gather(prior.latent_covariance(b, distances.z, distances.z))
             K = K + a[..., :, None, b] * a[..., None, :, b] * k_b
         return K
-    phi1 = torch.stack([prior.phi1(b)[..., 0] for b in range(prior.n_latents)], -1)
-    amplitude = torch.stack([prior.amplitude(b) for b in range(prior.n_latents)], -1)
+    _, amplitude, phi1 = latents
+    kernels = [KERNELS[name] for name in prior.kernels]
     return _Lmc.apply(a, amplitude, phi1, kernels, distances, gather)  # pyright: ignore[reportReturnType]
 
 

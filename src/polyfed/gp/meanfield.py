@@ -88,13 +88,18 @@ def infer(
 
     Args:
         model: prior and rows, of one client or of a batch.
-        start: marginals (m, v) of an earlier posterior of the same rows; the prior's by default.
+        start: marginals (m, v) of an earlier posterior of the same rows; the prior's by default, and where they are NaN.
         tolerance: zero to go on until nothing moves at all.
         max_steps: number of posteriors at the most (the paper's mean-field steps).
         accelerate: extrapolate from the third step on; False for the paper's plain iteration.
     """
+    at_once = getattr(model, "infer_at_once", None)  # an exact model may do all of it in compiled code
+    if at_once is not None:
+        found = at_once(start, tolerance=tolerance, max_steps=max_steps, accelerate=accelerate)
+        if found is not None:
+            return found
     rows, prior = model.rows, model.prior
-    at = start or model.prior_marginals()
+    at = model.prior_marginals() if start is None else _filled(start, model.prior_marginals())
     q = model.step(*rows.sites(prior, *at))
     history = [_value(model, q)]
     memory = _Anderson()
@@ -198,6 +203,12 @@ class _Anderson:
 def _flat(marginals: Marginals) -> Tensor:
     m, v = marginals
     return torch.cat([m, v.clamp_min(1e-300).log()], dim=-1)
+
+
+def _filled(given: Marginals, otherwise: Marginals) -> Marginals:
+    """What is given, and the other where it is NaN."""
+    m, v = (torch.where(one.isnan(), other, one) for one, other in zip(given, otherwise, strict=True))
+    return m, v
 
 
 def _value(model: Model, q: RowPosterior) -> Tensor:

@@ -33,7 +33,7 @@ def gauss_hermite(n: int) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def _logistic_nodes() -> tuple[Tensor, Tensor]:
+def logistic_nodes() -> tuple[Tensor, Tensor]:
     # Poles of the density at ±iπ and a Gaussian factor e^{π²/2} there: a step of 0.68 leaves
     # exp(π²/2 − 2π·π/0.68) ~ 3e-11. e⁻⁴⁵ is left out at the ends.
     lam = torch.arange(-66, 67, dtype=torch.float64) * 0.68
@@ -65,7 +65,7 @@ def expected_logistic(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _by_lambda(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    lam, p = _logistic_nodes()
+    lam, p = logistic_nodes()
     s = s[:, None]
     t = (m[:, None] - lam) / s
     density = torch.exp(-0.5 * t.square()) / (s * sqrt(2.0 * pi))

@@ -11,7 +11,8 @@ is f̃, whose prior has mean zero. A site exp(r f − ½ h f²) of f is one of f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,7 @@ class Rows:
         blocks: the tasks that have labels.
         n_fixed: the first so many rows belong to likelihoods whose sites never change.
         mu: (..., N) the prior mean of each row, with its graph; None for zero.
+        kept: what others made of these rows, whatever their mean, and would make again.
     """
 
     x: Tensor
@@ -71,6 +73,7 @@ class Rows:
     blocks: tuple[Block, ...]
     n_fixed: int = 0
     mu: Tensor | None = None
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(

@@ -17,9 +17,13 @@ of several clients are handled at once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class Likelihood(ABC):
@@ -54,6 +58,10 @@ class Likelihood(ABC):
 
         Sums and counts pool it exactly over clients, which an average of σ² would not.
         """
+        return None
+
+    def compiled(self, y: Tensor) -> Form | None:
+        """The same site and local bound for compiled inference, with these data; None and torch does it."""
         return None
 
 

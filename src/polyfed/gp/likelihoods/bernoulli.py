@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood
-from polyfed.gp.likelihoods.logistic import MOST_PRECISE, bound_named, logistic_bound, logistic_site
+from polyfed.gp.likelihoods.logistic import MOST_PRECISE, bound_named, logistic_bound, logistic_form, logistic_site
 from polyfed.gp.quadrature import expected_sigmoid
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class Bernoulli(Likelihood):
@@ -28,3 +33,7 @@ class Bernoulli(Likelihood):
 
     def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
         return {"proba": expected_sigmoid(mean[:, 0], cov[:, 0, 0])}
+
+    def compiled(self, y: Tensor) -> Form:
+        kappa = 0.5 * y[:, None]
+        return logistic_form(self.local, kappa, torch.ones_like(kappa), torch.zeros_like(kappa))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood
-from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
+from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_form, logistic_site
 from polyfed.gp.quadrature import expected_sigmoid
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class Binomial(Likelihood):
@@ -18,8 +23,7 @@ class Binomial(Likelihood):
 
     def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
         k, n = y[:, :1], y[:, 1:]
-        choose = torch.lgamma(n + 1.0) - torch.lgamma(k + 1.0) - torch.lgamma(n - k + 1.0)
-        return (choose + logistic_bound(self.local, k - 0.5 * n, n, m, v))[:, 0]
+        return (_log_choose(k, n) + logistic_bound(self.local, k - 0.5 * n, n, m, v))[:, 0]
 
     def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         k, n = y[:, :1], y[:, 1:]
@@ -27,3 +31,11 @@ class Binomial(Likelihood):
 
     def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
         return {"mean": expected_sigmoid(mean[:, 0], cov[:, 0, 0])}
+
+    def compiled(self, y: Tensor) -> Form:
+        k, n = y[:, :1], y[:, 1:]
+        return logistic_form(self.local, k - 0.5 * n, n, _log_choose(k, n))
+
+
+def _log_choose(k: Tensor, n: Tensor) -> Tensor:
+    return torch.lgamma(n + 1.0) - torch.lgamma(k + 1.0) - torch.lgamma(n - k + 1.0)

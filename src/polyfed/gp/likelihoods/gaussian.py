@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from math import log, pi
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood, required
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class Gaussian(Likelihood):
@@ -35,6 +39,11 @@ class Gaussian(Likelihood):
 
     def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
         return {"noise_std": required(noise).sqrt()}
+
+    def compiled(self, y: Tensor) -> Form:
+        from polyfed.gp.compiled.likelihoods import Form, gaussian
+
+        return Form(gaussian.site.address, gaussian.bound.address, y)
 
 
 def squared_error(y: Tensor, m: Tensor, v: Tensor) -> Tensor:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp.quadrature import expected_logistic
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 MOST_PRECISE = 0.25  # of one trial under either bound: E[ω] and the average slope of the sigmoid are largest at zero
 
@@ -28,10 +32,12 @@ class LocalBound:
     Attributes:
         average: (m, v) → E[log 2cosh(f/2)] or a number above it.
         site: (m, v) → the site (h, r).
+        compiled: → the module of gp/compiled/likelihoods that has both, and the options that it needs.
     """
 
     average: Callable[[Tensor, Tensor], Tensor]
     site: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    compiled: Callable[[], tuple[Any, tuple[float, ...]]]
 
 
 def log_2cosh_half(c: Tensor) -> Tensor:
@@ -70,8 +76,20 @@ def _pg_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return pg_mean(pg_parameter(m, v)), torch.zeros_like(m)
 
 
-polya_gamma = LocalBound(_pg_average, _pg_site)
-BOUNDS = {"polya-gamma": polya_gamma, "gaussian": LocalBound(_gaussian_average, _gaussian_site)}
+def _pg_compiled() -> tuple[Any, tuple[float, ...]]:
+    from polyfed.gp.compiled.likelihoods import logistic
+
+    return logistic, ()
+
+
+def _gaussian_compiled() -> tuple[Any, tuple[float, ...]]:
+    from polyfed.gp.compiled.likelihoods import quadrature
+
+    return quadrature, quadrature.nodes()
+
+
+polya_gamma = LocalBound(_pg_average, _pg_site, _pg_compiled)
+BOUNDS = {"polya-gamma": polya_gamma, "gaussian": LocalBound(_gaussian_average, _gaussian_site, _gaussian_compiled)}
 
 
 def bound_named(name: str) -> LocalBound:
@@ -89,3 +107,11 @@ def logistic_site(local: LocalBound, kappa: Tensor, n: Tensor, m: Tensor, v: Ten
     """h = n E[ω] and r = κ (for `polya-gamma`), elementwise."""
     h, r = local.site(m, v)
     return n * h, kappa + n * r
+
+
+def logistic_form(local: LocalBound, kappa: Tensor, n: Tensor, constant: Tensor) -> Form:
+    """The compiled form of data with these κ, n and constants, (N, 1) each."""
+    from polyfed.gp.compiled.likelihoods import Form
+
+    compiled, options = local.compiled()
+    return Form(compiled.site.address, compiled.bound.address, torch.cat([kappa, n, constant], -1), options)

@@ -12,6 +12,8 @@ posterior too narrow, and E[ω] follows from γ, so neither can be stale.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,9 @@ from polyfed.gp.quadrature import expected_probabilities
 # Added to the denominator Σ_c σ(φ_c). Where all classes lie far below zero, only their ratios matter to the likelihood and
 # E[n] grows without end, beyond what a factorisation bears; this keeps it finite, and the bound a bound.
 LEFT_OVER = 1e-8
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class LogisticSoftmax(Likelihood):
@@ -50,6 +55,11 @@ class LogisticSoftmax(Likelihood):
             return torch.softmax(torch.nn.functional.logsigmoid(phi), -1)
 
         return {"proba": expected_probabilities(probabilities, mean / self.tau, cov / self.tau**2)}
+
+    def compiled(self, y: Tensor) -> Form:
+        from polyfed.gp.compiled.likelihoods import Form, softmax
+
+        return Form(softmax.site.address, softmax.bound.address, y, (self.tau, LEFT_OVER))
 
     def _one_hot(self, y: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(y.to(torch.int64), self.n_outputs).to(torch.float64)

@@ -8,12 +8,16 @@ stays of order one and ρ speaks of dispersion alone. With μ₀ = None, s = 0: 
 from __future__ import annotations
 
 from math import log
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood, required
 from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class NegativeBinomial(Likelihood):
@@ -40,6 +44,13 @@ class NegativeBinomial(Likelihood):
         rho = required(noise)
         log_typical = rho.log() if self.typical is None else torch.tensor(log(self.typical), dtype=rho.dtype)
         return {"dispersion": rho, "log_typical": log_typical}
+
+    def compiled(self, y: Tensor) -> Form:
+        from polyfed.gp.compiled.likelihoods import Form
+
+        compiled, options = self.local.compiled()
+        shifted = (0.0, 0.0) if self.typical is None else (1.0, log(self.typical))
+        return Form(compiled.counts_site.address, compiled.counts_bound.address, y, (*shifted, *options))
 
     def _shift(self, rho: Tensor) -> Tensor:
         return torch.zeros_like(rho) if self.typical is None else log(self.typical) - rho.log()

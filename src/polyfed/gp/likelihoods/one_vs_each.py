@@ -6,12 +6,17 @@ Each datum is counted K − 1 times, which makes the posterior of class differen
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood
-from polyfed.gp.likelihoods.logistic import MOST_PRECISE, bound_named, logistic_bound, logistic_site
+from polyfed.gp.likelihoods.logistic import MOST_PRECISE, bound_named, logistic_bound, logistic_form, logistic_site
 from polyfed.gp.quadrature import expected_probabilities
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class OneVsEach(Likelihood):
@@ -44,3 +49,7 @@ class OneVsEach(Likelihood):
         centre = torch.eye(K, dtype=torch.float64) - 1.0 / K
         proba = expected_probabilities(lambda f: torch.softmax(f, -1), mean @ centre, centre @ cov @ centre)
         return {"proba": proba}
+
+    def compiled(self, y: Tensor) -> Form:
+        one = torch.ones(len(y), 1, dtype=torch.float64)
+        return logistic_form(self.local, 0.5 * one, one, 0.0 * one)

@@ -7,12 +7,16 @@ Student density with e in place of (y − f)².
 from __future__ import annotations
 
 from math import lgamma, log, pi
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood, required
 from polyfed.gp.likelihoods.gaussian import squared_error
+
+if TYPE_CHECKING:
+    from polyfed.gp.compiled.likelihoods import Form
 
 
 class StudentT(Likelihood):
@@ -23,13 +27,13 @@ class StudentT(Likelihood):
 
     def __init__(self, *, dof: float = 4.0, power: float = 1.0) -> None:
         self.dof, self.power = dof, power
+        self._constant = lgamma((dof + 1.0) / 2.0) - lgamma(dof / 2.0) - 0.5 * log(dof * pi)
         self.most_precise = (dof + 1.0) / dof  # a datum that lies where it is expected
 
     def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
         nu, sigma2 = self.dof, required(noise)
-        constant = lgamma((nu + 1.0) / 2.0) - lgamma(nu / 2.0) - 0.5 * log(nu * pi)
         spread = torch.log1p(squared_error(y, m, v) / (nu * sigma2))
-        return (constant - 0.5 * sigma2.log() - 0.5 * (nu + 1.0) * spread).sum(-1)
+        return (self._constant - 0.5 * sigma2.log() - 0.5 * (nu + 1.0) * spread).sum(-1)
 
     def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         h = self._weight(y, m, v, required(noise))
@@ -42,6 +46,11 @@ class StudentT(Likelihood):
 
     def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
         return {"scale": required(noise).sqrt(), "dof": torch.tensor(self.dof, dtype=torch.float64)}
+
+    def compiled(self, y: Tensor) -> Form:
+        from polyfed.gp.compiled.likelihoods import Form, gaussian
+
+        return Form(gaussian.student_site.address, gaussian.student_bound.address, y, (self.dof, self._constant))
 
     def _weight(self, y: Tensor, m: Tensor, v: Tensor, sigma2: Tensor) -> Tensor:
         return (self.dof + 1.0) / (self.dof * sigma2 + squared_error(y, m, v))  # E[τ]/σ² = a/(b σ²)

@@ -1,0 +1,37 @@
+"""The inner loop compiled: covariance, E-step and gradient of small and large clients close to what LAPACK alone takes.
+
+Everything here repeats, number by number, what torch does in linalg.py, schur.py, lmc.py and meanfield.py, which stay the
+reference: `POLYFED_COMPILED=0`, or no numba at all, and torch does it, with the same results. A likelihood that brings no
+compiled form, and a model that is not exact, always go that way.
+
+This is the only room that knows numba, numpy and scipy's LAPACK. It is entered through `solver()` alone, when first needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+log = logging.getLogger("polyfed")
+SWITCH = "POLYFED_COMPILED"
+
+
+def solver() -> ModuleType | None:
+    """polyfed.gp.compiled.inference, compiled if need be; None if torch is to do it."""
+    return None if os.environ.get(SWITCH, "1") == "0" else _loaded()
+
+
+@cache
+def _loaded() -> ModuleType | None:
+    try:
+        from polyfed.gp.compiled.cache import kept
+    except ImportError as error:
+        if error.name != "numba":
+            raise
+        log.warning("numba is not installed: Gaussian processes take about three times as long; pip install numba")
+        return None
+    with kept(log):
+        return import_module("polyfed.gp.compiled.inference")

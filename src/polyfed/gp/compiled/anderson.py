@@ -1,0 +1,71 @@
+"""Anderson acceleration of one client's steps, in the coordinates (m, log v): as meanfield._Anderson, number by number."""
+
+from __future__ import annotations
+
+from math import exp, isfinite, log
+
+import numpy as np
+
+from polyfed.gp.compiled.jit import jit, jit_exact
+from polyfed.gp.compiled.lapack import gesv
+
+DEPTH = 6
+
+
+@jit_exact
+def flat(m, v, out):
+    N = len(m)
+    for i in range(N):
+        out[i] = m[i]
+        out[N + i] = log(max(v[i], 1e-300))
+
+
+@jit
+def _dot(x, y):
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i] * y[i]
+    return total
+
+
+@jit_exact
+def extrapolated(points, images, k, differences, m, v):
+    """(m, v) where the residual, linear in the last k points, would vanish; False if that says nothing new."""
+    P, p = points.shape[1], k - 1
+    gram, weights, w = np.empty((DEPTH, DEPTH)), np.empty(DEPTH), np.empty(4 + DEPTH, np.int32)
+    last, largest = differences[DEPTH - 1], 0.0
+    for i in range(P):
+        last[i] = images[k - 1, i] - points[k - 1, i]
+    for a in range(p):
+        for i in range(P):
+            differences[a, i] = (images[a + 1, i] - points[a + 1, i]) - (images[a, i] - points[a, i])
+        for b in range(a + 1):
+            gram[a, b] = gram[b, a] = _dot(differences[a], differences[b])
+        largest = max(largest, gram[a, a])
+        weights[a] = _dot(differences[a], last)
+    for a in range(p):
+        gram[a, a] += 1e-12 * largest + 1e-300
+    if not gesv(gram, weights, p, DEPTH, w):
+        return False
+    news = False
+    for a in range(p):
+        news = news or weights[a] != 0.0
+    for i in range(P):
+        new = images[k - 1, i]
+        for a in range(p):
+            new -= weights[a] * (points[a + 1, i] - points[a, i] + differences[a, i])
+        last[i] = new
+        news = news and isfinite(new)
+    if news:
+        N = len(m)
+        for i in range(N):
+            m[i] = last[i]
+            v[i] = exp(min(last[N + i], 300.0))
+    return news
+
+
+@jit_exact
+def forget(points, images, k):
+    """All but the last point."""
+    points[0, :] = points[k - 1]
+    images[0, :] = images[k - 1]

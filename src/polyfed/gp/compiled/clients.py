@@ -1,0 +1,150 @@
+"""Many clients, one after the other: covariance, E-step and gradient of each while its matrices are in the cache.
+
+Clients see nothing of each other, so any part of them can be done by any thread, and what is found does not depend on it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from polyfed.gp.compiled.covariance import covariance, gradient
+from polyfed.gp.compiled.estep import converge
+from polyfed.gp.compiled.jit import entry, jit, jit_exact
+from polyfed.gp.compiled.posterior import complete, inverse, minus_kl
+from polyfed.gp.compiled.triangles import weights_of_pairs
+
+_i, _f = types.intp, types.float64
+_i1, _i2 = types.Array(_i, 1, "C"), types.Array(_i, 2, "C")
+_f1, _f2, _f3 = (types.Array(_f, n, "C") for n in (1, 2, 3))
+SIGNATURE = types.void(
+    _i, _i,  # the first client, and the one after the last
+    _i1, _i1, _i1, _i1, _i2, _f1, _f1, _f1,  # layout
+    _f1, _f2,  # noise, mu
+    _f, _i, types.boolean,  # tolerance, max_steps, accelerate
+    _f3,  # K, if it is given
+    _i1, _i, _i1, _i1, _i2, _f3, _f2, _f2,  # latents
+    _f2, _f2, _f2, _f2, _f2, _f2, _f1, _i2,  # posterior
+    types.boolean, _f3, _f3, _f2, _f2,  # gradient
+)  # fmt: skip
+FAILED, STEPS, CONVERGED = range(3)
+
+
+@jit
+def _lower_of(K, place, out):
+    for i in range(len(place)):
+        row, k = out[i], K[place[i]]
+        for j in range(i + 1):
+            row[j] = k[place[j]]
+
+
+@jit
+def _both_triangles(W, place, G):
+    """G ← W/2 at the places of rows."""
+    for i in range(len(place)):
+        row, p = W[i], place[i]
+        for j in range(i + 1):
+            G[p, place[j]] = G[place[j], p] = 0.5 * row[j]
+
+
+@jit_exact
+def _taken(row, place, out):
+    for i in range(len(place)):
+        out[i] = row[place[i]]
+
+
+@jit_exact
+def _put(values, place, row):
+    for i in range(len(place)):
+        row[place[i]] = values[i]
+
+
+@entry(SIGNATURE)
+def solve_clients(
+    first, last,
+    row_ends, places, n_fixed, part_ends, parts, powers, codes, options,
+    noise, mus,
+    tolerance, max_steps, accelerate,
+    given,
+    distances, n_inputs, profiles, slopes, ats, a_of, amplitudes, phi1s,
+    ms, vs, hs, rs, alphas, histories, minus_kls, told,
+    wanted, G, g_a, g_amplitude, g_phi1,
+):  # fmt: skip
+    """All arrays have the clients in their first dimension and rows where they lie in the stack.
+
+    `given` holds K of each client, or nothing: then it is made of the latents. ms and vs hold where to start, NaN for where the
+    prior is.
+    """
+    largest = 0
+    for c in range(first, last):
+        largest = max(largest, row_ends[c + 1] - row_ends[c])
+    B, size = a_of.shape[1], largest * largest
+    from_latents = len(given) == 0
+    space_K, space_L, space_K1, space_R1 = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    space_S = np.empty(size * B if from_latents else 0)
+    space = np.empty(n_inputs * n_inputs + 2 * largest + n_inputs)
+    w, f = np.empty(8, np.int32), np.empty(2)
+    for c in range(first, last):
+        place, n = places[row_ends[c] : row_ends[c + 1]], n_fixed[c]
+        N = len(place)
+        M = N - n
+        K, L = space_K[: N * N].reshape(N, N), space_L[: N * N].reshape(N, N)
+        K1, R1 = space_K1[: M * M].reshape(M, M), space_R1[: M * M].reshape(M, M)
+        layers = B if from_latents else 0
+        S, at, a = space_S[: N * N * layers].reshape(layers, N, N), np.empty(N, np.intp), np.empty((layers, N))
+        if from_latents:
+            _taken(ats[c], place, at)
+            for b in range(B):
+                _taken(a_of[c, b], place, a[b])
+            covariance(
+                distances + c * (8 * n_inputs * n_inputs),
+                n_inputs,
+                profiles,
+                at,
+                a,
+                amplitudes[c],
+                phi1s[c],
+                S,
+                space,
+                K,
+            )
+        else:
+            _lower_of(given[c], place, K)
+        m, v, mu = np.empty(N), np.empty(N), np.empty(N)
+        _taken(ms[c], place, m)
+        _taken(vs[c], place, v)
+        _taken(mus[c], place, mu)
+        for i in range(N):
+            m[i] = 0.0 if np.isnan(m[i]) else m[i]
+            v[i] = K[i, i] if np.isnan(v[i]) else v[i]
+        h, r, s, alpha = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+        mine = slice(part_ends[c], part_ends[c + 1])
+        failed, steps, half_log_det, converged = converge(
+            K, n, parts[mine], powers[mine], codes, options, noise, mu, tolerance, max_steps, accelerate,
+            m, v, h, r, s, alpha, L, K1, R1, histories[c],
+        )  # fmt: skip
+        told[c, FAILED], told[c, STEPS], told[c, CONVERGED] = failed, steps, converged
+        if failed > 0:
+            told[c, FAILED] = 1 + place[failed - 1]
+            continue
+        complete(K, L, R1, h, s, n, v, np.empty(N), w, f)
+        minus_kls[c] = minus_kl(h, v, alpha, m, half_log_det)
+        ms[c, :], vs[c, :] = 0.0, 0.0
+        _put(m, place, ms[c])
+        _put(v, place, vs[c])
+        _put(h, place, hs[c])
+        _put(r, place, rs[c])
+        _put(alpha, place, alphas[c])
+        if wanted:
+            inverse(L, w)
+            weights_of_pairs(L, s, alpha)
+            if from_latents:
+                g = np.empty((B, N))
+                gradient(
+                    distances + c * (8 * n_inputs * n_inputs), n_inputs, slopes, at, a, amplitudes[c], phi1s[c], S, L, space,
+                    g, g_amplitude[c], g_phi1[c],
+                )  # fmt: skip
+                for b in range(B):
+                    _put(g[b], place, g_a[c, b])
+            else:
+                _both_triangles(L, place, G[c])

@@ -1,0 +1,118 @@
+"""The E-step of one client, step by step as meanfield.infer takes it; see there for what is accepted, dropped and halved."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyfed.gp.compiled.anderson import DEPTH, extrapolated, flat, forget
+from polyfed.gp.compiled.jit import jit_exact
+from polyfed.gp.compiled.posterior import eliminate, minus_kl, step
+from polyfed.gp.compiled.sites import local_bound, sites
+
+MAX_HALVINGS = 30
+
+
+@jit_exact
+def fell(value, bound):
+    return not (value >= bound - 1e-10 * (1.0 + abs(bound)))  # a fall within rounding is none; NaN is one
+
+
+@jit_exact
+def converge(
+    K, n, parts, powers, codes, options, noise, mu, tolerance, max_steps, accelerate,
+    m, v, h, r, s, alpha, L, K1, R1, history,
+):  # fmt: skip
+    """q(f) of the rows whose prior covariance is K, from the marginals in m and v, which it replaces.
+
+    Leaves h, r, s, α, the bounds in `history`, and L and R1 as `posterior.complete` takes them. Returns the failure (1 + row, 0
+    for none), the number of steps, ½ log|B|, and whether the bound stands still.
+    """
+    N = len(m)
+    w, f = np.empty(8, np.int32), np.empty(2)
+    w0, half, m1, u, a1 = np.empty(n), np.empty(n), np.empty(N - n), np.empty(N), np.empty(N)
+    at_m, at_v, new_m, new_v, mean = np.empty(N), np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+    h_plain, r_plain, h_try, r_try = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+    at_m[:], at_v[:] = m, v
+    sites(parts, powers, codes, options, noise, mu, at_m, at_v, mean, h, r)
+    failed, half_log_det0 = eliminate(K, h, r, s, n, L, K1, w0, m1, half, w, f)
+    if failed > 0:
+        return failed, 0, 0.0, False
+    failed, half_log_det = step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w)
+    if failed > 0:
+        return failed, 0, 0.0, False
+    half_log_det += half_log_det0
+    bound = minus_kl(h, v, alpha, m, half_log_det)
+    bound += local_bound(parts, powers, codes, options, noise, mu, m, v, mean)
+    history[0] = bound
+    steps, k, resting, converged = 1, 0, False, N == 0
+    deep = DEPTH if max_steps > 2 and accelerate else 0  # before the third step there is nothing to extrapolate from
+    points, images, differences = np.empty((deep, 2 * N)), np.empty((deep, 2 * N)), np.empty((deep, 2 * N))
+    while not converged and steps < max_steps:
+        sites(parts, powers, codes, options, noise, mu, m, v, mean, h_plain, r_plain)
+        same = True
+        for i in range(N):
+            same = same and h_plain[i] == h[i] and r_plain[i] == r[i]
+        if same:
+            converged = True
+            break
+        further = False
+        if deep > 0:
+            if k == DEPTH:
+                for i in range(1, k):
+                    points[i - 1, :], images[i - 1, :] = points[i], images[i]
+                k -= 1
+            flat(at_m, at_v, points[k])
+            flat(m, v, images[k])
+            k += 1
+            at_m[:], at_v[:] = m, v
+            if k > 1:
+                if not resting:
+                    further = extrapolated(points, images, k, differences, at_m, at_v)
+                resting = False
+        if further:
+            sites(parts, powers, codes, options, noise, mu, at_m, at_v, mean, h_try, r_try)
+        else:
+            h_try[:], r_try[:] = h_plain, r_plain
+        failed, half_log_det = step(K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w)
+        if failed > 0 and not further:  # an extrapolation may go anywhere; a plain step that breaks down is an error
+            return failed, steps, 0.0, False
+        half_log_det += half_log_det0
+        value = -np.inf
+        if failed == 0:
+            value = minus_kl(h_try, new_v, alpha, new_m, half_log_det)
+            value += local_bound(parts, powers, codes, options, noise, mu, new_m, new_v, mean)
+        if failed > 0 or fell(value, bound) or (further and value < bound):
+            if deep > 0:
+                forget(points, images, k)
+                k = 1
+                at_m[:], at_v[:] = m, v
+            resting, further, share = True, False, 1.0
+            for halving in range(MAX_HALVINGS + 1):
+                if halving < MAX_HALVINGS:
+                    for i in range(N):
+                        h_try[i] = h[i] + share * (h_plain[i] - h[i])
+                        r_try[i] = r[i] + share * (r_plain[i] - r[i])
+                else:
+                    h_try[:], r_try[:] = h, r  # not a step to be had: stay
+                failed, half_log_det = step(
+                    K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w
+                )
+                if failed > 0:
+                    return failed, steps, 0.0, False
+                half_log_det += half_log_det0
+                value = minus_kl(h_try, new_v, alpha, new_m, half_log_det)
+                value += local_bound(parts, powers, codes, options, noise, mu, new_m, new_v, mean)
+                if not fell(value, bound):
+                    break
+                share *= 0.5
+        h[:], r[:], m[:], v[:] = h_try, r_try, new_m, new_v
+        history[steps] = value
+        steps += 1
+        if value - bound < tolerance + 1e-15 * abs(bound):  # what rounding can show
+            converged = not further
+            resting = True
+            if k > 0:
+                forget(points, images, k)
+                k = 1
+        bound = value
+    return 0, steps, half_log_det, converged

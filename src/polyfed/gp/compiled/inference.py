@@ -1,0 +1,183 @@
+"""The E-step of an exact model in compiled code, and what torch needs to go on from there: q(f), bound and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
+from polyfed.gp.compiled.layout import Layout, contiguous
+from polyfed.gp.compiled.profiles import ADDRESSES
+from polyfed.gp.kernels import KERNELS
+from polyfed.gp.linalg import Gaussian, not_positive_definite
+from polyfed.gp.rows import Rows
+
+if TYPE_CHECKING:
+    from polyfed.gp.exact import ExactModel
+
+
+@dataclass
+class Solution:
+    """What compiled inference found, in the shapes of the model: of one client, or of a batch. A `linalg.Gaussian` to whoever
+    asks for more of it."""
+
+    model: ExactModel = field(repr=False)
+    m: Tensor
+    v: Tensor
+    h: Tensor
+    r: Tensor
+    alpha: Tensor
+    minus_kl: Tensor
+    history: Tensor  # (steps, ...)
+    converged: bool
+    by: dict[str, Tensor] = field(default_factory=dict)  # the derivatives of logZ that were asked for
+
+    @cached_property
+    def _whole(self) -> Gaussian:
+        return self.model.solved(self.h, self.r)
+
+    @property
+    def L(self) -> Tensor:
+        return self._whole.L
+
+    @property
+    def B_inv(self) -> Tensor:
+        return self._whole.B_inv
+
+    @property
+    def logz(self) -> Tensor:
+        return self.minus_kl + (self.r * self.m - 0.5 * self.h * self.second_moment).sum(-1)
+
+    @property
+    def second_moment(self) -> Tensor:
+        return self.m.square() + self.v
+
+    @property
+    def slope(self) -> Callable[[], Tensor] | None:
+        """What adds nothing but the gradient of logZ in Θ; None if that was not asked for."""
+        return self._slope if self.by else None
+
+    def _slope(self) -> Tensor:
+        model = self.model
+        of = (model.K,) if "K" in self.by or model.latents is None else (model.a, *model.latents[1:])
+        return LogZ.apply(self.minus_kl, list(self.by.values()), *of)  # pyright: ignore[reportReturnType]
+
+
+def layout_of(rows: Rows) -> Layout | None:
+    """The layout of these rows, made when it is first asked for."""
+    if "layout" not in rows.kept:
+        rows.kept["layout"] = Layout.of(rows)
+    return rows.kept["layout"]
+
+
+def solve_model(
+    model: ExactModel,
+    layout: Layout,
+    start: tuple[Tensor, Tensor] | None,
+    *,
+    tolerance: float,
+    max_steps: int,
+    accelerate: bool,
+    wanted: bool,
+) -> Solution:
+    """As `infer`, with the derivatives of logZ if they are `wanted`: in K if the model holds it, else in a, φ₀ and φ₁."""
+    rows, prior = model.rows, model.prior
+    C, N, B = layout.n_clients, len(rows), prior.n_latents
+    latents = None if "K" in vars(model) else model.latents  # a covariance that was asked for is the one to use
+    if latents is None:
+        given = contiguous(model.K).reshape(C, N, N)
+        U, at, numbers = 0, np.zeros((0, 0), np.intp), (np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)))
+        held, addresses = [], np.zeros((3, 0), np.intp)
+    else:
+        given, U = np.zeros((0, 0, 0)), rows.x.shape[-2]
+        at = np.ascontiguousarray(rows.at.reshape(C, N).numpy().astype(np.intp, copy=False))
+        a = np.ascontiguousarray(model.a.detach().reshape(C, N, B).numpy().transpose(0, 2, 1))
+        numbers = (a, *(_per_client(each, C) for each in latents[1:]))
+        held = [contiguous(latents[0](KERNELS[name])) for name in prior.kernels]  # alive until the call is over
+        addresses = np.array(
+            [[each.ctypes.data for each in held], *zip(*(ADDRESSES[k] for k in prior.kernels), strict=True)]
+        )
+    m, v = _begin(start, C, N)
+    h, r, alpha = np.zeros((C, N)), np.zeros((C, N)), np.zeros((C, N))
+    history, minus_kl, told = np.empty((C, max(max_steps, 1))), np.empty(C), np.zeros((C, 3), np.intp)
+    by_latents, by_matrix = wanted and latents is not None, wanted and latents is None
+    G = np.zeros((C, N, N) if by_matrix else (0, 0, 0))
+    g_a = np.zeros((C, B, N) if by_latents else (0, 0, 0))
+    g_amplitude, g_phi1 = (np.zeros((C, B) if by_latents else (0, 0)) for _ in range(2))
+    mu = np.zeros((C, N)) if rows.mu is None else contiguous(rows.mu).reshape(C, N)
+    solve_clients(
+        0, C, *layout.arrays, layout.noise(prior), mu, float(tolerance), int(max_steps), accelerate, given,
+        addresses[0], U, addresses[1], addresses[2], at, *numbers,
+        m, v, h, r, alpha, history, minus_kl, told,
+        wanted, G, g_a, g_amplitude, g_phi1,
+    )  # fmt: skip
+    if told[:, FAILED].any():
+        client = int(told[:, FAILED].nonzero()[0][0])
+        raise not_positive_definite(int(told[client, FAILED]) - 1, client)
+    shape = rows.batch_shape
+
+    def shaped(array: np.ndarray, *inner: int) -> Tensor:
+        return torch.from_numpy(array).reshape((*shape, *inner))
+
+    by: dict[str, Tensor] = {}
+    if by_latents:
+        by = {
+            "a": shaped(g_a, B, N).mT,
+            "amplitude": shaped(g_amplitude, B),
+            "phi1": shaped(g_phi1, B),
+        }
+    elif by_matrix:
+        by = {"K": shaped(G, N, N)}
+    return Solution(
+        model,
+        m=shaped(m, N),
+        v=shaped(v, N),
+        h=shaped(h, N),
+        r=shaped(r, N),
+        alpha=shaped(alpha, N),
+        minus_kl=shaped(minus_kl),
+        history=_held(history, told[:, STEPS]).reshape(-1, *shape),
+        converged=bool(told[:, CONVERGED].all()),
+        by=by,
+    )
+
+
+def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarray]:
+    if start is None:
+        return [np.full((C, N), np.nan) for _ in range(2)]
+    return [np.array(each.detach().numpy(), dtype=np.float64).reshape(C, N) for each in start]
+
+
+def _per_client(value: Tensor, C: int) -> np.ndarray:
+    """(C, B) of what is one for all clients, or one for each."""
+    return contiguous(value.detach().expand(C, value.shape[-1]))
+
+
+def _held(history: np.ndarray, steps: np.ndarray) -> Tensor:
+    """(steps, C): a client that was done earlier stays where it was."""
+    last = np.minimum(np.arange(int(steps.max(initial=1)))[:, None], np.maximum(steps, 1) - 1)
+    return torch.from_numpy(np.take_along_axis(history.T, last, 0))
+
+
+class LogZ(torch.autograd.Function):
+    """Zero, with the derivative of logZ in what it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, like: Tensor, by: list[Tensor], *of: Tensor) -> Tensor:
+        ctx.by, ctx.shapes = by, [each.shape for each in of]
+        return torch.zeros_like(like)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
+        (grad,) = grad_outputs
+        scaled = [grad.reshape(*grad.shape, *(1,) * (each.dim() - grad.dim())) * each for each in ctx.by]
+        summed = [
+            each.sum(0) if each.dim() > len(shape) else each for each, shape in zip(scaled, ctx.shapes, strict=True)
+        ]
+        return None, None, *summed

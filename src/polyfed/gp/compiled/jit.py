@@ -1,0 +1,37 @@
+"""How functions of this room are compiled: without the interpreter, without its lock, kept on disk (cache.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cfunc, config, njit
+
+# No division by zero is an error here: NaN is looked for where it matters. Sums may be taken in any order, but infinities and
+# NaN keep their meaning.
+SUMS = {"contract", "nsz", "arcp", "reassoc"}
+EXACT = {"contract", "nsz"}
+
+
+KEPT = bool(vars(config)["CACHE_DIR"])  # cache.py: where there is a folder
+
+
+def jit(function: Callable) -> Any:
+    """Loops whose sums may be reordered, so that they are done several numbers at a time."""
+    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=SUMS)(function)
+
+
+def jit_exact(function: Callable) -> Any:
+    """Elementwise loops and logic, in the order that is written."""
+    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=EXACT)(function)
+
+
+def entry(signature: Any) -> Callable[[Callable], Any]:
+    """What Python calls: compiled for these types alone, when it is defined."""
+    return njit(signature, cache=KEPT, nogil=True, error_model="numpy")
+
+
+def callback(signature: Any, *, sums: bool = False) -> Callable[[Callable], Any]:
+    """What compiled code calls by its address, so that a new one does not make it compile again."""
+    flags = SUMS if sums else EXACT
+    return cfunc(signature, cache=KEPT, error_model="numpy", fastmath=flags)

@@ -1,0 +1,110 @@
+"""Addresses: of numbers within arrays for LAPACK, and of functions that are chosen at run time.
+
+Arrays and functions whose number is known at run time alone (a metric for each latent, a likelihood for each task) are passed
+as addresses. So one compiled loop serves all of them, and a new kernel or likelihood is compiled by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+
+intrinsic: Callable[[Callable], Any] = extending.intrinsic  # what it makes has not the arguments of what it is given
+DOUBLES = types.CPointer(types.float64)
+# y, rows of each datum, number of data, noise, options, m, v -> h, r
+SITE = types.void(DOUBLES, types.intp, types.intp, types.float64, DOUBLES, DOUBLES, DOUBLES, DOUBLES, DOUBLES)
+# the same up to v -> the sum of the local bounds
+BOUND = types.float64(DOUBLES, types.intp, types.intp, types.float64, DOUBLES, DOUBLES, DOUBLES)
+# d, φ₁, n -> s
+PROFILE = types.void(DOUBLES, types.float64, types.intp, DOUBLES)
+# d, φ₁, weights, n: Σ weight · φ₁ ∂log s/∂φ₁
+SLOPE = types.float64(DOUBLES, types.float64, DOUBLES, types.intp)
+
+
+@intrinsic
+def address_of(typingctx, array, offset):
+    """Of element `offset` of a contiguous array, for LAPACK."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.bitcast(builder.gep(data, [args[1]]), cgutils.voidptr_t)
+
+    return types.voidptr(array, types.intp), codegen
+
+
+@intrinsic
+def doubles_at(typingctx, address):
+    """A pointer to numbers, given their address as an integer."""
+
+    def codegen(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(DOUBLES))
+
+    return DOUBLES(types.intp), codegen
+
+
+@intrinsic
+def pointer_to(typingctx, array, offset):
+    """A pointer to element `offset` of a contiguous array, for callbacks."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.gep(data, [args[1]])
+
+    return DOUBLES(array, types.intp), codegen
+
+
+def _caller(kind):
+    """Calls the function of this type at an address."""
+
+    def codegen(context, builder, signature, args):
+        types_in = [context.get_value_type(each) for each in kind.args]
+        out = ir.VoidType() if kind.return_type == types.void else context.get_value_type(kind.return_type)
+        function = builder.inttoptr(args[0], ir.FunctionType(out, types_in).as_pointer())
+        result = builder.call(function, args[1:])
+        return context.get_dummy_value() if kind.return_type == types.void else result
+
+    return kind.return_type(types.intp, *kind.args), codegen
+
+
+@intrinsic
+def call_site(typingctx, address, y, n_rows, n, noise, options, m, v, h, r):
+    return _caller(SITE)
+
+
+@intrinsic
+def call_bound(typingctx, address, y, n_rows, n, noise, options, m, v):
+    return _caller(BOUND)
+
+
+@intrinsic
+def call_profile(typingctx, address, d, phi1, n, s):
+    return _caller(PROFILE)
+
+
+@intrinsic
+def call_slope(typingctx, address, d, phi1, weights, n):
+    return _caller(SLOPE)
+
+
+@intrinsic
+def as_float(typingctx, bits):
+    """The number that has these bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic
+def as_bits(typingctx, number):
+    """The bits of a number."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), codegen

@@ -1,0 +1,124 @@
+"""Loops over lower triangles of symmetric matrices; what is above the diagonal is neither read nor meant when written."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from polyfed.gp.compiled.jit import jit
+
+
+@jit
+def one_plus_scaled(K, at, s, B):
+    """B ← I + S K S, where K is the part of a matrix that begins at row and column `at`."""
+    for i in range(len(s)):
+        k, b, s_i = K[at + i, at:], B[i], s[i]
+        for j in range(i):
+            b[j] = s_i * s[j] * k[j]
+        b[i] = 1.0 + s_i * s_i * k[i]
+
+
+@jit
+def times_vector(K, x, y):
+    """y ← K x."""
+    N = len(x)
+    y[:N] = 0.0
+    for i in range(N):
+        row, x_i, total = K[i], x[i], 0.0
+        for j in range(i):
+            total += row[j] * x[j]
+            y[j] += row[j] * x_i
+        y[i] += total + row[i] * x_i
+
+
+@jit
+def forward(L, n, u, x):
+    """x ← L⁻¹ u."""
+    for i in range(n):
+        row, rest = L[i], u[i]
+        for j in range(i):
+            rest -= row[j] * x[j]
+        x[i] = rest / row[i]
+
+
+@jit
+def backward(L, n, x):
+    """x ← L⁻ᵀ x."""
+    for i in range(n - 1, -1, -1):
+        row = L[i]
+        x_i = x[i] / row[i]
+        x[i] = x_i
+        for j in range(i):
+            x[j] -= row[j] * x_i
+
+
+@jit
+def below(L, n, x, y):
+    """y ← Y x, for the rows Y that lie below the first n of L, n numbers each."""
+    for i in range(n, L.shape[0]):
+        row, total = L[i], 0.0
+        for j in range(n):
+            total += row[j] * x[j]
+        y[i - n] = total
+
+
+@jit
+def below_transposed(L, n, x, y):
+    """y ← Yᵀ x."""
+    y[:n] = 0.0
+    for i in range(n, L.shape[0]):
+        row, x_i = L[i], x[i - n]
+        for j in range(n):
+            y[j] += row[j] * x_i
+
+
+@jit
+def one_minus_column_norms(R, n, out):
+    """1 − Σ_i R_ij² of each column: 1 − (B⁻¹)_jj where R = L⁻¹."""
+    out[:n] = 1.0
+    for i in range(n):
+        row = R[i]
+        for j in range(i + 1):
+            out[j] -= row[j] * row[j]
+
+
+@jit
+def explained(K, at, s, R, j, column):
+    """‖L⁻¹ S k_j‖² for column j of K (which begins at `at`), with R = L⁻¹: what a row with little information lost."""
+    n = len(s)
+    for i in range(n):
+        column[i] = s[i] * (K[at + i, at + j] if i >= j else K[at + j, at + i])
+    total = 0.0
+    for i in range(n):
+        row, product = R[i], 0.0
+        for k in range(i + 1):
+            product += row[k] * column[k]
+        total += product * product
+    return total
+
+
+@jit
+def variances(K, at, h, s, R, v, column):
+    """diag Σ by the one of two equal formulas that does not cancel (linalg.py), with R = L⁻¹."""
+    n = len(h)
+    one_minus_column_norms(R, n, v)
+    for j in range(n):
+        prior = K[at + j, at + j]
+        if h[j] * prior > 1e-4:
+            v[j] = max(v[j] / h[j], 0.0)
+        else:
+            v[j] = max(prior - explained(K, at, s, R, j, column), 0.0)
+
+
+@jit
+def weights_of_pairs(B, s, alpha):
+    """B⁻¹ ← ααᵀ − S B⁻¹ S, twice the derivative of logZ in K."""
+    for i in range(len(s)):
+        row, a_i, s_i = B[i], alpha[i], s[i]
+        for j in range(i + 1):
+            row[j] = a_i * alpha[j] - s_i * s[j] * row[j]
+
+
+@jit
+def roots(h, s):
+    for i in range(len(h)):
+        s[i] = sqrt(h[i])
