@@ -92,4 +92,5 @@ ADDRESSES = {
     "matern32": (matern32.address, matern32_slope.address),
     "matern52": (matern52.address, matern52_slope.address),
     "linear": (itself.address, flat.address),
+    "affine": (itself.address, flat.address),
 }
