@@ -96,7 +96,8 @@ def _scores(run: pf.Run, problem: Problem) -> dict[str, dict[str, float]]:
 def _of_task(kind: str, pairs: list[tuple[Any, np.ndarray]], spread: float | None) -> dict[str, float]:
     """Means over the clients, numbers in units of the target's spread; AUROC and ECE over all rows together."""
     own = [metrics.score(kind, prediction, y) for prediction, y in pairs]
-    mean = {name: float(np.mean([one[name] for one in own])) for name in own[0]}
+    common = set.intersection(*(set(one) for one in own))  # some scores need both classes
+    mean = {name: float(np.mean([one[name] for one in own])) for name in common}
     if spread is not None:
         return {
             "rmse": mean["rmse"] / spread,

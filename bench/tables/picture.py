@@ -36,9 +36,10 @@ def span(lines: pd.DataFrame) -> tuple[float, float]:
     """
     values = lines.stack().dropna()
     middle = values.median()
-    reach = 5.0 * (values - middle).abs().median()
-    low, high = (float(f(values[(values - middle).abs() <= reach])) for f in (min, max))
-    room = 0.05 * (high - low)
+    off = (values - middle).abs()
+    near = values[off <= 5.0 * off.median()]
+    low, high = float(near.min()), float(near.max())
+    room = 0.05 * (high - low) or 0.05
     return round(low - room, 3), round(high + room, 3)
 
 
@@ -67,8 +68,8 @@ def draw_curves(scores: pd.DataFrame, path: Path) -> None:
         axes.minorticks_off()
         axes.set_xlabel("labels of each task and client")
         axes.set_title(SHOWN[metric])
-        low, high = span(found.loc[metric])
-        axes.set_ylim(low, high)
+        if found.loc[metric].notna().any(axis=None):
+            axes.set_ylim(*span(found.loc[metric]))
         if metric == "coverage":
             axes.axhline(0.95, color="#999999", lw=0.8)
         if i == 0:
