@@ -2,7 +2,7 @@
 
     python -m bench.leaks          prints the table of docs/security.md
 
-The client has 1, 2 or 10 rows of a wide table. Moments: one row is their mean; of two, mean plus or minus spread are the two
+The client has 1, 2, 9 or 10 rows of a wide table. Moments: one row is their mean; of two, mean plus or minus spread are the two
 values of each column. Updates of a linear model: the change of the weights over the change of the bias is the row itself, or
 for several rows a mean of them, weighted by their residuals (up to a factor that everybody knows). Evidence of pfed-hier: Λ of
 one row is an outer product of its features, and those of a plane are the row and a constant, so that the first eigenvector is
@@ -146,7 +146,7 @@ def table() -> list[list[str]]:
         if None in errors:
             return "nothing is sent"
         middle = np.median(errors)
-        return f"{middle:.0e}" if middle < 1e-3 else f"{middle:.2f}"
+        return "0" if middle == 0 else f"{middle:.0e}" if middle < 1e-3 else f"{middle:.2f}"
 
     surgeons = [f"Dr {i}" for i in range(20) for _ in range(8)] + [f"Dr {i}" for i in range(20, 60) for _ in range(2)]
     patients = [f"Patient {i}" for i in range(4000)]

@@ -73,6 +73,11 @@ def predict(folder: Folder, client: str = "a") -> None:
     predict_table(pf.load(folder.path), folder.rows, client)
 
 
+def scores(folder: Folder) -> None:
+    run = pf.load(folder.path)
+    run.rounds, run.stopped, run.summary("all")
+
+
 def join(folder: Folder) -> None:
     run = pf.load(folder.path)
     run.join("another", client_table(run, folder.rows))
@@ -89,7 +94,7 @@ def watch(folder: Folder) -> None:
 
 USES: dict[str, Callable[[Folder], object]] = {
     "load": lambda folder: pf.load(folder.path),
-    "scores": lambda folder: pf.load(folder.path).summary("all"),
+    "scores": scores,
     "predict": predict,
     "predict for who joined": lambda folder: predict(folder, "late"),
     "report": report,

@@ -115,12 +115,13 @@ def _is_noticed(folder):
 # ---- whoever changes a file may know how to give it a digest -----------------------------------------------------------
 
 
-def change_checkpoints(folder, raw):
-    """Each of them with this in place of the size of the events."""
+def change_checkpoints(folder, raw, **others):
+    """Each of them with this in place of the size of the events, and other entries."""
     for path in (folder.path / "checkpoints").glob("*.json"):
         document = json.loads(path.read_bytes())
         del document["digest"]
-        body = json.dumps(document | {"events_size": "@"}).replace('"@"', raw).encode()
+        document |= {f"events_{what}": value for what, value in others.items()} | {"events_size": "@"}
+        body = json.dumps(document).replace('"@"', raw).encode()
         path.write_bytes(b'{"digest": "' + digest(body).encode() + b'", ' + body[1:])
 
 
@@ -183,6 +184,32 @@ def test_a_value_of_a_megabyte_is_told_in_a_few_words(folder):
     assert len(str(pf.DataError("x" * 10**6, where="here", remedy="mend it"))) < 1000
 
 
+def test_a_link_that_leads_nowhere_is_damage(folder):
+    (folder.path / "guests.json").unlink()
+    (folder.path / "guests.json").symlink_to("guests.json")
+    told = refusals(folder)
+    assert set(told) == {"predict for who joined", "join"}
+    assert all("guests.json" in sentence for sentence in told.values())
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "timing.jsonl", "run.log", "checkpoints"])
+def test_a_link_in_a_folder_does_not_lead_a_writer_elsewhere(folder, tmp_path, name):
+    """A run of others with a link to a file of mine: neither is that file cut nor added to."""
+    mine, path = tmp_path / "mine", folder.path / name
+    if name == "checkpoints":
+        path.rename(mine)
+    else:
+        mine.write_bytes(b"mine")
+        path.unlink()
+    path.symlink_to(mine)
+    if name == "events.jsonl":
+        change_checkpoints(folder, "0", sha256=digest(b""))
+    before = contents(mine) if mine.is_dir() else mine.read_bytes()
+    told = refusals(folder)
+    assert (contents(mine) if mine.is_dir() else mine.read_bytes()) == before
+    assert name == "run.log" or f"{path}: " in told["resume"]
+
+
 ODD_RESULTS = [
     lambda d: d.update(round=-1),
     lambda d: d.update(round="7"),
@@ -225,6 +252,17 @@ def test_odd_lines_among_the_events(folder, line):
     assert set(told) == {"scores", "report", "resume", "watch"}
     n = content.count(b"\n") + 1
     assert all(f"events.jsonl, line {n}: " in sentence for sentence in told.values()), told
+
+
+def test_what_an_event_may_leave_out_is_not_missed(folder):
+    """Clients of a start, and numbers that JSON has no word for."""
+    events = [json.loads(line) for line in (folder.path / "events.jsonl").read_bytes().splitlines()]
+    del events[0]["clients"]
+    for event in events:
+        for metrics in event.get("metrics", {}).values():
+            metrics["bound"] = None
+    reseal_events(folder.path, b"".join(json.dumps(event).encode() + b"\n" for event in events))
+    assert refusals(folder) == {}
 
 
 def test_the_command_line_says_it_in_one_line(folder, capfd):

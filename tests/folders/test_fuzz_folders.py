@@ -148,10 +148,10 @@ def changed_arrays(draw, arrays):
     value = arrays[name]
     how = draw(st.sampled_from(["filled", "filled", "first", "form", "form", "name", "gone"]))
     if how in ("filled", "first"):
-        number = draw(NUMBERS)
-        number = number if value.is_floating_point() else int(draw(st.sampled_from([-1, 0, 10**6, 2**62])))
+        number = torch.tensor(draw(NUMBERS), dtype=torch.float64)
+        number = number if value.is_floating_point() else torch.tensor(draw(st.sampled_from([-1, 0, 10**6, 2**62])))
         value = value.clone()
-        (value if how == "filled" else value.flatten()[:1]).fill_(number)
+        (value if how == "filled" else value.flatten()[:1]).copy_(number)
         arrays[name] = value
     elif how == "form":
         forms = [value[None], value.flatten()[:0], value.flatten()[:1], value.float(), value.to(torch.int64)]

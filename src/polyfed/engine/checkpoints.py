@@ -16,7 +16,7 @@ from polyfed.engine.rounds import Progress
 from polyfed.errors import DataError
 from polyfed.folders.checkpoint_files import FOLDER, path_of, read_mark, rounds_of
 from polyfed.folders.documents import digest, read_content, write_document
-from polyfed.folders.writing import make_private, write
+from polyfed.folders.writing import make_private, refuse_link, write
 from polyfed.methods.messages import State, from_bytes, to_bytes
 
 
@@ -35,6 +35,7 @@ class Checkpoints:
         self.folder, self.keep = folder / FOLDER, keep
 
     def write(self, progress: Progress, events_size: int = 0, events_sha256: str | None = None) -> None:
+        refuse_link(self.folder)
         make_private(self.folder)
         clients = sorted(progress.clients)  # by position: a client may have any name
         arrays = {f"server/{name}": value for name, value in progress.server.items()}
@@ -63,6 +64,7 @@ class Checkpoints:
 
     def forget_after(self, round: int) -> None:
         """Throw away the checkpoints of later rounds."""
+        refuse_link(self.folder)
         for later in (found for found in self.rounds() if found > round):
             self._remove(later)
 

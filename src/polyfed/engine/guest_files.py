@@ -68,7 +68,7 @@ def read(folder: Path) -> Guests:
     """The study and the states of the late-joining clients, if there are any."""
     path = folder / NAME
     for attempt in range(ATTEMPTS):
-        if not path.exists():
+        if not path.exists() and not path.is_symlink():  # a link that leads nowhere is damage
             return None, {}
         described = read_document(path, GuestsDocument, REMEDY)
         arrays = _path_of(folder, described["sha256"])

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyfed.engine.settings import Settings
-from polyfed.engine.tables import validation_losses
+from polyfed.engine.tables import bounds_of, validation_losses
 
 Event = Mapping[str, Any]
 WORTH = 0.1  # nats of a client's bound for which more rounds are worth while
@@ -43,7 +43,7 @@ def _bound_losses(events: Sequence[Event], settings: Settings) -> dict[int, floa
     for event in events:
         if event["event"] != "round" or not event["used"]:
             continue
-        since += [metrics["bound"] for metrics in event["metrics"].values() if "bound" in metrics]
+        since += bounds_of(event)
         if settings.evaluates(event["round"]) and since:
             losses[event["round"]] = -sum(since) / len(since)
             since = []

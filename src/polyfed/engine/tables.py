@@ -27,11 +27,17 @@ def history(events: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def bounds_of(event: Mapping[str, Any]) -> list[float]:
+    """The bounds of the clients in a round; None stands for numbers that JSON has no word for."""
+    told = [metrics.get("bound") for metrics in event["metrics"].values()]
+    return [bound for bound in told if bound is not None]
+
+
 def rounds(events: Sequence[Event]) -> pd.DataFrame:
     """A row for each round: clients sampled and refused, whether it was used, why dropped, bytes both ways, the mean bound."""
     rows = []
     for event in (event for event in events if event["event"] == "round"):
-        bounds = [metrics["bound"] for metrics in event["metrics"].values() if "bound" in metrics]
+        bounds = bounds_of(event)
         rows.append(
             {
                 "round": event["round"],

@@ -14,6 +14,8 @@ from polyfed.files import PRIVATE, write_whole
 PRIVATE_FOLDER = 0o700
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ELSEWHERE = "choose another folder with --out"
+# A folder may come from others: a link in it must not lead the writer to files elsewhere, nor a pipe let it wait for ever.
+_HERE = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def write(path: Path, content: bytes) -> None:
@@ -24,9 +26,7 @@ def write(path: Path, content: bytes) -> None:
 
 def append(path: Path, line: bytes, *, safely: bool = False) -> None:
     """A line at the end of a file; `safely`: on disk before this returns."""
-    # NONBLOCK: nobody may ever read at the other end of a pipe that has the name.
-    how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
-    with told(path), os.fdopen(os.open(path, how, PRIVATE), "ab") as file:
+    with told(path), os.fdopen(os.open(path, _HERE | os.O_APPEND | os.O_CREAT, PRIVATE), "ab") as file:
         file.write(line)
         if safely:
             file.flush()
@@ -35,7 +35,7 @@ def append(path: Path, line: bytes, *, safely: bool = False) -> None:
 
 def cut(path: Path, size: int) -> None:
     """Forget what was written after the file had this many bytes."""
-    with told(path), path.open("rb+") as file:
+    with told(path), os.fdopen(os.open(path, _HERE), "wb") as file:
         file.truncate(size)
 
 
@@ -46,6 +46,12 @@ def make_private(folder: Path) -> None:
         if folder.stat().st_mode & 0o077:
             with suppress(PermissionError):  # it is another user's, who lets us write
                 folder.chmod(PRIVATE_FOLDER)
+
+
+def refuse_link(folder: Path) -> None:
+    """An error if a part of a run folder leads elsewhere, where files would be written and removed."""
+    if folder.is_symlink():
+        raise UsageError("is a link to another folder", where=str(folder), remedy="put the folder itself there")
 
 
 @contextmanager

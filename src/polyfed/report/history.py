@@ -57,7 +57,7 @@ class History:
         """Take one more event that fits its schema; kinds of events that are not known here are passed over."""
         kind = event["event"]
         if kind == "start":
-            self.kinds, self.clients = dict(event["tasks"]), list(event["clients"])
+            self.kinds, self.clients = dict(event["tasks"]), list(event.get("clients", ()))
         elif kind == "round":
             self._add_round(event)
         elif kind == "evaluation":
