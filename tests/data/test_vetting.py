@@ -15,7 +15,7 @@ from polyfed.data.raw import read_client
 from polyfed.data.robust_units import pool_robustly
 from polyfed.data.scaling import Moments
 from polyfed.data.splits import Division
-from polyfed.data.vetting import FIELDS, MOST_ROWS, vet
+from polyfed.data.vetting import FIELDS, MOST_ROWS, Rejected, read_agreement, vet
 
 TASKS = as_tasks({"pulse": "regression", "visits": "count", "sick": "binary", "stage": "multiclass"})
 NONE = np.array([], dtype=np.int64)
@@ -197,16 +197,14 @@ def places(value, path=()):
         yield from places(value[key], (*path, key))
 
 
-PLACES = [path for path in places(honest(2)) if path]
-
-
 @st.composite
-def spoilt(draw):
-    """An honest note with up to three of its parts replaced, removed or doubled; or anything."""
+def spoilt(draw, make):
+    """An honest document with up to three of its parts replaced or removed; or anything."""
     if draw(st.integers(0, 9)) == 0:
         return draw(JSON)
-    told = honest(2)
-    for path in draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)):
+    told = make()
+    known = [path for path in places(told) if path]
+    for path in draw(st.lists(st.sampled_from(known), min_size=1, max_size=3)):
         at = told
         try:
             for key in path[:-1]:
@@ -221,7 +219,7 @@ def spoilt(draw):
 
 
 @fuzz(400)
-@given(spoilt(), st.sampled_from(["federated", "targets", "none", "local"]))
+@given(spoilt(lambda: honest(2)), st.sampled_from(["federated", "targets", "none", "local"]))
 def test_no_note_ends_round_0(bad, scaling):
     """Rejected, or harmless: what is agreed then is finite and travels as JSON."""
     told = {name: honest(i) for i, name in enumerate("ab")}
@@ -237,3 +235,30 @@ def test_no_note_ends_round_0(bad, scaling):
     assert (np.isfinite(agreed.scaler.scale) & (agreed.scaler.scale > 0)).all()
     assert len(Encoder.of(agreed).names) < 300
     json.dumps(agreed.to_dict(), allow_nan=False).encode()
+
+
+def agreement():
+    notes = {name: Description.from_dict(honest(i)) for i, name in enumerate("ab")}
+    return json.loads(json.dumps(agree(TASKS, notes).to_dict()))
+
+
+@fuzz(200)
+@given(spoilt(agreement))
+def test_nothing_that_a_server_says_was_agreed_breaks_a_client(bad):
+    """Rejected in a few words, or an agreement that is finite and travels as JSON."""
+    agreed, why = None, ""
+    try:
+        agreed = read_agreement(bad)
+    except Rejected as reason:
+        why = str(reason)
+    assert len(why) < 300
+    assert why.isprintable()
+    if agreed is None:
+        return
+    assert (np.isfinite(agreed.scaler.scale) & (agreed.scaler.scale > 0)).all()
+    assert len(Encoder.of(agreed).names) < 300
+    json.dumps(agreed.to_dict(), allow_nan=False).encode()
+
+
+def test_an_honest_agreement_passes():
+    assert read_agreement(agreement()).to_dict() == agreement()
