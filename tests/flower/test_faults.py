@@ -15,9 +15,10 @@ from polyfed.flower.grid import InProcessGrid
 from polyfed.flower.patience import LONGEST, Patience
 from polyfed.flower.strategy import Waits
 from polyfed.flower.wire import content, opened
-from polyfed.methods import method
+from polyfed.methods import PFedMul, method
 
 VICTIM = 3  # the number of bern's node
+MARK = 0.125  # what the algebra of a test's server cannot stand
 
 
 class Trouble(InProcessGrid):
@@ -60,6 +61,8 @@ class Trouble(InProcessGrid):
             broken = Message(content(note, {**arrays, "arrays/more": torch.zeros(1)}), reply_to=message)
         elif self.what == "weight":
             broken = Message(content(note, arrays | {"weight": torch.tensor(-1.0)}), reply_to=message)
+        elif self.what == "algebra":
+            broken = Message(content(note, arrays | {"metrics/bound": torch.tensor(MARK)}), reply_to=message)
         elif self.what == "empty":
             broken = Message(RecordDict({"something": ArrayRecord()}), reply_to=message)
         else:
@@ -86,6 +89,24 @@ def test_a_bad_answer_is_refused_by_name(what, tables, tmp_path):
     refused = [event["refused"] for event in played.events if event["event"] == "round"]
     assert [list(names) for names in refused] == [[], ["bern"], []]
     assert_same_server(without("bern", {2}, config, tables), played.progress.server)
+
+
+def test_who_breaks_every_round_of_the_server_ends_nothing(tables, tmp_path, monkeypatch):
+    aggregate = PFedMul.aggregate
+
+    def fragile(self, server, updates):
+        if any(update.metrics["bound"] == MARK for update in updates.values()):
+            raise torch.linalg.LinAlgError("not positive definite")
+        return aggregate(self, server, updates)
+
+    monkeypatch.setattr(PFedMul, "aggregate", fragile)
+    config = study(rounds=4, scheme="K")
+    grid = Trouble(nodes_of(tables, tmp_path / "state"), "algebra", when=range(1, 5))
+    played = on_grid(config, tables, tmp_path, grid=grid)
+    refused = [event["refused"] for event in played.events if event["event"] == "round"]
+    reason = "with its update the round breaks: _LinAlgError: not positive definite"
+    assert refused == [{"bern": reason}] * 4
+    assert_same_server(without("bern", {1, 2, 3, 4}, config, tables), played.progress.server)
 
 
 def test_who_does_not_answer_is_left_in_peace_for_a_while(tables, tmp_path):
