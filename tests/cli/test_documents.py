@@ -21,6 +21,7 @@ HERE = {  # command → arguments, in a folder with `hospitals.csv` and a finish
     "methods": "",
     "datasets": "",
     "init": "hospitals.csv",
+    "names": "",
     "demo": "--quick --no-report",
     "reproduce": "synthetic --quick --rounds 1 --seeds 0",
 }

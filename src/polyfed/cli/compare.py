@@ -9,6 +9,7 @@ import typer
 
 from polyfed.cli.comparison import run_comparison
 from polyfed.cli.grouping import grouped
+from polyfed.cli.names import completion
 from polyfed.cli.options import DataOptions, RunOptions, settings, split_names
 from polyfed.errors import UsageError
 
@@ -21,8 +22,17 @@ def command(
     config: Annotated[
         Path | None, typer.Argument(help="File of settings (TOML), with what is to be compared.", metavar="[CONFIG]")
     ] = None,
-    methods: Annotated[list[str] | None, typer.Option(help="Methods: see polyfed methods.", metavar="A,B")] = None,
-    seeds: Annotated[list[str] | None, typer.Option(help="Seeds; each method runs with each.", metavar="0,1,2")] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Methods (pfed-mul,pfed-st,local): see polyfed methods.",
+            metavar="A,B",
+            autocompletion=completion("methods"),
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None, typer.Option(help="Seeds (0); each method runs with each.", metavar="0,1,2")
+    ] = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(help="Values of an option; validation rows choose one.", metavar="METHOD.OPTION=A,B"),

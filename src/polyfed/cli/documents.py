@@ -264,6 +264,13 @@ class InitDocument(_Document):
     remarks: list[str]
 
 
+class NamesDocument(_Document):
+    """`polyfed names`: what is listed → the names."""
+
+    command: Literal["names"] = "names"
+    names: dict[str, list[str]]
+
+
 DOCUMENTS: dict[str, type[BaseModel]] = {
     "run": RunDocument,
     "predict": PredictDocument,
@@ -276,5 +283,6 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "methods": MethodsDocument,
     "datasets": DatasetsDocument,
     "init": InitDocument,
+    "names": NamesDocument,
     "demo": DemoDocument,
 }

@@ -8,12 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
+from polyfed.cli.names import completion
 from polyfed.cli.output import emit, show_table
 from polyfed.errors import ConfigError, nearest
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="A method, to see its options.", metavar="[NAME]")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A method, to see its options.", metavar="[NAME]", autocompletion=completion("methods")),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """List the methods and their options."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyfed.cli.names import completion
 from polyfed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ _TABLE, _MODEL = "Your data", "The run"
 _NAMES = "A,B"
 
 
-def _column(text: str, metavar: str = _NAMES, *, panel: str = _TABLE) -> Any:
-    return typer.Option(help=text, metavar=metavar, rich_help_panel=panel)
+def _column(text: str, metavar: str = _NAMES, *, panel: str = _TABLE, names: str | None = None) -> Any:
+    complete = None if names is None else completion(names)
+    return typer.Option(help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete)
 
 
 @dataclass
@@ -30,7 +32,9 @@ class DataOptions:
         str | None, _column("A table (CSV, Parquet, ...), a pattern, or a folder with a file for each client.", "PATH")
     ] = None
     query: Annotated[str | None, _column("What is read, if the data are a database: SELECT ...", "SQL")] = None
-    dataset: Annotated[str | None, _column("A data set that polyfed brings: see polyfed datasets.", "NAME")] = None
+    dataset: Annotated[
+        str | None, _column("A data set that polyfed brings: see polyfed datasets.", "NAME", names="datasets")
+    ] = None
     client: Annotated[str | None, _column("Column that says whose row it is.", "COLUMN")] = None
     regression: Annotated[list[str] | None, _column("Targets that are numbers.")] = None
     robust: Annotated[list[str] | None, _column("Targets that are numbers with outliers.")] = None
@@ -44,7 +48,9 @@ class DataOptions:
     missing: Annotated[
         list[str] | None, _column("A text that means no label or no client; ',NA' for an empty field or NA.", "A,B")
     ] = None
-    scaling: Annotated[str | None, _column("Units: federated, local, targets (of these alone) or none.", "HOW")] = None
+    scaling: Annotated[
+        str | None, _column("Units: federated, local, targets (of these alone) or none.", "HOW", names="scalings")
+    ] = None
     test_fraction: Annotated[float | None, _column("Share of each client's rows for testing (0.2).", "SHARE")] = None
     validation_fraction: Annotated[float | None, _column("Share of the rows for validation.", "SHARE")] = None
     split_by: Annotated[
@@ -100,7 +106,8 @@ class RunOptions:
         None
     )
     aggregation: Annotated[
-        str | None, _column("Rule of the server: clip, mean, median, trimmed or krum.", "RULE", panel=_MODEL)
+        str | None,
+        _column("Rule of the server: clip, mean, median, trimmed or krum.", "RULE", panel=_MODEL, names="aggregations"),
     ] = None
     workers: Annotated[int | None, _column("Threads that share out the clients.", "N", panel=_MODEL)] = None
     set: Annotated[

@@ -11,6 +11,7 @@ import typer
 
 from polyfed.cli.folders import AllowCode, refuse_no_run
 from polyfed.cli.grouping import grouped
+from polyfed.cli.names import completion
 from polyfed.cli.options import DataOptions, RunOptions, settings
 from polyfed.cli.output import emit, say
 from polyfed.cli.progress import in_bytes, progress_bar
@@ -34,9 +35,12 @@ def command(
         Path | None, typer.Argument(help="File of settings (TOML); see polyfed init.", metavar="[CONFIG]")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help=f"Method: see polyfed methods. By default {METHOD}.", metavar="NAME")
+        str | None,
+        typer.Option(
+            help=f"Method ({METHOD}): see polyfed methods.", metavar="NAME", autocompletion=completion("methods")
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all that is random.", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all that is random (0).", metavar="N")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. By default runs/<data>-<method>-<seed>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,
     allow_code: AllowCode = None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from polyfed.data.counting import as_people_count
 from polyfed.errors import UsageError
 from polyfed.metrics import HEADLINE, LOSS
 
@@ -89,7 +90,7 @@ def summary(
     ]
     wide = chosen.pivot(index="client", columns=["task", "metric"], values="value")
     wide = wide.reindex(columns=pd.MultiIndex.from_tuples(wanted, names=["task", "metric"])).astype(float)
-    return wide.sort_index().rename_axis(index="client")
+    return wide.loc[sorted(wide.index, key=as_people_count)].rename_axis(index="client")
 
 
 def averages(of_clients: pd.DataFrame) -> pd.DataFrame:

@@ -206,10 +206,11 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Seq
     mine = replace(table, frame=table.frame.iloc[rows], row_name=lambda row: table.row_name(int(rows[row])))
     raw = read_client_table(client, mine, list(known.values()), columns)
     own, encoder, where = study.clients[client].train, study.encoders[client], f"client {client!r}, {table.where}"
+    unseen, is_unseen = encoder.unseen(raw.features, where), encoder.unseen_rows(raw.features, where)
     coded = replace(code_rows(client, raw, encoder, own.codecs), x=encoder.encode(raw.features, where))
     predictions, familiar = model.predictor(coded.x), model.predictor(own.x)
     everyone = [parts.train for parts in run.study.clients.values()] if run.method.pools_data else []
-    is_known, is_unseen = trained_on(coded, [*everyone, own]), encoder.unseen_rows(raw.features, where)
+    is_known = trained_on(coded, [*everyone, own])
 
     made: dict[str, Any] = {}
     scores: dict[bool, Scores] = {False: {}, True: {}}
@@ -239,7 +240,7 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Seq
         kinds={},
         trained_on=is_known,
         far=far,
-        unseen=encoder.unseen(raw.features, where),
+        unseen=unseen,
     )
 
 
