@@ -136,11 +136,11 @@ def tails(name, n):
         ("mostly one value", "regression", "numbers"),
         ("student", "robust", "of them far from the rest"),
         ("slips of the pen", "robust", "of them far from the rest"),
-        ("incomes", "regression", "skewed: their logarithm may be easier to predict"),
+        ("incomes", "regression", "skewed: their logarithm may be easier to predict (derive it as log(y))"),
     ],
 )
 def test_heavy_tails_suggest_robust_regression(name, kind, why, n):
-    guessed, reason = kind_of(pd.Series(tails(name, n)))
+    guessed, reason = kind_of(pd.Series(tails(name, n), name="y"))
     assert guessed == kind
     assert reason.endswith(why)
 

@@ -44,7 +44,10 @@ class DataOptions:
     proportion: Annotated[list[str] | None, _column("Targets that are k successes in n trials.", "K/N")] = None
     features: Annotated[list[str] | None, _column("Inputs; all other columns if not given.")] = None
     drop: Annotated[list[str] | None, _column("Columns that are neither inputs nor targets.")] = None
-    derive: Annotated[list[str] | None, _column("A new column by a comparison: disease=num>0.", "NAME=TEST")] = None
+    derive: Annotated[
+        list[str] | None, _column("A new column, such as disease=num>0 or y=log(income).", "NAME=TEST")
+    ] = None
+    transform: Annotated[list[str] | None, _column("Take the logarithm of a skewed input.", "NAME=log")] = None
     missing: Annotated[
         list[str] | None, _column("A text that means no label or no client; ',NA' for an empty field or NA.", "A,B")
     ] = None
@@ -95,6 +98,9 @@ class DataOptions:
         for assignment in self.derive or ():
             name, test = split_assignment(assignment)
             put(document, ("data", "derive", name), test)
+        for assignment in self.transform or ():
+            name, how = split_assignment(assignment, "transform", "income=log")
+            put(document, ("data", "transform", name), how)
 
 
 @dataclass
@@ -158,9 +164,9 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
     return [name.strip() for part in given for name in part.split(",") if name.strip()]
 
 
-def split_assignment(text: str) -> tuple[str, str]:
+def split_assignment(text: str, option: str = "derive", example: str = "disease=num>0") -> tuple[str, str]:
     """`disease=num>0` as a name and a comparison."""
     name, equals, test = text.partition("=")
     if not equals or not name.strip() or not test.strip():
-        raise UsageError(f"{text!r} derives nothing", where="--derive", remedy="write for example disease=num>0")
+        raise UsageError(f"{text!r} {option}s nothing", where=f"--{option}", remedy=f"write for example {example}")
     return name.strip(), test.strip()

@@ -1,4 +1,6 @@
-"""Columns made from others by one comparison, such as `disease = num > 0`. A parser of its own: nothing is evaluated.
+"""Columns made from others by one comparison, such as `disease = num > 0`, or as a logarithm, such as `log(income)`.
+
+A parser of its own: nothing is evaluated.
 
 >>> comparison = Comparison.parse("disease", "num > 0")
 >>> comparison.column, comparison.sign, comparison.constant
@@ -44,6 +46,37 @@ _FORM = re.compile(
 )
 
 
+_LOGARITHM = re.compile(r"\s*(?P<function>log1p|log)\s*\(\s*(?:`(?P<quoted>[^`]+)`|(?P<bare>[^`()]+?))\s*\)\s*")
+
+
+@dataclass(frozen=True)
+class Logarithm:
+    """A derived column that is the natural logarithm of another, or of one more than it."""
+
+    name: str
+    column: str
+    function: str  # "log" or "log1p"
+
+    def derived_from(self, table: Table) -> pd.Series:
+        values: Any = table.frame[self.column]
+        if values.dtype.kind not in "biuf":
+            raise DataError(
+                f"column {self.column!r} holds no numbers, and has no logarithm",
+                where=f"{table.where}, derived column {self.name!r}",
+                remedy="take it of a column of numbers",
+            )
+        least = 0.0 if self.function == "log" else -1.0
+        wrong = (values <= least).to_numpy()
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataError(
+                f"{values.iloc[row]} has no {self.function}",
+                where=f"{table.row_name(row)}, column {self.column!r}",
+                remedy=f"use log1p({self.column})" if not (values <= -1.0).any() else "correct it, or leave it empty",
+            )
+        return getattr(np, self.function)(values)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What a derived column says of each row: whether this holds; a row without a value is left without one."""
@@ -62,7 +95,7 @@ class Comparison:
             raise ConfigError(
                 f"{shorten(text)} is not a comparison",
                 where=f"derived column {name!r}",
-                remedy="write for example num > 0, or `my column` == 'yes'",
+                remedy="write for example num > 0, or `my column` == 'yes', or log(income)",
             )
         if isinstance(constant, str) and found["sign"] not in ("==", "!="):
             raise ConfigError(
@@ -93,13 +126,26 @@ class Comparison:
             return holds.astype(bool)
         return pd.Series(np.where(gaps, None, holds.to_numpy(dtype=bool)), index=frame.index, dtype=object)
 
+    def derived_from(self, table: Table) -> pd.Series:
+        return self.of(table.frame, table.where, written=not table.typed)
 
-def comparisons(derive: Mapping[str, Any] | None) -> list[Comparison]:
+
+Derived = Comparison | Logarithm
+
+
+def comparisons(derive: Mapping[str, Any] | None) -> list[Derived]:
     """All of a table's derived columns."""
-    return [Comparison.parse(name, text) for name, text in (derive or {}).items()]
+    return [_parse(name, text) for name, text in (derive or {}).items()]
 
 
-def with_derived(table: Table, derived: list[Comparison], *, partly: bool = False) -> Table:
+def _parse(name: str, text: Any) -> Derived:
+    found = _LOGARITHM.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return Comparison.parse(name, text)
+    return Logarithm(name, found["quoted"] or found["bare"], found["function"])
+
+
+def with_derived(table: Table, derived: list[Derived], *, partly: bool = False) -> Table:
     """The table with further columns; if `partly`, without those whose own column is not there."""
     frame, columns = table.frame, list(table.frame.columns)
     for comparison in derived:
@@ -112,7 +158,7 @@ def with_derived(table: Table, derived: list[Comparison], *, partly: bool = Fals
                 remedy="choose another name",
             )
         find_column(comparison.column, columns, table.where)
-        frame = frame.assign(**{comparison.name: comparison.of(frame, table.where, written=not table.typed)})
+        frame = frame.assign(**{comparison.name: comparison.derived_from(table)})
     return replace(table, frame=frame)
 
 

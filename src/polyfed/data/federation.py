@@ -107,6 +107,7 @@ class Federation:
         derive: Mapping[str, str] | None = None,
         missing: Sequence[str] | None = None,
         query: str | None = None,
+        transform: Mapping[str, str] | None = None,
         scaling: str = "federated",
         split: Split = DEFAULT_SPLIT,
     ) -> Federation:
@@ -123,11 +124,13 @@ class Federation:
         and an empty field is no label. `missing` lists the texts that mean so instead, as in ["", "NA"]; with [] an empty
         label is a class. In columns of numbers and in features the usual markers (NA, NaN, null, ...) mean a gap anyway.
 
-        Dates become numbers; columns that number or name the rows are left out, with a warning, unless `features` lists them.
+        `transform` takes the logarithm of skewed inputs, as in {"income": "log"}; a skewed target can be derived as
+        {"log_income": "log(income)"}. Dates become numbers. Columns that number or name the rows are left out, with a
+        warning, unless `features` lists them.
         """
         tasks = as_tasks(tasks)
         columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
-        raw = read_clients(source, tasks, **columns, split=split, query=query)
+        raw = read_clients(source, tasks, **columns, split=split, query=query, transform=transform)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 
 from polyfed.data.client_column import refuse_one_row_clients
 from polyfed.data.dates import date_of
-from polyfed.data.derived import Comparison, comparisons, with_derived
+from polyfed.data.derived import Derived, comparisons, with_derived
 from polyfed.data.features import is_missing, plain
 from polyfed.data.identifiers import left_out
 from polyfed.data.label_column import Labels
@@ -32,6 +32,7 @@ from polyfed.data.table_columns import as_names, feature_columns, find_column, t
 from polyfed.data.table_files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
 from polyfed.data.table_queries import is_database
 from polyfed.data.task import Task
+from polyfed.data.transforms import checked_transform, transformed, transformed_name, transforms_among
 from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
 
@@ -56,6 +57,7 @@ def read_clients(
     missing: Sequence[str] | None = None,
     split: Split = DEFAULT_SPLIT,
     query: str | None = None,
+    transform: Mapping[str, str] | None = None,
 ) -> dict[str, RawClient]:
     """All clients of a table, or of a folder (or a pattern) with one file for each client; with the columns by which `split`
     divides rows."""
@@ -69,9 +71,9 @@ def read_clients(
                 remedy="leave client out",
             )
         files = [path for path in sorted(Path(source).iterdir()) if is_table_file(path) and not is_database(path)]
-        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split)
+        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform)
     if client is None and isinstance(source, (str, os.PathLike)) and (files := matching_files(source)) is not None:
-        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split)
+        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform)
     written = written_columns(tasks, client)
     table = with_derived(load_table(source, written=written, missing=missing, query=query), derived)
     columns = list(table.frame.columns)
@@ -94,7 +96,9 @@ def read_clients(
         chosen = _without_identifiers([table.frame], chosen, table.where)
     members, member = np.unique(names, return_inverse=True)
     rows = _Rows(lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
-    return _shared_out(_read_rows(table, tasks, found, chosen, rows, split=split), members.tolist(), member)
+    return _shared_out(
+        _read_rows(table, tasks, found, chosen, rows, split=split, transform=transform), members.tolist(), member
+    )
 
 
 def read_own_table(
@@ -108,6 +112,7 @@ def read_own_table(
     derive: Mapping[str, str] | None = None,
     missing: Sequence[str] | None = None,
     split: Split = DEFAULT_SPLIT,
+    transform: Mapping[str, str] | None = None,
 ) -> tuple[str, RawClient]:
     """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
     and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
@@ -125,12 +130,12 @@ def read_own_table(
         name, drop = name or str(found[0]), [*drop, client]
     name = name or stem_of(Path(source))
     with at_client(name):
-        return name, _read_file(table, tasks, features, drop, split)
+        return name, _read_file(table, tasks, features, drop, split, transform)
 
 
 def _choices(
     tasks: Sequence[Task], features: Any, drop: Any, derive: Mapping[str, str] | None, split: Split
-) -> tuple[list[str] | None, list[str], list[Comparison]]:
+) -> tuple[list[str] | None, list[str], list[Derived]]:
     """Features, columns to drop, and columns to derive."""
     features, drop, derived = as_names(features), as_names(drop) or [], comparisons(derive)
     # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
@@ -146,11 +151,13 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
         table = load_table(source, written=written_columns(tasks))
         columns = list(table.frame.columns)
         found = {task.name: task_columns(task, columns, None) for task in tasks}
-        dates = dates_among(features, columns)
-        chosen = [name for name in features if date_of(name) not in dates or name in columns]
+        dates, transform = dates_among(features, columns), transforms_among(features, columns)
+        made = {*(name for name in features if date_of(name) in dates), *map(transformed_name, transform)}
+        chosen = [name for name in features if name not in made or name in columns]
         for feature in chosen:
             find_column(feature, columns, table.where)
-        return _read_rows(table, tasks, found, [*chosen, *dates], _Rows(table.row_name), dates)
+        rows = _Rows(table.row_name)
+        return _read_rows(table, tasks, found, [*chosen, *dates, *transform], rows, dates, transform=transform)
 
 
 def _read_folder(
@@ -159,9 +166,10 @@ def _read_folder(
     tasks: Sequence[Task],
     features: Sequence[str] | None,
     drop: Sequence[str],
-    derived: list[Comparison],
+    derived: list[Derived],
     missing: tuple[str, ...] | None,
     split: Split,
+    transform: Mapping[str, str] | None,
 ) -> dict[str, RawClient]:
     if not files:
         raise DataError(
@@ -185,7 +193,7 @@ def _read_folder(
     clients: dict[str, RawClient] = {}
     for name, table in tables.items():
         with at_client(name):
-            clients[name] = _read_file(table, tasks, features, drop, split)
+            clients[name] = _read_file(table, tasks, features, drop, split, transform)
     for task in tasks:  # a client may lack a task, but not all of them
         task_columns(task, list(all_columns), folder)
     for name in drop:
@@ -204,13 +212,18 @@ def _without_identifiers(frames: Sequence[Any], chosen: list[str], where: str) -
 
 
 def _read_file(
-    table: Table, tasks: Sequence[Task], features: Sequence[str] | None, drop: Sequence[str], split: Split
+    table: Table,
+    tasks: Sequence[Task],
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+    split: Split,
+    transform: Mapping[str, str] | None,
 ) -> RawClient:
     """All rows of a table that is one client's; it may lack some tasks, and columns that are to be dropped."""
     columns = list(table.frame.columns)
     found = {task.name: task_columns(task, columns, None) for task in tasks}
     chosen = feature_columns(columns, found, features, [name for name in drop if name in columns], table.where)
-    return _read_rows(table, tasks, found, chosen, _Rows(table.row_name), split=split)
+    return _read_rows(table, tasks, found, chosen, _Rows(table.row_name), split=split, transform=transform)
 
 
 def _read_rows(
@@ -221,6 +234,7 @@ def _read_rows(
     index: _Rows,
     dates: Sequence[str] = (),
     split: Split = DEFAULT_SPLIT,
+    transform: Mapping[str, str] | None = None,
 ) -> RawClient:
     """All rows of the table as if they were one client's."""
     frame = table.frame
@@ -229,6 +243,7 @@ def _read_rows(
             _refuse_text_among_numbers(table, name, index)
     columns = {name: frame[name] for name in features}
     raw = read_columns(columns, where=table.where, index=index, n_rows=len(frame), dates=dates)
+    raw = transformed(raw, checked_transform(transform, list(columns), table.where), where=table.where)
     labels = {}
     for task in tasks:
         if found[task.name]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from polyfed.methods import Method
 
 _OF_TABLES = (
-    *("client", "tasks", "features", "drop", "derive", "missing", "sha256", "query"),
+    *("client", "tasks", "features", "drop", "derive", "missing", "sha256", "query", "transform"),
     *("split_by", "split_group", "split_column"),
 )
 
@@ -130,6 +130,7 @@ def _from_table(data: DataConfig) -> Federation:
         derive=data.derive,
         missing=data.missing,
         query=data.query,
+        transform=data.transform,
         split=data.split(),
     )
 

@@ -84,7 +84,8 @@ class DataConfig(_Section):
         tasks: the targets.
         features: the inputs; all other columns, if it is not given.
         drop: columns that are neither.
-        derive: further columns by one comparison each, such as disease = "num > 0".
+        derive: further columns by one comparison each, such as disease = "num > 0", or a logarithm, such as "log(income)".
+        transform: inputs that are transformed, such as income = "log".
         missing: texts that mean that there is no label or no client; an empty field alone, if it is not given.
         scaling: "federated", "local", "targets" (features stay as they are) or "none".
         test, validation: fractions of each client's rows.
@@ -108,6 +109,7 @@ class DataConfig(_Section):
     features: list[str] | None = None
     drop: list[str] = Field(default_factory=list)
     derive: dict[str, str] = Field(default_factory=dict)
+    transform: dict[str, str] = Field(default_factory=dict)
     missing: list[str] | None = None
     scaling: str | None = None
     test: float | None = None

@@ -97,7 +97,9 @@ def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> lis
         )
     skewed = [guess.column for guess in guesses if guess.role == "feature" and _is_skewed(frame[guess.column])]
     if skewed:
-        said.append(f"Skewed inputs, whose logarithm may say more: {', '.join(map(str, skewed))}")
+        said.append(
+            f"Skewed inputs, whose logarithm may say more (--transform NAME=log): {', '.join(map(str, skewed))}"
+        )
     return said
 
 
@@ -117,7 +119,10 @@ def kind_of(values: Any) -> tuple[str, str]:
     far = _far_from_the_rest(numbers)
     if far >= LEAST_FAR * len(numbers) and far > 1:
         if (numbers > 0).all() and _far_from_the_rest(np.log(numbers)) <= 1:
-            return "regression", f"{n} numbers, skewed: their logarithm may be easier to predict"
+            return (
+                "regression",
+                f"{n} numbers, skewed: their logarithm may be easier to predict (derive it as log({values.name}))",
+            )
         return "robust", f"{n} numbers, {far} of them far from the rest"
     return "regression", f"{n} numbers"
 

@@ -53,6 +53,7 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
             derive=data.derive,
             missing=data.missing,
             split=data.split(),
+            transform=data.transform,
         )
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)
