@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see
     from polyfed.data import Federation, Split, Task
-    from polyfed.engine import Run, load, simulate
+    from polyfed.engine import Run, load, load_model, simulate
     from polyfed.errors import (
         ConfigError,
         DataError,
@@ -53,6 +53,7 @@ __all__ = [
     "Task",
     "UsageError",
     "load",
+    "load_model",
     "simulate",
 ]
 
@@ -62,6 +63,7 @@ _ROOM_OF = {
     "Task": "polyfed.data",
     "Run": "polyfed.engine",
     "load": "polyfed.engine",
+    "load_model": "polyfed.engine",
     "simulate": "polyfed.engine",
     "GPClassifier": "polyfed.estimators",
     "GPRegressor": "polyfed.estimators",

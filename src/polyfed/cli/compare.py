@@ -11,6 +11,7 @@ from polyfed.cli.comparison import run_comparison
 from polyfed.cli.grouping import grouped
 from polyfed.cli.names import completion
 from polyfed.cli.options import DataOptions, RunOptions, settings, split_names
+from polyfed.defaults import COMPARED
 from polyfed.errors import UsageError
 
 
@@ -25,7 +26,7 @@ def command(
     methods: Annotated[
         list[str] | None,
         typer.Option(
-            help="Methods (pfed-mul,pfed-st,local): see polyfed methods.",
+            help=f"Methods ({','.join(COMPARED)}): see polyfed methods.",
             metavar="A,B",
             autocompletion=completion("methods"),
         ),

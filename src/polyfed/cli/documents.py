@@ -199,6 +199,19 @@ class WatchDocument(_Document):
     url: str
 
 
+class ExportDocument(_Document):
+    """`polyfed export`: what went where; `mlflow` is the id of the run there. Null is what was not asked for."""
+
+    command: Literal["export"] = "export"
+    run: str
+    scores: str | None = None
+    predictions: str | None = None
+    model: str | None = None
+    client: str | None = None
+    mlflow: str | None = None
+    tensorboard: str | None = None
+
+
 class CheckDocument(_Document):
     """One thing that was looked at; what is optional may fail."""
 
@@ -279,6 +292,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "reproduce": ReproduceDocument,
     "report": ReportDocument,
     "watch": WatchDocument,
+    "export": ExportDocument,
     "doctor": DoctorDocument,
     "methods": MethodsDocument,
     "datasets": DatasetsDocument,

@@ -47,7 +47,7 @@ def command(
     from polyfed.data.encoder import told_unseen
     from polyfed.experiments.predicting import mean_scores, predict_table
 
-    _refuse_odd_end(out)
+    refuse_odd_end(out)
     loaded = load_run(run, allow_code)
     found = predict_table(loaded, new, client, tasks=split_names(tasks), level=level, keep=split_names(keep) or ())
     if out is not None:
@@ -148,7 +148,8 @@ def written(scores: dict[str, float | None]) -> str:
     return ", ".join(f"{metric} {number(value)}" for metric, value in scores.items())
 
 
-def _refuse_odd_end(out: Path | None) -> None:
+def refuse_odd_end(out: Path | None) -> None:
+    """An error about a file that is to become a table and cannot."""
     if out is None:
         return
     if out.suffix.lower() not in (".csv", ".parquet"):

@@ -40,16 +40,20 @@ def write_document(path: Path, document: dict[str, Any], indent: int | None = No
 
 def read_document(path: Path, schema: type[BaseModel], remedy: str = ANEW) -> dict[str, Any]:
     """The document as it was written; an error that names the file if it is not."""
-    content = read_content(path, remedy)
+    return read_sealed(read_content(path, remedy), schema, str(path), remedy)
+
+
+def read_sealed(content: bytes, schema: type[BaseModel], where: str, remedy: str = ANEW) -> dict[str, Any]:
+    """The document in these bytes, as `sealed` wrote it."""
     found = _SEAL.match(content)
     if found is None:
-        _refuse_other_format(parsed(content, str(path), remedy), path)
-        raise DataError("is damaged (it has no digest)", where=str(path), remedy=remedy)
+        _refuse_other_format(parsed(content, where, remedy), where)
+        raise DataError("is damaged (it has no digest)", where=where, remedy=remedy)
     if digest(b"{" + content[found.end() :]) != found[1].decode():
-        raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=remedy)
-    document = parsed(content, str(path), remedy)
-    _refuse_other_format(document, path)
-    refuse_unlike(document, schema, str(path), remedy)
+        raise DataError("is damaged (its digest does not fit)", where=where, remedy=remedy)
+    document = parsed(content, where, remedy)
+    _refuse_other_format(document, where)
+    refuse_unlike(document, schema, where, remedy)
     return document
 
 
@@ -96,11 +100,11 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _refuse_other_format(document: Any, path: Path) -> None:
+def _refuse_other_format(document: Any, where: str) -> None:
     found = document.get("format") if isinstance(document, dict) else None
     if isinstance(document, dict) and "format" in document and found != FORMAT:
         raise DataError(
             f"is of another version of polyfed: format {str(found)[:20]}, not {FORMAT}",
-            where=str(path),
+            where=where,
             remedy="use the version that wrote it, or start the run anew",
         )

@@ -162,6 +162,28 @@ class NodeDocument(Part):
     digest_of_data: Sha256
 
 
+# ---- a client's model in one file ------------------------------------------------------------------------------------
+
+
+class ModelDocument(Part):
+    """What stands beside the arrays of an exported model, with their digest; `study` is of its client alone."""
+
+    format: Literal[2]
+    sha256: Sha256
+    method: Name
+    options: dict[str, Any]
+    client: Name
+    round: Count
+    has_state: bool
+    study: StudyPart
+
+    @model_validator(mode="after")
+    def _of_one_client(self) -> ModelDocument:
+        if self.study.clients != [self.client]:
+            raise ValueError("the study is not of the client alone")
+        return self
+
+
 # ---- results.json ----------------------------------------------------------------------------------------------------
 
 Numbers = list[FiniteFloat | None]

@@ -23,6 +23,7 @@ function roundTicks([low, high], wanted, least) {
   const step = Math.max(least || 0, power * ([1, 2, 5].find((one) => one * power >= rough * 0.999) ?? 10));
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) ticks.push(i * step);
+  if (ticks.length < 2 && wanted < 16 && !least) return roundTicks([low, high], 2 * wanted);
   const digits = Math.max(0, Math.min(12, -Math.floor(Math.log10(step) + 1e-9)));
   return ticks.map((value) => ({ value, text: tickText(value, digits) }));
 }

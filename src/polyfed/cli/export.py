@@ -1,0 +1,111 @@
+"""`polyfed export`: what a run found, for other programs; and a client's model as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyfed.cli.folders import AllowCode, load_run, refuse_no_run
+from polyfed.cli.output import emit, say
+from polyfed.cli.predict import as_csv, refuse_odd_end
+from polyfed.errors import UsageError
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
+    scores: Annotated[
+        Path | None, typer.Option(help="Every score of every client and round, as .csv or .parquet.", metavar="FILE")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="The predictions that were scored, as .csv or .parquet.", metavar="FILE")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A client's model as one file, for polyfed.load_model.", metavar="FILE")
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="Whose model.", metavar="NAME")] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(help="Log the run at this tracking URI of MLflow.", metavar="URI")
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Log the run below this folder for TensorBoard.", metavar="DIR")
+    ] = None,
+    allow_code: AllowCode = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Hand over a run: scores and predictions as tables, a model as a file, or to MLflow and TensorBoard."""
+    from polyfed.cli.documents import ExportDocument
+    from polyfed.experiments import exporting, tracking
+
+    refuse_no_run(run)
+    if all(given is None for given in (scores, predictions, model, mlflow, tensorboard)):
+        raise UsageError(
+            "it is not said what to export",
+            remedy="give --scores, --predictions, --model, --mlflow or --tensorboard",
+        )
+    for table in (scores, predictions):
+        refuse_odd_end(table)
+    if model is None and client is not None:
+        raise UsageError("--client is given without --model", remedy="say where the model goes with --model FILE")
+    written: dict[str, Any] = {}
+    if scores is not None:
+        _write_table(exporting.scores_table(run), scores)
+        written["scores"] = str(scores)
+    if predictions is not None:
+        _write_table(exporting.predictions_table(run), predictions)
+        written["predictions"] = str(predictions)
+    if model is not None:
+        written["model"], written["client"] = str(model), _write_model(run, client, model, allow_code)
+    if mlflow is not None:
+        written["mlflow"] = tracking.to_mlflow(run, mlflow)
+    if tensorboard is not None:
+        written["tensorboard"] = str(tracking.to_tensorboard(run, tensorboard))
+    if json:
+        emit(ExportDocument(run=str(run), **written))
+        return
+    for what in ("scores", "predictions"):
+        if what in written:
+            say(f"The {what} are in {written[what]}")
+    if model is not None:
+        say(
+            f"The model of {written['client']} is in {model}; it holds this client's training rows, so keep it as private"
+        )
+    if mlflow is not None:
+        say(f"MLflow has it as run {written['mlflow']}")
+    if tensorboard is not None:
+        say(f"TensorBoard finds it in {written['tensorboard']}: tensorboard --logdir {tensorboard}")
+
+
+def _write_table(table: Any, out: Path) -> None:
+    """The file whole or not at all."""
+    import io
+
+    from polyfed.files import write_whole
+
+    buffer = io.BytesIO()
+    if out.suffix.lower() == ".csv":
+        buffer.write(as_csv(table).encode())
+    else:
+        table.to_parquet(buffer, index=False)
+    try:
+        write_whole(out, buffer.getvalue())
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(out), remedy="choose another file") from None
+
+
+def _write_model(run: Path, client: str | None, path: Path, allow_code: list[str] | None) -> str:
+    from polyfed.engine.model_file import write_model
+
+    if not path.parent.is_dir():
+        raise UsageError("there is no such folder", where=str(path.parent), remedy="make it, or choose another --model")
+    if path.is_dir():
+        raise UsageError("is a folder", where=str(path), remedy=f"give a file, such as {path / 'model.safetensors'}")
+    loaded = load_run(run, allow_code)
+    if client is None:
+        if len(loaded.clients) != 1:
+            known = ", ".join(loaded.clients[:10]) + (", ..." if len(loaded.clients) > 10 else "")
+            raise UsageError("it is not said whose model to export", remedy=f"give --client with one of {known}")
+        client = loaded.clients[0]
+    write_model(loaded, client, path)
+    return client

@@ -1,0 +1,141 @@
+"""One client's model as one file, which needs no run folder: safetensors, never pickle, with a sealed JSON document in it.
+
+The file holds what the client's model is made of: the shared part of the server's state, the client's own state, and its
+training rows, for a Gaussian process is its data. It is as private as these. No other client's rows are in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_arrays
+from safetensors.torch import save as array_bytes
+
+from polyfed.data import Study
+from polyfed.data.coding import ClientParts
+from polyfed.data.round0 import Round0
+from polyfed.engine.fitting import fitted, fitting
+from polyfed.engine.run import ClientModel
+from polyfed.errors import ConfigError, DataError, UsageError
+from polyfed.files import write_whole
+from polyfed.folders.documents import digest, read_content, read_sealed, sealed
+from polyfed.folders.schemas import ModelDocument
+from polyfed.methods import State, method
+from polyfed.methods.messages import to_bytes
+from polyfed.nets.permission import refuse_code
+
+if TYPE_CHECKING:
+    from polyfed.engine.run import Run
+
+REMEDY = "export the model anew"
+KEY = "polyfed"  # of the document, among the metadata of the arrays
+
+
+def write_model(run: Run, client: str, path: Path) -> None:
+    """The model of a client of a run, whole or not at all."""
+    if run.method.pools_data:
+        raise UsageError(
+            f"a model of {run.method.name} holds the rows of all clients",
+            where="export",
+            remedy="export a model of a method that keeps clients apart",
+        )
+    run.client(client)  # an error if there is no such client
+    study, state = _own(run, client)
+    arrays = {f"study/{name}": torch.from_numpy(value) for name, value in study.arrays().items()}
+    arrays |= {f"server/{name}": value for name, value in run.method.portion(run.progress.server, client).items()}
+    arrays |= {f"state/{name}": value for name, value in (state or {}).items()}
+    content = to_bytes(arrays)
+    from polyfed.engine.storage import options_of
+
+    document = {
+        "format": 2,
+        "sha256": digest(content),
+        "method": run.method.name,
+        "options": json.loads(json.dumps(options_of(run.method))),
+        "client": client,
+        "round": run.progress.round,
+        "has_state": state is not None,
+        "study": study.to_dict(),
+    }
+    try:
+        write_whole(path, array_bytes(read_arrays(content), metadata={KEY: sealed(document).decode()}))
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written ({error.strerror})", where=str(path), remedy="choose another file"
+        ) from None
+
+
+def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientModel:
+    """The model in a file that `polyfed export --model` wrote; it predicts without the run that it comes from.
+
+    `allow_code` names code that the method's options may name as its network, as in `load`.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError("there is no such file", where=str(path), remedy="give a file of polyfed export --model")
+    content = read_content(path, REMEDY)
+    described = read_sealed(_document(content, path), ModelDocument, str(path), REMEDY)
+    try:
+        arrays = read_arrays(content)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise DataError(f"cannot be read ({error})", where=str(path), remedy=REMEDY) from error
+    if digest(to_bytes(arrays)) != described["sha256"]:
+        raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=REMEDY)
+    refuse_code(described["options"], allow_code, where=str(path))
+    try:
+        made = method(described["method"], **described["options"])
+        study = Study.from_saved(described["study"], {n: v.numpy() for n, v in _part(arrays, "study").items()})
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        what = getattr(error, "what", error)
+        raise DataError(f"cannot be read ({what})", where=str(path), remedy=REMEDY) from error
+    client = described["client"]
+    state = _part(arrays, "state") if described["has_state"] else None
+    with fitting(path):
+        predictor = made.predictor(_part(arrays, "server"), state, study.clients[client].train)
+    return ClientModel(client, fitted(predictor, path), lambda X: study.encode(client, X))
+
+
+def _own(run: Run, client: str) -> tuple[Study, State | None]:
+    """What the model is made of: the client's training rows with what was agreed, and its state."""
+    if client in run.members.trainer:
+        study, state = run.study, run.members.state(run.method, run.progress, client)
+    else:
+        assert run.guests is not None
+        study, state = run.guests, run.guest_states[client]
+    train = study.clients[client].train
+    nothing = replace(train, x=np.empty((0, train.x.shape[1])), seen={})
+    alone = replace(
+        study,
+        spec=replace(study.spec, clients=(client,)),
+        clients={client: ClientParts(train, nothing, nothing)},
+        encoders={client: study.encoders[client]},
+        round0_bytes={client: 0},
+        truth=None,
+        round0=Round0(),  # it names other clients
+    )
+    return alone, state
+
+
+def _document(content: bytes, path: Path) -> bytes:
+    """The sealed JSON in the head of the file."""
+    try:
+        size = int.from_bytes(content[:8], "little")
+        head: Any = json.loads(content[8 : 8 + size]) if 0 < size <= len(content) - 8 else {}
+        return head["__metadata__"][KEY].encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DataError(
+            "is no model of polyfed", where=str(path), remedy="give a file of polyfed export --model"
+        ) from None
+
+
+def _part(arrays: State, name: str) -> State:
+    return {key.removeprefix(f"{name}/"): value for key, value in arrays.items() if key.startswith(f"{name}/")}

@@ -1,0 +1,90 @@
+"""Runs in MLflow and TensorBoard, through their own libraries: options, and by round the scores (means over the clients),
+what the clients report, and the bytes that were sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from polyfed.errors import MissingExtraError, UsageError
+from polyfed.folders.documents import read_document
+from polyfed.folders.lines import read_events
+from polyfed.folders.schemas import RunDocument
+
+LONGEST = 500  # characters of an option; MLflow takes no more
+BATCH = 1000  # metrics that MLflow takes at a time
+
+
+def to_mlflow(folder: Path, uri: str, experiment: str = "polyfed") -> str:
+    """The run in a folder as one of MLflow's, at this tracking URI; its id there."""
+    try:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param
+    except ImportError:
+        raise MissingExtraError("MLflow is not installed", remedy="pip install 'polyfed[mlflow]'") from None
+
+    options = _options(folder)
+    figures = [Metric(_name(name), value, 0, step) for name, step, value in _figures(folder)]
+    try:
+        client = MlflowClient(tracking_uri=uri)
+        found = client.get_experiment_by_name(experiment)
+        place = client.create_experiment(experiment) if found is None else found.experiment_id
+        made = client.create_run(place, run_name=folder.resolve().name).info.run_id
+        params = [Param(_name(name), str(value)[:LONGEST]) for name, value in options.items()]
+        for start in range(0, max(len(figures), 1), BATCH):
+            client.log_batch(made, figures[start : start + BATCH], params if start == 0 else [])
+        if (folder / "report.html").is_file():
+            client.log_artifact(made, str(folder / "report.html"))
+        client.set_terminated(made)
+    except Exception as error:  # whatever a server, a database or a disk may answer
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"MLflow refused the run ({told[:300]})", where=uri, remedy="give another --mlflow") from error
+    return made
+
+
+def to_tensorboard(folder: Path, logdir: Path) -> Path:
+    """The run in a folder as TensorBoard reads it, below `logdir`."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtraError("TensorBoard is not installed", remedy="pip install 'polyfed[tensorboard]'") from None
+
+    options, place = _options(folder), logdir / folder.resolve().name
+    if place.exists():
+        raise UsageError("is there already", where=str(place), remedy="choose another --tensorboard")
+    try:
+        with SummaryWriter(str(place)) as writer:
+            writer.add_text("options", "\n".join(f"    {name} = {value}" for name, value in options.items()))
+            for name, step, value in _figures(folder):
+                writer.add_scalar(name, value, step)
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror})", where=str(place), remedy="choose another") from None
+    return place
+
+
+def _options(folder: Path) -> dict[str, Any]:
+    described = read_document(folder / "run.json", RunDocument)
+    return {"method": described["method"], **described["options"], **described["settings"]}
+
+
+def _figures(folder: Path) -> Iterator[tuple[str, int, float]]:
+    """(name, round, value) of all that changes from round to round; what is not finite is left out."""
+    from polyfed.engine.tables import history, rounds
+
+    events = read_events(folder)
+    table: Any = history(events).dropna(subset=["value"])
+    means = table.groupby(["part", "model", "task", "metric", "round"], sort=False)["value"].mean()
+    for (part, model, task, metric, round), value in means.items():
+        prefix = part if model == "personal" else f"{part} {model}"
+        yield f"{prefix}/{task}/{metric}", int(round), float(value)
+    for round, line in rounds(events).iterrows():
+        for name in ("bound", "bytes_up", "bytes_down", "refused"):
+            if line[name] is not None and line[name] == line[name]:
+                yield f"rounds/{name}", int(str(round)), float(line[name])
+
+
+def _name(text: str) -> str:
+    """A name that MLflow takes: letters, digits and a few marks."""
+    return re.sub(r"[^\w\-./ ]", "_", text, flags=re.ASCII)[:250]
