@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-browser test-deploy check format bench tables clean
+.PHONY: help demo test fuzz test-browser test-deploy bench-deploy check format bench tables clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -32,9 +32,10 @@ fuzz: $(VENV)/.dev  ## fuzzers of updates, notes and run folders, with fresh cas
 test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/browser
 
-# A server and three nodes as processes of their own, on 127.0.0.1; nodes are killed, and some take a minute to come back.
+# A server and three nodes as processes of their own, on 127.0.0.1, warm and stock. DEPLOY=tests/deployment/test_warm.py is the short part.
+DEPLOY ?= tests/deployment
 test-deploy: $(VENV)/.dev  ## the real thing on this machine: Flower with TLS, faults, kills, resume (minutes)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/deployment --durations=0
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(DEPLOY) --durations=0
 
 check: $(VENV)/.dev  ## style, format, types, and who imports whom
 	@$(BIN)/ruff check
@@ -49,6 +50,10 @@ format: $(VENV)/.dev  ## rewrite the code in the house style
 # BENCH="--quick" is a tenth of the time, BENCH="--only client" a part of it.
 bench: $(VENV)/.dev  ## measure the speed, each figure beside its yardstick (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m bench --json bench/results.json $(BENCH)
+
+# BENCH="--rounds 5 --stock-rounds 0" is the short part.
+bench-deploy: $(VENV)/.dev  ## measure a round of three nodes on this machine, warm and stock (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m bench.deploy $(BENCH)
 
 # TABLES="--test" looks at test rows, once and at the end. Needs POLYFED_DATA; measured cells are kept in ~/.cache.
 tables: $(VENV)/.dev  ## every method and rival on real tables with few labels (an hour; goes on where it was stopped)

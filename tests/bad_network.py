@@ -1,5 +1,6 @@
 """A way to the server that is not a good one: requests come late, are cut off, or arrive twice.
 
+Of one kind of requests each may come a second time, when the next is through: an old update in a new round.
 It ends TLS with the server's own certificate and passes each request on; who owns that key can do so, and nobody else.
 """
 
@@ -9,6 +10,7 @@ import http.client
 import ssl
 import threading
 import time
+from copy import copy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -19,10 +21,11 @@ class BadNetwork:
     def __init__(self, certificate: Path, key: Path, authority: Path, to: int) -> None:
         self.delay = 0.0  # seconds, before each request
         self.cut_every = 0  # each n-th request has no answer: by turns it does not arrive, or its answer does not
-        self.repeat: str | None = None  # requests whose path ends so arrive twice
+        self.repeat: str | None = None  # of requests whose path ends so, each comes again after the next one
         self.n_requests = self.n_cut = self.n_repeated = 0
         self._to, self._trust = to, ssl.create_default_context(cafile=str(authority))
         self._lock = threading.Lock()
+        self._before: tuple[BaseHTTPRequestHandler, bytes] | None = None
         network = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -62,8 +65,7 @@ class BadNetwork:
         try:
             status, headers, answer = self._asked(request, body)
             if self.repeat and request.path.endswith(self.repeat):
-                self.n_repeated += 1
-                self._asked(request, body)
+                self._repeat(request, body)
         except OSError:
             cut = True
         if cut:
@@ -76,6 +78,14 @@ class BadNetwork:
         request.send_header("content-length", str(len(answer)))
         request.end_headers()
         request.wfile.write(answer)
+
+    def _repeat(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        """Send again what came before this, with its own headers and signature."""
+        with self._lock:
+            before, self._before = self._before, (copy(request), body)
+        if before is not None:
+            self.n_repeated += 1
+            self._asked(*before)
 
     def _asked(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPSConnection("127.0.0.1", self._to, timeout=30, context=self._trust)

@@ -86,29 +86,29 @@ def test_the_server_is_killed_and_the_study_resumed(machines):
     machines.wait(lambda: machines.online() == set(NAMES), "the nodes to find the new server", pause=2.0)
     machines.polyfed("deploy", "resume", machines.folder, folder, "--timeout", 300, "--wait", 300)
     assert [(event["round"], event["refused"]) for event in rounds_of(folder)] == [(r, {}) for r in range(1, 13)]
-    assert "The server answers again" in machines.log("basel")
     assert_right(machines, folder)
 
 
-def test_messages_that_arrive_twice_count_once(machines):
-    machines.network.repeat = "/push-messages"
-    folder = machines.run("twice", rounds=2, timeout=200)
-    machines.network.repeat = "/push-object"
-    machines.polyfed("deploy", "resume", machines.folder, folder, "--rounds", 3, "--timeout", 200)
-    assert machines.network.n_repeated >= 6
-    assert refused_in(folder) == [{}, {}, {}]
+@pytest.mark.parametrize("what", ["push-messages", "push-object"])
+def test_old_messages_that_are_sent_again_do_not_count(machines, what):
+    """With their signatures, which Flower takes for five minutes, by somebody who is inside of TLS."""
+    machines.network.repeat, before = f"/{what}", machines.network.n_repeated
+    folder = machines.run(what, rounds=4, timeout=100)
+    assert machines.network.n_repeated - before >= 4
+    assert refused_in(folder) == [{}, {}, {}, {}]
     assert_right(machines, folder)
 
 
 def test_rounds_go_on_over_a_network_that_delays_and_cuts(machines):
-    machines.network.delay, machines.network.cut_every = 0.1, 9
-    folder = machines.run("network", rounds=8, quorum=0.6, timeout=60)
-    assert machines.network.n_cut >= 5
+    machines.network.delay, machines.network.cut_every = 0.05, 23
+    folder = machines.run("network", rounds=8, quorum=0.6, timeout=30)
+    assert machines.network.n_cut >= 3
     rounds = rounds_of(folder)
+    assert len(rounds) == 8
     assert all(event["used"] for event in rounds)
-    assert all(
-        set(event["refused"]) <= {"thun"} for event in rounds
-    )  # a message that was handed out and cut off is lost
+    lost = [set(event["refused"]) for event in rounds]
+    assert all(names <= {"thun"} for names in lost)  # a message that was handed out and cut off is not handed out again
+    assert any(not names for names in lost)
     assert_right(machines, folder, nodes=("basel", "bern"))
 
 

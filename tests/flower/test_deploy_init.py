@@ -194,7 +194,9 @@ def test_a_folder_without_a_deployment(tmp_path, capsys):
 
 def test_the_schemas_are_printed(capsys):
     assert main(["schema", "deploy status"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["properties"]) == {"command", "server", "nodes", "runs"}
+    assert set(json.loads(capsys.readouterr().out)["properties"]) == {
+        *("command", "server", "version", "nodes", "runs", "studies")
+    }
 
 
 def test_deploy_alone_is_answered_with_a_sentence(capsys):

@@ -78,8 +78,8 @@ def test_flowers_own_node_makes_the_same_requests():
 def test_the_servers_grid_asks_again_by_a_name_that_can_be_replaced(monkeypatch):
     grid = internals.http_grid
     monkeypatch.setattr(grid, "pull_objects", grid.pull_objects)  # put back at the end
-    internals.ask_soon()
-    assert grid.pull_objects.keywords == {"initial_backoff": internals.SOON}
+    internals.ask_soon(30.0)
+    assert grid.pull_objects.keywords == {"initial_backoff": internals.SOON, "max_time": 30.0}
     assert "pull_objects" in grid.HttpGrid.pull_messages.__code__.co_names
     assert "time" in grid.HttpGrid.send_and_receive.__code__.co_names  # which polls.PollingGrid takes the place of
 

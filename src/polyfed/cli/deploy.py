@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyfed.cli.deploy_operations import OPERATIONS, AsJson, Folder
 from polyfed.cli.folders import AllowCode, refuse_no_run
 from polyfed.cli.options import split_names
-from polyfed.cli.output import emit, note, say, show_table
-from polyfed.cli.progress import in_bytes
+from polyfed.cli.output import emit, note, say
 from polyfed.errors import PolyfedError, UsageError
 
 if TYPE_CHECKING:
     from polyfed.flower.deploy.layout import Deployment
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the deployment.", metavar="DIR")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds.", metavar="N", min=1)]
 Nodes = Annotated[int | None, typer.Option(help="Nodes to wait for; all if not given.", metavar="N", min=1)]
 Timeout = Annotated[float | None, typer.Option(help="Seconds for one phase of a round.", metavar="S", min=1)]
+Log = Annotated[Path | None, typer.Option(help="Write to this file, which rotates, and not to stderr.", metavar="FILE")]
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for the nodes.", metavar="S", min=1)]
 
 
@@ -64,24 +63,13 @@ def add(
     _tell_made(grown, (name,), "deploy add", json)
 
 
-def renew(
-    folder: Folder, days: Annotated[int, typer.Option(help="How long it is valid.", metavar="N", min=1)] = 365
-) -> None:
-    """Make a new certificate for the server; the nodes need nothing new."""
-    from polyfed.flower.deploy import making
-    from polyfed.flower.deploy.layout import read_deployment
-
-    deployment = read_deployment(folder)
-    making.renew(deployment, days)
-    say(f"{deployment.certificate} is valid for {days} days; start the server again")
-
-
-def server(folder: Folder) -> None:
+def server(folder: Folder, log: Log = None) -> None:
     """Start the server, register its nodes and look after it, until Ctrl-C or SIGTERM."""
     from polyfed.flower.deploy.layout import read_deployment
+    from polyfed.flower.deploy.logs import rotating
     from polyfed.flower.deploy.server import serve
 
-    serve(read_deployment(folder), note)
+    serve(read_deployment(folder), note if log is None else rotating(log))
 
 
 def node(
@@ -101,14 +89,16 @@ def node(
     stock: Annotated[
         bool, typer.Option("--stock", help="Start Flower's own SuperNode, which starts a process for each message.")
     ] = False,
+    log: Log = None,
 ) -> None:
     """Start a node on the machine with its data and look after it, until Ctrl-C or SIGTERM."""
     from polyfed.flower.deploy.layout import read_node
+    from polyfed.flower.deploy.logs import rotating
     from polyfed.flower.deploy.node import prepare, supervise
 
     found = read_node(folder)
     work = prepare(found, data, client, state, superlink, allow_code or ())
-    supervise(found, work, note, retry=not no_retry, stock=stock)
+    supervise(found, work, note if log is None else rotating(log), retry=not no_retry, stock=stock)
 
 
 def run(
@@ -162,29 +152,7 @@ def resume(
     _play(deployment, {**config, **_told(deployment, nodes, timeout, wait)}, "deploy resume", json)
 
 
-def status(folder: Folder, json: AsJson = False) -> None:
-    """List the nodes, who is online, and the runs."""
-    from polyfed.cli.deploy_documents import DeployStatusDocument, NodeDocument, SubmittedDocument
-    from polyfed.flower.deploy.layout import read_deployment
-    from polyfed.flower.deploy.runs import nodes_of, runs_of
-
-    deployment = read_deployment(folder)
-    document = DeployStatusDocument(
-        server=deployment.address,
-        nodes=[NodeDocument(**told) for told in nodes_of(deployment, note)],
-        runs=[SubmittedDocument(**told) for told in runs_of(deployment, note)],
-    )
-    if json:
-        emit(document)
-        return
-    rows = [[n.name or "?", n.state, n.since or "", n.number or ""] for n in document.nodes]
-    show_table(f"Nodes of {document.server}", ["node", "state", "since", "number"], rows, left=4)
-    if document.runs:
-        rows = [[r.number, r.status, r.began, f"{r.seconds:.0f} s", in_bytes(r.bytes)] for r in document.runs]
-        show_table("Runs", ["run", "status", "began", "time", "traffic"], rows, left=4)
-
-
-COMMANDS = {f.__name__: f for f in (init, add, renew, server, node, run, resume, status)}
+COMMANDS = {f.__name__: f for f in (init, add, server, node, run, resume)} | OPERATIONS
 
 
 def _tell_made(made: Deployment, names: tuple[str, ...], command: str, json: bool) -> None:

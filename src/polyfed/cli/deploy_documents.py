@@ -60,13 +60,41 @@ class SubmittedDocument(_Document):
     bytes: int
 
 
+class StudyDocument(_Document):
+    """A folder of a run on the server: how far it is, when its last round was, and whose answer that one lacked."""
+
+    folder: str
+    round: int
+    rounds: int
+    seconds_ago: float | None
+    late: list[str]
+
+
 class DeployStatusDocument(_Document):
-    """`polyfed deploy status`."""
+    """`polyfed deploy status`; `version` is that of polyfed here, `studies` are those that the server keeps in `runs`."""
 
     command: Literal["deploy status"] = "deploy status"
     server: str
+    version: str
     nodes: list[NodeDocument]
     runs: list[SubmittedDocument]
+    studies: list[StudyDocument]
+
+
+class DeployCheckDocument(_Document):
+    """One thing that was looked at; `detail` is its figure, or what to do."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class DeployDoctorDocument(_Document):
+    """`polyfed deploy doctor`."""
+
+    command: Literal["deploy doctor"] = "deploy doctor"
+    ok: bool
+    checks: list[DeployCheckDocument]
 
 
 DEPLOY_DOCUMENTS: dict[str, type[_Document]] = {
@@ -75,4 +103,5 @@ DEPLOY_DOCUMENTS: dict[str, type[_Document]] = {
     "deploy run": DeployRunDocument,
     "deploy resume": DeployResumeDocument,
     "deploy status": DeployStatusDocument,
+    "deploy doctor": DeployDoctorDocument,
 }

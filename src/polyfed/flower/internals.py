@@ -99,9 +99,10 @@ def code_of(error: httpx.HTTPStatusError) -> int:
     return error.response.status_code if told is None else int(told.code)
 
 
-def ask_soon() -> None:
-    """The server's Grid asks for an object that is on its way after `SOON` and not after a second, in this process."""
-    http_grid.pull_objects = functools.partial(pull_objects, initial_backoff=SOON)
+def ask_soon(longest: float) -> None:
+    """The server's Grid asks for an object that is on its way after `SOON` and not after a second, and gives it up after
+    `longest` seconds: it would wait three minutes for one that was lost, and for nobody else meanwhile. In this process."""
+    http_grid.pull_objects = functools.partial(pull_objects, initial_backoff=SOON, max_time=longest)
 
 
 class _Version:
@@ -180,13 +181,9 @@ class FleetRequests:
                 ),
             )
             for name in answer.objects_to_push:
-                trying(
-                    self._client.PushObject,
-                    message_pb2.PushObjectRequest(
-                        node=mine,
-                        run_id=run,
-                        session_id=answer.session_id,
-                        object_id=name,
-                        object_content=objects[name].deflate(),
-                    ),
+                content = objects[name].deflate()
+                request = message_pb2.PushObjectRequest(
+                    node=mine, run_id=run, session_id=answer.session_id, object_id=name, object_content=content
                 )
+                if not trying(self._client.PushObject, request).stored:
+                    raise ValueError("the server does not take the content of a message any more")

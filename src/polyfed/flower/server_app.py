@@ -19,8 +19,9 @@ log = logging.getLogger("flwr")
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     try:
-        internals.ask_soon()
-        serve(PollingGrid(grid), Order.from_run_config(context.run_config))
+        order = Order.from_run_config(context.run_config)
+        internals.ask_soon(order.waits.timeout)
+        serve(PollingGrid(grid), order)
     except PolyfedError as error:
         log.error("polyfed: %s", error)
         raise  # Flower calls a run failed only if its ServerApp raises

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from polyfed.data import DEPLOYED
@@ -20,6 +21,7 @@ from polyfed.flower.deploy.certificates import (
     make_server_certificate,
     read_certificate,
 )
+from polyfed.flower.deploy.container_files import container_files, node_container_files
 from polyfed.flower.deploy.keys import check_names, make_keys
 from polyfed.flower.deploy.layout import PORT, Deployment, address, is_loopback
 from polyfed.flower.deploy.machine_files import node_files, readme, server_files
@@ -48,7 +50,7 @@ def make_deployment(
         _write(made / "ca", {"ca.key": authority.key}, mode=0o600)
         _write(made / "server", server_files())
         _write(made / "app", app_files())
-        _write(made, {"study.toml": study_text(), "README.md": readme(deployment)})
+        _write(made, {"study.toml": study_text(), "README.md": readme(deployment), **container_files(deployment)})
         renew(deployment, days)
         for name in names:
             _make_node(deployment, name)
@@ -61,13 +63,44 @@ def add_node(deployment: Deployment, name: str) -> Deployment:
     check_names([name], deployment.nodes)
     if deployment.node(name).exists():
         raise UsageError("is there already", where=str(deployment.node(name)), remedy="remove it, or use another name")
-    grown = Deployment(deployment.root, deployment.host, deployment.port, deployment.bind, (*deployment.nodes, name))
+    grown = replace(deployment, nodes=(*deployment.nodes, name))
     try:
         _make_node(grown, name)
         grown.write()
     except OSError as error:
         raise _unwritable(deployment.root, error) from None
     return grown
+
+
+def remove_node(deployment: Deployment, name: str) -> Deployment:
+    """A node less. Its folder here stays: whoever has its key is nobody to the server."""
+    check_is_node(deployment, name)
+    left = replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name))
+    left.write()
+    deployment.public_key(name).unlink(missing_ok=True)
+    return left
+
+
+def renew_key(deployment: Deployment, name: str) -> Path:
+    """A new key for a node; the file that goes to its machine, in place of the one there."""
+    check_is_node(deployment, name)
+    private, public = make_keys(name)
+    folder = deployment.node(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(folder, {"node.pub": public})
+        _write(folder, {"node.key": private}, mode=0o600)
+        write_whole(deployment.public_key(name), public)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    return folder / "node.key"
+
+
+def check_is_node(deployment: Deployment, name: str) -> None:
+    """An error if the deployment has no such node."""
+    if name not in deployment.nodes:
+        known = ", ".join(deployment.nodes) or "none"
+        raise UsageError(f"there is no node {name!r}", where=str(deployment.root), remedy=f"its nodes are {known}")
 
 
 def renew(deployment: Deployment, days: int) -> None:
@@ -104,7 +137,7 @@ def _make_node(deployment: Deployment, name: str) -> None:
         told = to_toml({"name": name, "superlink": address(deployment.host, deployment.port)})
         _write(folder, {"node.toml": told + _REMARKS, "ca.crt": deployment.authority.read_bytes(), "node.pub": public})
         _write(folder, {"node.key": private}, mode=0o600)
-        _write(folder, node_files(name))
+        _write(folder, node_files(name) | node_container_files(name))
     write_whole(deployment.public_key(name), public)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyfed.errors import ConfigError, Interrupted, PolyfedError, UsageError
+from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_method, build_settings
 from polyfed.experiments.reading import check, put, read_document
 from polyfed.experiments.toml_text import to_toml
@@ -18,8 +18,10 @@ from polyfed.flower.deploy.commands import Note, ask, log_of
 from polyfed.flower.deploy.layout import Deployment
 from polyfed.flower.deploy.server import node_numbers
 from polyfed.folders.documents import read_content
+from polyfed.folders.documents import read_document as read_folder_document
 from polyfed.folders.lines import parse_events
 from polyfed.folders.making import is_free
+from polyfed.folders.schemas import RunDocument
 
 POLL = 15.0  # seconds between two questions to the server, each of which starts a program: two seconds of a processor
 SOON = 1.0  # the same when the last round is done
@@ -175,6 +177,25 @@ def runs_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, 
     ]
 
 
+def studies_of(deployment: Deployment) -> list[dict[str, Any]]:
+    """The runs in the server's folder, the latest first: how far each is, and who did not answer in its last round."""
+    told = []
+    for path in (deployment.root / "runs").glob("*/events.jsonl") if deployment.is_server else ():
+        rounds = [event for event in parse_events(read_content(path), path) if event.get("event") == "round"]
+        last = rounds[-1] if rounds else {}
+        silent = {client: why for client, why in last.get("refused", {}).items() if str(why).startswith("NoAnswer")}
+        told.append(
+            {
+                "folder": str(path.parent),
+                "round": len(rounds),
+                "rounds": _planned(path.parent),
+                "seconds_ago": round(time.time() - path.stat().st_mtime, 1) if rounds else None,
+                "late": sorted(silent),
+            }
+        )
+    return sorted(told, key=lambda study: study["seconds_ago"] if study["seconds_ago"] is not None else -1.0)
+
+
 class _Rounds:
     """The rounds of a run that were not told yet, one line each."""
 
@@ -212,6 +233,14 @@ def _in_a_line(event: Mapping[str, Any]) -> str:
     if "dropped" in event:
         return f"{told}; dropped, the model stays as it was: {event['dropped']}"
     return told + ("" if event.get("used", True) else "; not used, there was no quorum")
+
+
+def _planned(folder: Path) -> int:
+    """The rounds that a run shall have; 0 if its folder is being made, or does not say."""
+    try:
+        return read_folder_document(folder / "run.json", RunDocument)["settings"]["rounds"]
+    except DataError:
+        return 0
 
 
 def _one(deployment: Deployment, run_id: str) -> dict[str, Any]:

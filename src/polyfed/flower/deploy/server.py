@@ -93,6 +93,21 @@ def register(deployment: Deployment, note: Note) -> list[str]:
     return new
 
 
+def unregister(deployment: Deployment, name: str, note: Note) -> bool:
+    """Make the server forget a node's key; whether it knew it. From then on it answers no request of that node."""
+    numbers = node_numbers(deployment)
+    if name not in numbers:
+        return False
+    try:
+        ask(deployment, "supernode", "unregister", numbers[name], note=note)
+    except PolyfedError as error:
+        if "not found" not in str(error).lower():  # somebody else did it
+            raise
+    del numbers[name]
+    write_whole(_numbers_file(deployment), json.dumps(numbers, indent=2).encode())
+    return True
+
+
 def node_numbers(deployment: Deployment) -> dict[str, str]:
     """Name → Flower's number of the node, for those that were registered."""
     try:

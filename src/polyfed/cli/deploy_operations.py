@@ -1,0 +1,148 @@
+"""`polyfed deploy` for those who look after a deployment: who is there, is all well, new keys, keys that count no more."""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polyfed.cli.output import emit, note, say, show_table
+from polyfed.cli.progress import in_bytes
+from polyfed.errors import PolyfedError, UsageError
+
+if TYPE_CHECKING:
+    from polyfed.cli.deploy_documents import DeployStatusDocument
+    from polyfed.flower.deploy.layout import Deployment
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the deployment.", metavar="DIR")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+NodeName = Annotated[str, typer.Argument(help="Name of the node.", metavar="NAME")]
+WATCH = 10.0  # seconds between two looks, each of which starts a program of Flower twice
+
+
+def status(
+    folder: Folder,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every few seconds, until Ctrl-C.")] = False,
+    json: AsJson = False,
+) -> None:
+    """List the nodes, who is online, the runs, and how far each is."""
+    from polyfed.flower.deploy.layout import read_deployment
+
+    if watch and json:
+        raise UsageError("--watch does not end, and --json prints one document", remedy="choose one of them")
+    deployment = read_deployment(folder)
+    for i in count():
+        document = _status(deployment, show=i == 0 and not watch)
+        if json:
+            emit(document)
+        else:
+            _show(document)
+        if not watch:
+            return
+        time.sleep(WATCH)
+
+
+def doctor(
+    folder: Annotated[Path, typer.Argument(help="Folder of the deployment, or of a node.", metavar="DIR")],
+    json: AsJson = False,
+) -> None:
+    """Check this machine: certificates and their days, clocks, the port, versions, keys, room on the disk."""
+    from polyfed.cli.deploy_documents import DeployCheckDocument, DeployDoctorDocument
+    from polyfed.flower.deploy.checkup import check_node, check_server
+    from polyfed.flower.deploy.layout import read_deployment, read_node
+
+    is_node = (folder / "node.toml").is_file()
+    found = check_node(read_node(folder)) if is_node else check_server(read_deployment(folder))
+    checks = [DeployCheckDocument(name=check.name, ok=check.ok, detail=check.detail) for check in found]
+    failed = [check for check in checks if not check.ok]
+    if json:
+        emit(DeployDoctorDocument(ok=not failed, checks=checks))
+    else:
+        rows = [[check.name, "ok" if check.ok else "NOT WELL", check.detail] for check in checks]
+        show_table(str(folder), ["what", "state", "detail"], rows, left=3)
+    if failed:
+        raise PolyfedError(f"{failed[0].name} is not as it must be: {failed[0].detail.rstrip('.')}")
+
+
+def renew(
+    folder: Folder,
+    days: Annotated[int, typer.Option(help="How long the certificate is valid.", metavar="N", min=1)] = 365,
+    node: Annotated[str | None, typer.Option(help="Make a new key for this node instead.", metavar="NAME")] = None,
+) -> None:
+    """Make a new certificate for the server, or with --node a new key for a node. Studies go on."""
+    from polyfed.flower.deploy import making
+    from polyfed.flower.deploy.layout import read_deployment
+    from polyfed.flower.deploy.server import register, unregister
+
+    deployment = read_deployment(folder)
+    if node is None:
+        making.renew(deployment, days)
+        say(f"{deployment.certificate} is valid for {days} days; start the server again")
+        return
+    making.check_is_node(deployment, node)
+    _refuse_absent(deployment)
+    path = making.renew_key(deployment, node)
+    unregister(deployment, node, note)
+    register(deployment, note)
+    say(f"The old key of {node} counts no more; {path} goes to its machine, in place of the one there")
+
+
+def revoke(folder: Folder, name: NodeName) -> None:
+    """Make the server forget a node: whoever has its key is refused from now on."""
+    from polyfed.flower.deploy import making
+    from polyfed.flower.deploy.layout import read_deployment
+    from polyfed.flower.deploy.server import unregister
+
+    deployment = read_deployment(folder)
+    making.check_is_node(deployment, name)
+    _refuse_absent(deployment)
+    known = unregister(deployment, name, note)
+    making.remove_node(deployment, name)
+    say(f"{name} is no node any more" + ("" if known else "; the server had not registered its key"))
+
+
+OPERATIONS = {f.__name__: f for f in (status, doctor, renew, revoke)}
+
+
+def _refuse_absent(deployment: Deployment) -> None:
+    """Which keys count is in the server's database: only the server can change it."""
+    from polyfed.flower.deploy.server import answers
+
+    if not answers(deployment):
+        what = f"the server does not answer at {deployment.address}, and it alone can make a key invalid"
+        raise UsageError(what, remedy=f"start it with polyfed deploy server {deployment.root}")
+
+
+def _status(deployment: Deployment, *, show: bool) -> DeployStatusDocument:
+    from polyfed import __version__
+    from polyfed.cli.deploy_documents import DeployStatusDocument, NodeDocument, StudyDocument, SubmittedDocument
+    from polyfed.flower.deploy.runs import nodes_of, runs_of, studies_of
+
+    say_commands = note if show else None
+    return DeployStatusDocument(
+        server=deployment.address,
+        version=__version__,
+        nodes=[NodeDocument(**told) for told in nodes_of(deployment, say_commands)],
+        runs=[SubmittedDocument(**told) for told in runs_of(deployment, say_commands)],
+        studies=[StudyDocument(**told) for told in studies_of(deployment)],
+    )
+
+
+def _show(document: DeployStatusDocument) -> None:
+    rows = [[n.name or "?", n.state, n.since or "", n.number or ""] for n in document.nodes]
+    show_table(f"Nodes of {document.server}", ["node", "state", "since", "number"], rows, left=4)
+    if document.runs:
+        rows = [[r.number, r.status, r.began, f"{r.seconds:.0f} s", in_bytes(r.bytes)] for r in document.runs]
+        show_table("Runs", ["run", "status", "began", "time", "traffic"], rows, left=4)
+    if document.studies:
+        rows = [
+            [s.folder, f"{s.round} of {s.rounds}", _ago(s.seconds_ago), ", ".join(s.late)] for s in document.studies
+        ]
+        show_table("Studies in runs/", ["folder", "round", "last", "without an answer in it"], rows, left=4)
+
+
+def _ago(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.0f} s ago"

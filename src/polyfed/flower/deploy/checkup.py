@@ -1,0 +1,167 @@
+"""Is a machine of a deployment as it must be? Certificates, clocks, ports, versions, room on the disk: one line each."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import ssl
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from polyfed.errors import PolyfedError
+from polyfed.flower.deploy.certificates import check_server_certificate, read_certificate
+from polyfed.flower.deploy.keys import check_private_key
+from polyfed.flower.deploy.layout import Deployment, NodeFolder
+from polyfed.flower.deploy.server import SOON, answers, node_numbers, refuse_port_in_use
+
+AHEAD, BEHIND = (
+    5.0,
+    300.0,
+)  # seconds that a node's clock may differ from the server's: Flower refuses its signature else
+ROOM = 1e9  # bytes
+
+
+class Check(NamedTuple):
+    """What was looked at, whether it is well, and the figure or the remedy."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def check_server(deployment: Deployment) -> Iterator[Check]:
+    """Of the machine of the server, whether it runs or not."""
+    yield from _versions()
+    renew = f"polyfed deploy renew {deployment.root}"
+    yield _tried(
+        "certificate",
+        lambda: _days(
+            check_server_certificate(
+                deployment.certificate, deployment.key, deployment.authority, deployment.host, renew=renew
+            ),
+            renew,
+        ),
+    )
+    yield _tried("authority", lambda: _days_of(deployment.authority, "polyfed deploy init, for all machines anew"))
+    yield _private(deployment.key)
+    away = not deployment.authority_key.exists()
+    told = (
+        "is not here, as it should be" if away else f"{deployment.authority_key} is needed for renew alone: put it away"
+    )
+    yield Check("key of the authority", True, told)
+    up = answers(deployment)
+    if up:
+        yield Check("port", True, f"the server answers at {deployment.address}")
+    else:
+        yield _tried("port", lambda: _free(deployment))
+    numbers = node_numbers(deployment)
+    absent = [name for name in deployment.nodes if name not in numbers]
+    told = f"{len(deployment.nodes)} nodes" + (
+        f", not registered yet: {', '.join(absent)}" if absent else ", all registered"
+    )
+    yield Check("nodes", not (up and absent), told)
+    yield _room(deployment.root)
+
+
+def check_node(folder: NodeFolder) -> Iterator[Check]:
+    """Of the machine of a node."""
+    yield from _versions()
+    yield _tried("authority", lambda: _days_of(folder.authority, "copy ca/ca.crt of the server"))
+    yield _tried("key", lambda: check_private_key(folder.key) or "can be read")
+    yield _private(folder.key)
+    yield _tried("table", lambda: _table(folder))
+    yield from _server_of(folder)
+    yield _room(folder.root)
+
+
+def _versions() -> Iterator[Check]:
+    from polyfed import __version__
+
+    yield Check("python", True, platform.python_version())
+    yield Check("polyfed", True, f"{__version__}; the same on all machines")
+    for name in ("flwr", "torch"):
+        try:
+            yield Check(name, True, version(name))
+        except PackageNotFoundError:
+            yield Check(name, False, "is not installed; pip install 'polyfed[flower]'")
+    yield _tried("warm nodes", _supported)
+
+
+def _supported() -> str:
+    from polyfed.flower.internals import SUPPORTED, refuse_other_versions
+
+    refuse_other_versions()
+    return f"speak Flower {SUPPORTED}, as it is installed"
+
+
+def _server_of(folder: NodeFolder) -> Iterator[Check]:
+    """Whether the server can be reached and trusted from here, and has the same time."""
+    trust = ssl.create_default_context(cafile=str(folder.authority)) if folder.authority.is_file() else None
+    try:
+        try:
+            with urllib.request.urlopen(f"https://{folder.superlink}/health", timeout=5, context=trust) as answer:
+                date = answer.headers.get("date")
+        except urllib.error.HTTPError as error:  # it answers, if only to say no
+            date = error.headers.get("date")
+    except (OSError, ValueError) as error:
+        yield Check("server", False, f"{folder.superlink} does not answer, or is not trusted ({_line(error)})")
+        return
+    yield Check("server", True, f"{folder.superlink} answers, with a certificate that is trusted here")
+    if date is None:
+        yield Check("clock", True, "the server does not tell its time")
+        return
+    ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
+    fine = -BEHIND < ahead - 1.0 < AHEAD  # it tells whole seconds
+    told = f"{abs(ahead):.0f} s {'ahead of' if ahead >= 0 else 'behind'} the server's"
+    yield Check("clock", fine, told + ("" if fine else "; set it: the server refuses this node's signatures"))
+
+
+def _table(folder: NodeFolder) -> str:
+    from polyfed.data.table_files import load_table
+
+    if folder.data is None:
+        return "is given when the node is started, by --data"
+    path = folder.root / folder.data
+    return f"{path} has {len(load_table(path).frame)} rows"
+
+
+def _free(deployment: Deployment) -> str:
+    refuse_port_in_use(deployment.bind, deployment.port)
+    return f"{deployment.port} of {deployment.bind} is free; the server does not run"
+
+
+def _private(path: Path) -> Check:
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
+    fine = not mode & 0o077
+    return Check(f"{path.name} is private", fine, f"mode {mode:o}" + ("" if fine else f"; chmod 600 {path}"))
+
+
+def _room(folder: Path) -> Check:
+    free = shutil.disk_usage(folder).free
+    return Check("disk", free >= ROOM, f"{free / 1e9:.1f} GB free" + ("" if free >= ROOM else "; make room"))
+
+
+def _days_of(path: Path, remedy: str) -> str:
+    return _days((read_certificate(path, remedy=remedy).not_valid_after_utc - datetime.now(UTC)).days, remedy)
+
+
+def _days(days: int, remedy: str) -> str:
+    return f"valid for {days} days" + (f"; renew it soon: {remedy}" if days < SOON else "")
+
+
+def _tried(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except PolyfedError as error:
+        return Check(name, False, _line(error))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
