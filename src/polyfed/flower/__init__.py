@@ -7,6 +7,10 @@
 | `server_app`  | the ServerApp: round 0, then rounds, with checkpoints in a run folder        |
 | `strategy`    | a Flower Strategy that calls the method's own download and aggregate         |
 | `grid`        | clients in this process, with every message through Flower's wire format     |
+| `wire`        | arrays and notes as one record of a message                                  |
+| `polls`       | how soon the server and the nodes ask again                                  |
+| `warm`        | a node that speaks with the server itself; `worker` does its work             |
+| `internals`   | all that is not Flower's documented interface                                |
 | `deploy/`     | certificates, keys, and the processes of a real deployment                   |
 """
 

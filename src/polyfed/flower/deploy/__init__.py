@@ -1,10 +1,10 @@
 """From one machine to many: the folder of a deployment, its certificates and keys, and Flower's processes around them.
 
-Nothing here imports Flower. Its programs are started as anyone would start them from a shell, and each of their commands is
-shown, so that whoever knows Flower can go on without polyfed.
+Nothing here needs Flower to be imported but a warm node. Its programs are started as anyone would start them from a shell,
+and each of their commands is shown, so that whoever knows Flower can go on without polyfed.
 
 - `certificates`, `keys`: who is who
-- `layout`, `making`, `app_files`, `machine_files`: the folder, and all that is written into it
-- `commands`, `processes`: Flower's programs
-- `server`, `backoff`, `node`, `runs`: what `polyfed deploy` does with them
+- `layout`, `making`, `app_files`, `machine_files`, `container_files`: the folder, and all that is written into it
+- `commands`, `processes`, `worker`: Flower's programs, and the process that does a node's work
+- `server`, `backoff`, `node`, `stock`, `runs`, `checkup`, `logs`: what `polyfed deploy` does with them
 """

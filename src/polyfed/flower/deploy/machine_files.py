@@ -80,8 +80,7 @@ Environment=POLYFED=/opt/polyfed/bin/polyfed
 WorkingDirectory=/srv/polyfed/NODE
 ExecStart=/bin/sh /srv/polyfed/NODE/start.sh
 Restart=on-failure
-# The server takes a node that was killed for alive for a minute, and refuses its key until then.
-RestartSec=65
+RestartSec=10
 RestartPreventExitStatus=2 3 4 6
 KillMode=mixed
 TimeoutStopSec=40
@@ -110,10 +109,11 @@ The server is `{address}`. Install `polyfed[flower]`, the same version, on every
 2. Copy each folder of `nodes/` to its machine, over a channel you trust (`scp -rp`), then delete its `node.key` here.
    Start it there: `sh start.sh --data TABLE.csv` (in `nodes/{node}`: `cd {node} && sh start.sh --data TABLE.csv`).
 3. Edit `study.toml`, then, on the server: `polyfed deploy run . study.toml`
-4. Who is online, and which runs there are: `polyfed deploy status .`
+4. Who is online, and which runs there are: `polyfed deploy status .`; is all well: `polyfed deploy doctor .`
 
-A further node: `polyfed deploy add . NAME`. The `.service` files start server and nodes with the machine (systemd).
+A further node: `polyfed deploy add . NAME`; one less: `polyfed deploy revoke . NAME`. The `.service` files start server and
+nodes with the machine (systemd); `Containerfile` and `compose.yaml` are for containers.
 
 Port {port} of the server must be open to the nodes, and to nobody else: Flower does not ask who starts a run, so whoever
-reaches this port can start one, with code of their own, on all nodes.
+reaches this port can start one on all nodes, and nodes with `--stock` run code that comes with it.
 """
