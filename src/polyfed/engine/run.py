@@ -30,6 +30,7 @@ from polyfed.folders.documents import write_document
 from polyfed.folders.lock import owned
 from polyfed.methods import Method, State
 from polyfed.methods.base import Predictor
+from polyfed.methods.messages import PREPARING
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -131,7 +132,7 @@ class Run:
 
     def _check_stop(self) -> None:
         """Something must be able to end it."""
-        known = "bound" in self.method.template(self.progress.server).metrics
+        known = {"bound", PREPARING} & self.method.template(self.progress.server).metrics.keys()
         watched = any(self.members.part(name, "validation").n_labels for name in self.members.names)
         if self.settings.stop != "none" and not known and not watched:
             raise DataError(

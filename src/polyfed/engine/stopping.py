@@ -16,6 +16,7 @@ from typing import Any
 
 from polyfed.engine.settings import Settings
 from polyfed.engine.tables import bounds_of, validation_losses
+from polyfed.methods.messages import PREPARING
 
 Event = Mapping[str, Any]
 WORTH = 0.1  # nats of a client's bound for which more rounds are worth while
@@ -28,12 +29,21 @@ def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Sett
     losses, worth = validation_losses(events, kinds), 0.0
     if not losses:
         losses, worth = _bound_losses(events, settings), WORTH
+    began = _began(events)
+    losses = {round: loss for round, loss in losses.items() if round >= began}
     if len(losses) <= settings.patience:
         return None
     rounds = list(losses)
     before, since = rounds[: -settings.patience], rounds[-settings.patience :]
     best = min(before, key=lambda round: losses[round])
     return best if min(losses[round] for round in since) >= losses[best] - worth else None
+
+
+def _began(events: Sequence[Event]) -> int:
+    """The first round after those in which a method only prepared."""
+    rounds = [event for event in events if event["event"] == "round"]
+    preparing = [event["round"] for event in rounds if any(PREPARING in m for m in event["metrics"].values())]
+    return max(preparing, default=0) + 1
 
 
 def _bound_losses(events: Sequence[Event], settings: Settings) -> dict[int, float]:

@@ -45,6 +45,11 @@ class Evidence:
         """Of someone who has said nothing yet."""
         return cls(torch.zeros(width * (width + 1) // 2, dtype=torch.float64), torch.zeros(width, dtype=torch.float64))
 
+    @classmethod
+    def of(cls, precision: Tensor, shift: Tensor) -> Evidence:
+        """From Λ, (..., P, P), and η."""
+        return cls(triangle(precision), shift)
+
     @property
     def precision(self) -> Tensor:
         """Λ, (..., P, P)."""

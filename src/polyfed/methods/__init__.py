@@ -13,6 +13,7 @@ from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.by_width import PFedHier
 from polyfed.methods.ditto import Ditto
 from polyfed.methods.ends import Local, Pooled
 from polyfed.methods.fed3r import Fed3R
@@ -22,7 +23,6 @@ from polyfed.methods.fedpac import FedPAC
 from polyfed.methods.fedper import FedPer
 from polyfed.methods.fedrod import FedRoD
 from polyfed.methods.messages import ClientUpdate, State
-from polyfed.methods.pfed_hier import PFedHier
 from polyfed.methods.pfed_mul import PFedMul
 from polyfed.methods.pfed_mul_published import PFedMulPublished
 from polyfed.methods.pfed_st import PFedSt

@@ -65,7 +65,7 @@ def states_are_flat_dictionaries_of_tensors(method: Method) -> None:
 def updates_are_what_the_template_says(method: Method) -> None:
     """All clients alike, whatever tasks they have: the server must know the form before it looks."""
     played = _play(method)
-    wanted = {name: (v.shape, v.dtype) for name, v in method.template(played.server).wire().items()}
+    wanted = {name: (v.shape, v.dtype) for name, v in played.form.wire().items()}
     for client, update in played.updates.items():
         _require(method, isinstance(update, ClientUpdate), f"client {client!r} sent a {type(update).__name__}")
         found = {name: (v.shape, v.dtype) for name, v in update.wire().items()}
@@ -197,6 +197,7 @@ class _Played:
     updates: dict[str, ClientUpdate]
     data: dict[str, ClientData]
     message: State
+    form: ClientUpdate  # of the updates that the server expected in the last round
 
 
 def _client(
@@ -245,7 +246,9 @@ def _play(
     states = {client: method.start(mine, START) for client, mine in data.items()}
     updates: dict[str, ClientUpdate] = {}
     message: State = {}
+    form = method.template(server)
     for r in range(1, rounds + 1):
+        form = method.template(server)
         jobs = [Job(c, states[c], method.download(server, c), data[c], Stream(0, "local", r, c)) for c in names]
         updates = {}
         for job, outcome in zip(jobs, method.local_many(jobs), strict=True):
@@ -261,7 +264,7 @@ def _play(
             server = from_bytes(to_bytes(server))
             states = {client: from_bytes(to_bytes(state)) for client, state in states.items()}
             data = _clients(method)
-    return _Played(server, states, updates, data, message)
+    return _Played(server, states, updates, data, message, form)
 
 
 def _require(method: Method, holds: bool, what: str) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 # Server states, client states and downloads alike: name → array. Nothing else is ever stored or sent.
 State = dict[str, Tensor]
+PREPARING = "preparing"  # a metric of rounds in which nothing is learned yet: they say nothing about whether to stop
 
 
 @dataclass(frozen=True, eq=False)
