@@ -56,17 +56,26 @@ def command(
             help="Folder of the runs; presets that share it play their common runs once. By default in --out."
         ),
     ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            help="A results.md of this preset: rows that are run now go into its tables, whose own rows stay.",
+            metavar="PAGE",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Play an experiment of the paper; the same command again goes on where it was stopped."""
     from polyfed.cli.compare import _whole
     from polyfed.cli.reproduce_documents import ReproduceDocument
+    from polyfed.experiments.reproducing.beside import read_page
     from polyfed.experiments.reproducing.blocks import Choices
     from polyfed.experiments.reproducing.presets import read_preset
     from polyfed.experiments.reproducing.reproduce import image_folders, prepare, write
 
     original, argv = read_preset(preset), context.obj["argv"]
+    page = None if beside is None else read_page(beside)
     if quick and trained:
         raise UsageError("--quick has no trained networks", remedy="leave one of the two out")
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else '-trained' if trained else ''}"
@@ -99,7 +108,7 @@ def command(
     if len(failed) == n_runs:
         raise next(iter(failed.values()))
     with images_bar(quiet=quiet or json):  # spoilt images are seen only now
-        document, records = write(experiment, failed, argv)
+        document, records = write(experiment, failed, argv, page)
     emit(ReproduceDocument.model_validate(document)) if json else _show(document, records)
     if failed:
         first = str(next(iter(failed.values()))).rstrip(".")

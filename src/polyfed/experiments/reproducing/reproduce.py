@@ -83,7 +83,7 @@ def run(
 
 
 def write(
-    experiment: Experiment, failed: Mapping[Path, PolyfedError], command: Sequence[str]
+    experiment: Experiment, failed: Mapping[Path, PolyfedError], command: Sequence[str], page: str | None = None
 ) -> tuple[dict[str, Any], list[Record]]:
     """Measure all runs, compare with what was published, and write the files; also the document and its numbers."""
     preset, folder = experiment.preset, experiment.folder
@@ -110,7 +110,7 @@ def write(
         "pictures": [str(folder / "pictures" / f"{chart.id}.json") for chart in charts],
     }
     document = describe(records, known, about)
-    write_all(folder, document, records, charts)
+    write_all(folder, document, records, charts, page)
     return document, records
 
 

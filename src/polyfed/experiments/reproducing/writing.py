@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from polyfed.experiments.reproducing.beside import with_rows
 from polyfed.experiments.reproducing.published import Published
 from polyfed.experiments.reproducing.records import Record, holds
 from polyfed.experiments.reproducing.tables import tables
@@ -35,8 +36,14 @@ def describe(records: Sequence[Record], known: Published, about: dict[str, Any])
     return {**about, "source": known.source, "figures": figures, "claims": claims}
 
 
-def write_all(folder: Path, document: dict[str, Any], records: Sequence[Record], charts: Sequence[Chart]) -> None:
-    """All files; `document` already says where they are."""
+def write_all(
+    folder: Path,
+    document: dict[str, Any],
+    records: Sequence[Record],
+    charts: Sequence[Chart],
+    page: str | None = None,
+) -> None:
+    """All files; `document` already says where they are, and the rows go into the tables of a `page`, if there is one."""
     made = tables(records)
     pictures = folder / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
@@ -44,7 +51,8 @@ def write_all(folder: Path, document: dict[str, Any], records: Sequence[Record],
         content = json.dumps(coloured(chart.figures[""]), allow_nan=False).encode()
         write_whole(pictures / f"{chart.id}.json", content, SHOWN)
     write_whole(folder / "results.json", json.dumps(document, indent=2, allow_nan=False).encode(), SHOWN)
-    write_whole(folder / "results.md", markdown(document, records).encode(), SHOWN)
+    text = markdown(document, records) if page is None else with_rows(page, made, beside(document))
+    write_whole(folder / "results.md", text.encode(), SHOWN)
     page = reproduction_html(
         title=document["title"],
         says=says(document["preset"]),
@@ -70,6 +78,12 @@ def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
     parts.append("\n".join(["Differences to the publication:", "", *(f"- {one}" for one in document["differences"])]))
     parts.append("\n".join(f"- {fact}" for fact in [f"command: `{document['invoked']}`", *facts(document)]))
     return "\n\n".join(parts) + "\n"
+
+
+def beside(document: dict[str, Any]) -> list[str]:
+    """What is said of rows that were run after the others of a page."""
+    methods = ", ".join(dict.fromkeys(cell["method"] for cell in document["cells"] if not cell["error"]))
+    return [f"run later than the others: {methods}, by `{document['invoked']}`", *facts(document)]
 
 
 def _failures(cells: Sequence[dict[str, Any]]) -> list[str]:
