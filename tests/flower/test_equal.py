@@ -48,6 +48,11 @@ def test_every_method_gives_the_same_numbers(name, tables, tmp_path):
     compare(study(name, **FAST.get(name, {})), tables, tmp_path)
 
 
+@pytest.mark.parametrize("sample", [None, 2])
+def test_shared_functions_of_wide_inputs_through_all_their_stages(sample, tables, tmp_path):
+    compare(study("pfed-hier", rounds=5, sample=sample, wide=0, passes=1, linear_rounds=2), tables, tmp_path)
+
+
 @pytest.mark.parametrize("options", [{"scheme": "K"}, {"mode": "average", "local_steps": 2}, {"sample": 2, "seed": 3}])
 def test_personal_parameters_server_modes_and_sampling(options, tables, tmp_path):
     compare(study(rounds=4, **options), tables, tmp_path)

@@ -12,10 +12,11 @@ from typing import Any
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
-from polyfed.methods import pfed_hier, weight_space
+from polyfed.methods import pfed_hier
 from polyfed.methods.base import Job, Outcome, Outlook, Predictor
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.options import check_number
+from polyfed.methods.weight_features import SHARED
 from polyfed.methods.weight_space import WeightSpace
 from polyfed.seeds import Stream
 
@@ -58,7 +59,7 @@ class PFedHier(pfed_hier.PFedHier):
         return self._shares and n_features > self.wide
 
     def _for(self, server: State) -> WeightSpace | None:
-        return self._weights if weight_space.SHARED in server else None
+        return self._weights if SHARED in server else None
 
     def _check_options(self, n_features: int) -> None:
         """Options that the weight space does not have would be ignored in silence."""
