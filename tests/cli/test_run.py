@@ -33,13 +33,13 @@ def test_a_table_becomes_a_run_folder(polyfed, home):
     assert done.code == 0
     assert done.err == ""  # no bar: stderr is not a terminal
     assert "pulse rmse" in done.out
-    assert "The run is in runs/hospitals-pfed-mul-0" in done.out
-    folder = home / "runs" / "hospitals-pfed-mul-0"
+    assert "The run is in runs/hospitals-pfed-hier-0" in done.out
+    folder = home / "runs" / "hospitals-pfed-hier-0"
     config = tomllib.loads((folder / "config.toml").read_text())
     assert config["data"]["source"] == str(home / "hospitals.csv")
     assert config["data"]["test"] == 0.2
     assert config["data"]["tasks"] == [{"name": "pulse", "kind": "regression"}, {"name": "sick", "kind": "binary"}]
-    assert config["method"]["learning_rate"] == 0.1  # what was left open is written down too
+    assert config["method"]["learning_rate"] == 0.3  # what was left open is written down too
     assert json.loads((folder / "run.json").read_bytes())["command"][:2] == ["polyfed", "run"]
     log = (folder / "run.log").read_text().splitlines()
     assert [line.split(" ", 1)[1].split(":")[0] for line in log] == ["begin", "round 1", "round 2", "round 2", "end"]
@@ -62,7 +62,7 @@ def test_a_config_file_its_options_and_set(polyfed, home):
     assert document["rounds"] == 1  # the option wins over the file
     assert document["seed"] == 3
     assert document["options"]["kernel"] == "matern32"
-    assert document["folder"] == "runs/hospitals-pfed-mul-3"
+    assert document["folder"] == "runs/hospitals-pfed-hier-3"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_column_that_a_target_is_derived_from_is_no_feature(polyfed, home):
         "0",
     ]
     assert polyfed(*argv, "--binary", "old", "--derive", "old=age>55", "--no-report").code == 0
-    study = json.loads((home / "runs/hospitals-pfed-mul-0/study.json").read_bytes())
+    study = json.loads((home / "runs/hospitals-pfed-hier-0/study.json").read_bytes())
     assert [column["name"] for column in study["study"]["agreed"]["columns"]] == ["pulse"]
 
 
@@ -144,7 +144,7 @@ def test_an_unexpected_error_is_one_line_with_its_traceback_in_the_log(polyfed, 
     monkeypatch.setattr(engine, "play_round", break_later)
     done = polyfed(*RUN, *TARGETS)
     assert (done.code, done.err) == (1, "error: ZeroDivisionError: by nobody expected\n")
-    assert "Traceback" in (home / "runs/hospitals-pfed-mul-0/run.log").read_text()
+    assert "Traceback" in (home / "runs/hospitals-pfed-hier-0/run.log").read_text()
     done = polyfed("--debug", *RUN, *TARGETS, "--out", "second")
     assert done.err.startswith("Traceback")
 

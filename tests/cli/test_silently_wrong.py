@@ -40,9 +40,13 @@ def test_clients_called_mean_and_spread_are_clients(polyfed, home):
     done = polyfed(*RUN, "--binary", "sick")
     assert done.code == 0, done.err
     names = re.findall(r"^│ (\w+) ", done.out, re.M)
-    assert names == ["bern", "mean", "spread", "mean", "spread"]
+    assert names == ["bern", "mean", "spread", "mean", "spread", "median"]
     below = done.out[: done.out.index("└")].rindex("├")
-    assert re.findall(r"^│ (\w+) ", done.out[below:], re.M) == ["mean", "spread"]  # what sums up stands below a line
+    assert re.findall(r"^│ (\w+) ", done.out[below:], re.M) == [
+        "mean",
+        "spread",
+        "median",
+    ]  # what sums up stands below a line
     run = pf.load("r")
     assert list(run.summary().index) == ["bern", "mean", "spread"]
     assert run.averages().loc["clients", ("sick", "accuracy")] == 3
@@ -99,7 +103,7 @@ def test_a_parquet_column_of_lists_is_refused(polyfed, home):
 def test_a_compressed_table_runs(polyfed, home):
     pd.read_csv(io.StringIO(people())).to_csv(home / "t.csv.gz", index=False)
     assert polyfed("run", "--data", "t.csv.gz", "--client", "ward", "--binary", "sick", "--rounds", "1", "-q").code == 0
-    assert (home / "runs" / "t-pfed-mul-0" / "run.json").is_file()
+    assert (home / "runs" / "t-pfed-hier-0" / "run.json").is_file()
 
 
 # ---- unseen categories -------------------------------------------------------------------------------------------
@@ -327,7 +331,7 @@ def test_a_long_round_is_announced_off_a_terminal(monkeypatch, polyfed, home):
     monkeypatch.setattr(outlook.Forecast, "event", lambda self, round, settings: OUTLOOK | {"round": round})
     (home / "t.csv").write_text(people())
     done = polyfed(*RUN, "--binary", "sick", "--json")
-    assert done.err == "pfed-mul: round 1 of 1 will take about 40 minutes, and measuring its models about 9 seconds\n"
+    assert done.err == "pfed-hier: round 1 of 1 will take about 40 minutes, and measuring its models about 9 seconds\n"
     assert "round 1: expected to take 2409 s" in (home / "r" / "run.log").read_text()
     assert polyfed(*RUN[:-1], "quiet", "--binary", "sick", "--quiet").err == ""
 

@@ -27,7 +27,7 @@ def saved(tmp_path):
     return gp, gp.save(tmp_path / "model")
 
 
-def test_round_trip_is_exact(saved):
+def test_a_round_trip_changes_no_prediction(saved):
     gp, folder = saved
     again = pf.MultiTaskGP.load(folder)
     assert again.bound == gp.bound
@@ -35,7 +35,13 @@ def test_round_trip_is_exact(saved):
     new = np.linspace(-1, 6, 9)[:, None]
     for name, prediction in gp.predict(new).items():
         for column, values in prediction.columns().items():
-            np.testing.assert_array_equal(values, again.predict(new)[name].columns()[column])
+            found = again.predict(new)[name].columns()[column]
+            if (
+                values.dtype.kind == "f"
+            ):  # the posterior is solved again, elsewhere in memory: its last digits may differ
+                np.testing.assert_allclose(found, values, rtol=1e-11)
+            else:
+                np.testing.assert_array_equal(found, values)
 
 
 def test_a_loaded_model_can_be_saved_and_loaded_again(saved, tmp_path):

@@ -21,6 +21,7 @@ options = { folder = "faces", shots = 4, n_clients = 2, n_test = 6 }
 images = { backbone = "torch.nn:Identity", cut = "layer1", grid = 4, size = 32, cache = "cache" }
 
 [method]
+name = "pfed-mul"
 projection = 3
 
 [run]

@@ -95,7 +95,7 @@ def test_commands_on_the_folders_of_server_and_node(tables, tmp_path, capsys):
     assert main(["report", str(server)]) == 0
     capsys.readouterr()
     assert main(["predict", str(server), str(new)]) == 2
-    assert "are on its own machine; predict there" in capsys.readouterr().err
+    assert "are on their own machines; predict there" in capsys.readouterr().err
     assert main(["run", "--resume", str(server), "--rounds", "9"]) == 2
     assert "played on many machines; go on with polyfed deploy resume" in capsys.readouterr().err
 

@@ -85,7 +85,7 @@ def test_a_block_holds_neighbours():
     problem = build(["gaussian"], seed=5, sizes=40, dims=1)
     model = sparse_model(problem, 4)
     ranges = sorted(
-        (x.min().item(), x.max().item()) for x in (problem.x[model.rows.at[p]] for p in _neighbours(model, 10))
+        (x.min().item(), x.max().item()) for x in (model.rows.x[model.rows.at[p]] for p in _neighbours(model, 10))
     )
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
 

@@ -53,7 +53,7 @@ def test_the_posterior_covariance_lies_between_zero_and_the_prior(problem, seed)
 def test_predictions_at_the_rows_are_the_marginals_of_the_rows(problem):
     model = problem.model()
     q = run(model, steps=5).q
-    latents = predict_latents(model, q, problem.x[model.rows.at])
+    latents = predict_latents(model, q, model.rows.x[model.rows.at])
     a = model.a.detach()
     torch.testing.assert_close((a * latents.mean).sum(-1), q.m, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(torch.einsum("nb,nbc,nc->n", a, latents.cov, a), q.v, rtol=1e-9, atol=1e-9)

@@ -16,6 +16,7 @@ from polyfed.errors import ConfigError, DataError
 from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import Evidence
 from polyfed.methods import PFedHier, PFedMul, method
+from polyfed.methods.evidence_limits import is_evidence_of_someone
 from polyfed.methods.messages import part
 from polyfed.seeds import Stream
 
@@ -319,7 +320,7 @@ def test_the_limit_is_that_of_the_labels(settled):
     assert text == f"its evidence has a trace of {1.01 * trace:.4g}, and its 8 labels allow {trace:.4g}"
 
 
-def test_updates_that_are_sound_alone_and_not_together_drop_the_round(settled):
+def test_of_updates_that_are_sound_alone_and_not_together_one_is_rejected(settled):
     made, server, _, updates = settled
     half = changed(updates["client 0"], triangle=-0.6 * server["evidence/triangle"])
     assert made.objection(server, half) is None
@@ -328,12 +329,11 @@ def test_updates_that_are_sound_alone_and_not_together_drop_the_round(settled):
     progress, event = conclude(
         made, Progress(0, server, {}), outcomes, Settings(rounds=1), declared=declared, bytes_down=0
     )
-    assert not event["used"]
-    assert event["dropped"].startswith(
-        "NumericalError: the evidence of all clients is no distribution of the shared functions"
-    )
-    assert progress.server is server
-    assert progress.clients == {}
+    assert event["used"]
+    (reason,) = event["refused"].values()
+    assert "the evidence of all clients is no distribution of the shared functions" in reason
+    assert is_evidence_of_someone(sums_of(progress.server))
+    assert len(progress.clients) == 1
 
 
 def test_clients_whose_theta_is_their_own_have_no_limit_that_a_server_knows():
@@ -368,7 +368,10 @@ def test_a_client_with_other_inputs_than_agreed_is_told_so():
         ({"n_points": 0}, "n_points is 0; give a whole number from 1 up"),
         ({"damping": 0.0}, "damping is 0.0; give a number above 0 and at most 1"),
         ({"damping": 1.5}, "damping is 1.5; give a number above 0 and at most 1"),
-        ({"n_shared": 2, "n_latents": 7}, "n_latents is 7, with 2 shared and 1 personal ones; leave n_latents out"),
+        (
+            {"n_shared": 2, "n_latents": 7},
+            "n_latents is 7, and shared and personal latents are counted apart; leave n_latents out",
+        ),
         ({"projection": 2}, "projection is set, and shared functions are functions of the features themselves"),
         (
             {"inducing_method": "paper"},

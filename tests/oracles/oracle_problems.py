@@ -128,7 +128,9 @@ class Problem:
 
     def row_design(self, model: ExactModel) -> Array:
         """(N, B·U): the library's rows from whitened coordinates, for proposals made of its sites."""
-        return np.einsum("nt,ntu->nu", model.rows.A.numpy(), self.design[model.rows.at.numpy()])
+        inputs = model.rows.x[model.rows.at].numpy()  # rows have their own order of them
+        at = (inputs[:, None] == self.x).all(-1).argmax(1)
+        return np.einsum("nt,ntu->nu", model.rows.A.numpy(), self.design[at])
 
 
 def random_problem(

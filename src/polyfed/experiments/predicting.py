@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 FAR = 10.0  # times the usual variance of the latent function, from which a row is marked as far from training
+BEYOND = 3.0  # ranges of an input beyond its training rows, from which a row is too, whatever the method says of it
 NOTES = "notes"
 Scores = dict[str, dict[str, float | None]]  # task → metric → value
 
@@ -178,6 +179,12 @@ def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[st
         return {client: everything}, None
     data = _data_of(run)
     column = None if data is None else data.client
+    if not run.clients:
+        raise UsageError(
+            "the data of the clients are on their own machines",
+            where=str(run.folder or "this run"),
+            remedy="predict there, with the run in a node's state folder",
+        )
     if column is None or column not in table.frame.columns:
         if len(run.clients) == 1:
             return {run.clients[0]: everything}, None
@@ -214,7 +221,7 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Seq
 
     made: dict[str, Any] = {}
     scores: dict[bool, Scores] = {False: {}, True: {}}
-    far = np.zeros(len(rows), dtype=bool)
+    far = outside(coded.x, own.x)
     for task in tasks:
         prediction = predictions[task]
         shown = prediction.columns()
@@ -242,6 +249,19 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Seq
         far=far,
         unseen=unseen,
     )
+
+
+def outside(x: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Whether a row has an input far beyond those of the training rows: where a model goes flat, its variance does not tell.
+
+    >>> outside(np.array([[2.0], [90.0]]), np.array([[0.0], [1.0]]))
+    array([False,  True])
+    """
+    if not len(known):
+        return np.zeros(len(x), dtype=bool)
+    low, high = known.min(0), known.max(0)
+    off = np.maximum(low - x, x - high) / np.maximum(high - low, 1.0)  # inputs have spread one, as a rule
+    return (off > BEYOND).any(1)
 
 
 def _measured(kind: str, prediction: Any, truth: Any) -> dict[str, float | None]:

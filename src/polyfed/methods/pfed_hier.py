@@ -98,8 +98,8 @@ class PFedHier(PFedMul):
             raise ConfigError("n_shared and n_personal are both 0: no latent is left", remedy="give at least one")
         if self.n_latents not in (None, self._n_latents):
             raise ConfigError(
-                f"n_latents is {self.n_latents}, with {self.n_shared} shared and {self.n_personal} personal ones",
-                remedy="leave n_latents out",
+                f"n_latents is {self.n_latents}, and shared and personal latents are counted apart",
+                remedy="leave n_latents out, and give n_shared and n_personal",
             )
         super().__post_init__()
         if self._shares and self.inducing_method == PAPER:
