@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import warnings
 from collections.abc import Callable
@@ -47,6 +48,7 @@ def people(n: int, seed: int) -> str:
 def made(kind: str = "pfed-mul") -> Path:
     """A finished run of two clients with a third that joined later, and the file `new.csv` beside it."""
     home = Path(mkdtemp(prefix="polyfed-uses-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
     (home / "table.csv").write_text(people(32, seed=0))
     (home / "new.csv").write_text(people(6, seed=1))
     argv = ["run", "--data", str(home / "table.csv"), "--client", "ward", "--rounds", str(ROUNDS), "--no-report"]
