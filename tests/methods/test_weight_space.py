@@ -245,6 +245,7 @@ def test_sums_that_no_rows_have_are_rejected():
     assert "mean square above" in refused(made, server, data, spoilt(update, pass__products=1e8 * Y))
     assert "rows" in refused(made, server, data, spoilt(update, pass__count=-n))
     assert "rows" in refused(made, server, data, spoilt(update, pass__count=n + 0.5))
+    assert "rows and 28 labels" in refused(made, server, data, spoilt(update, pass__count=n + 1e6))
 
 
 def test_evidence_that_labels_cannot_give_is_rejected(played):

@@ -18,6 +18,7 @@ PASSES = "pass"  # in messages: what is sent in a pass
 COMPONENTS = "components"
 FEWEST = 2
 LARGEST = 1e4  # mean square of a feature: a hundred standard deviations
+MOST_ROWS = 1000  # for each label: most of them without one, at a client that still learns from it
 SLACK = 1e-6  # relative, of what is checked: sums are rounded
 
 
@@ -38,12 +39,12 @@ def total(updates: Sequence[ClientUpdate]) -> Products:
     return sum(each[1:], each[0])
 
 
-def objection(arrays: State, Q: Tensor) -> str | None:
-    """Why no rows can have such sums, if none can."""
+def objection(arrays: State, n_labels: int, Q: Tensor) -> str | None:
+    """Why no rows of a client with so many labels can have such sums, if none can."""
     found = Products(**part(arrays, PASSES))
     n = float(found.count)
-    if n < 0 or n != round(n):
-        return f"it has {n:g} rows"
+    if n < 0 or n != round(n) or n > MOST_ROWS * max(n_labels, 1):
+        return f"it has {n:g} rows and {n_labels} labels"
     inner = Q.mT @ found.products
     size = float(inner.abs().max())
     if not torch.allclose(inner, inner.mT, rtol=0, atol=SLACK * size):

@@ -125,7 +125,7 @@ class WeightSpace(WeightClients):
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
         if "basis" in server:
-            return component_rounds.objection(update.arrays, server["basis"])
+            return component_rounds.objection(update.arrays, sum(update.counts.values()), server["basis"])
         if OUTPUTS in update.arrays and (reason := weight_limits.objection_to_outputs(update.arrays[OUTPUTS])):
             return reason
         most = weight_limits.precisions(part(server, "limit"), part(server, "noise"), update.counts)
