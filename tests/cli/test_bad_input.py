@@ -1,16 +1,18 @@
 """Bad input is refused in one exact sentence with its exit code, and leaves nothing behind.
 
-`bad_input.txt` (options, tables), `bad_config.txt` (settings) and `bad_run.txt` (folders of runs) hold the cases:
+`bad_input.txt` (options, tables), `bad_tables.txt` (kinds of files, dates, splits), `bad_config.txt` (settings), and with a run
+`bad_run.txt` and `bad_predict.txt`, hold the cases:
 
     # its name
     $ polyfed the command
-    < a file that is there = its text, with \\n for a new line ("latin-1" before the name: in that encoding)
+    < a file that is there = its text, with \\n for a new line ("latin-1" or "base64" before the name: in it)
     3 the exit code and the sentence; one that ends in ... is only the beginning, and {HOME} is where we are
 """
 
 from __future__ import annotations
 
 import shlex
+from base64 import b64decode
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,8 +54,8 @@ def _case(lines: list[str]) -> Case:
     files = {}
     for line in given:
         name, _, text = line.removeprefix("< ").partition(" = ")
-        encoding, name = ("latin-1", name.removeprefix("latin-1 ")) if name.startswith("latin-1") else ("utf-8", name)
-        files[name] = text.replace("\\n", "\n").encode(encoding)
+        encoding, name = name.split(" ", 1) if name.startswith(("latin-1 ", "base64 ")) else ("utf-8", name)
+        files[name] = b64decode(text) if encoding == "base64" else text.replace("\\n", "\n").encode(encoding)
     code, _, sentence = outcome.partition(" ")
     return Case(title.removeprefix("# "), command.removeprefix("$ polyfed").strip(), files, int(code), sentence)
 
@@ -80,13 +82,13 @@ def check(polyfed, here: Path, case: Case) -> None:
     assert contents(here) == before, "something was changed or left behind"
 
 
-NEW = [*read_cases("bad_input.txt"), *read_cases("bad_config.txt")]
-OLD = read_cases("bad_run.txt")
+NEW = [*read_cases("bad_input.txt"), *read_cases("bad_tables.txt"), *read_cases("bad_config.txt")]
+OLD = [*read_cases("bad_run.txt"), *read_cases("bad_predict.txt")]
 
 
 def test_there_are_enough_cases():
     names = [case.name for case in (*NEW, *OLD)]
-    assert len(set(names)) == len(names) >= 60
+    assert len(set(names)) == len(names) >= 260
 
 
 @pytest.mark.parametrize("case", NEW, ids=[case.name for case in NEW])

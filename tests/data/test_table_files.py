@@ -104,6 +104,15 @@ def test_decimals_in_two_ways(here, text, said):
     assert refusal("t.csv") == f"{said}; write all of them in one way."
 
 
+def test_a_slip_of_the_pen_among_decimal_commas(here):
+    (here / "t.csv").write_text("ward;age\n" + "a;1,5\n" * 20 + "b;1,5x\n")
+    assert refusal("t.csv") == (
+        "line 22 of t.csv, column 'age': '1,5x' stands among numbers; correct it, leave it empty, or drop the column."
+    )
+    (here / "t.csv").write_text("ward;remark\n" + "a;well, x\n" * 20 + "b;1,5\n")
+    assert load_table("t.csv").frame["remark"].tolist()[-1] == "1,5"
+
+
 # Several files
 
 

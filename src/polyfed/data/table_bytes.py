@@ -17,11 +17,14 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from polyfed.errors import DataError
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _COMMA = re.compile(r"\s*[-+]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][-+]?\d+)?\s*")
+FEW = 0.1  # the share of texts among numbers that is rather a slip of the pen
 _EITHER = re.compile(r"\s*[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?\s*")
 
 
@@ -69,28 +72,35 @@ def separator_of(header: str, ending: str = ".csv") -> str:
 
 def numbers_with_commas(values: Any) -> Any | None:
     """A column of texts such as 1.234,5 as numbers; None if they are something else."""
-    present = values.dropna()
-    if present.dtype.kind != "O" or not len(present) or not present.map(lambda value: isinstance(value, str)).all():
-        return None
-    if not present.map(lambda text: _COMMA.fullmatch(text) is not None).all():
+    if not _all_texts(values) or not _match(values, _COMMA).all():
         return None
     return values.str.replace(".", "", regex=False).str.replace(",", ".", regex=False).astype(float)
 
 
 def has_decimal_commas(values: Any) -> bool:
-    """Whether all texts of a column are numbers, some of them with a decimal comma."""
-    present = values.dropna()
-    if present.dtype.kind != "O" or not len(present) or not present.map(lambda value: isinstance(value, str)).all():
+    """Whether nearly all texts of a column are numbers, some of them with a decimal comma."""
+    if not _all_texts(values) or not values.dropna().str.contains(",", regex=False).any():
         return False
-    return bool(present.map(lambda text: _COMMA.fullmatch(text) is not None).all() and present.str.contains(",").any())
+    return bool(_match(values, _EITHER).all() or _match(values, _COMMA).mean() >= 1 - FEW)
 
 
-def mixed_decimals(values: Any) -> int | None:
-    """The position of a number with a decimal point in a column of numbers as texts, if there is one."""
+def odd_one(values: Any) -> int | None:
+    """In a file with decimal commas, the position of a text among numbers with commas, or of a decimal point; else None."""
+    if not _all_texts(values):
+        return None
+    fits = _match(values, _COMMA)
+    wrong = len(fits) - int(fits.sum())
+    if not wrong or not (_match(values, _EITHER).all() or (fits.any() and wrong <= FEW * len(fits))):
+        return None
+    present = values.notna().to_numpy().nonzero()[0]
+    return int(present[(~fits).argmax()])
+
+
+def _all_texts(values: Any) -> bool:
     present = values.dropna()
-    if present.dtype.kind != "O" or not len(present) or not present.map(lambda value: isinstance(value, str)).all():
-        return None
-    if not present.map(lambda text: _EITHER.fullmatch(text) is not None).all():
-        return None
-    pointed = values.map(lambda value: isinstance(value, str) and "." in value).to_numpy(dtype=bool)
-    return int(pointed.argmax()) if pointed.any() else None
+    return present.dtype.kind == "O" and len(present) > 0 and bool(present.map(lambda one: isinstance(one, str)).all())
+
+
+def _match(values: Any, form: re.Pattern[str]) -> np.ndarray:
+    """For each value that is there, whether it is of this form."""
+    return values.dropna().map(lambda text: form.fullmatch(text) is not None).to_numpy(dtype=bool)

@@ -23,8 +23,8 @@ from polyfed.data.table_bytes import (
     COMPRESSIONS,
     content_of,
     has_decimal_commas,
-    mixed_decimals,
     numbers_with_commas,
+    odd_one,
     separator_of,
 )
 from polyfed.data.table_queries import DUCKDB, SQLITE, is_database, read_query
@@ -249,21 +249,25 @@ def _with_decimal_commas(
     for name in frame.columns:
         if name in texts and (numbers := numbers_with_commas(frame[name])) is not None:
             frame[name] = numbers
-        elif name in texts and (row := mixed_decimals(frame[name])) is not None:
-            raise _mixed(frame[name].iloc[row], place(row, name))
+        elif name in texts and (row := odd_one(frame[name])) is not None:
+            raise _odd(str(frame[name].iloc[row]), place(row, name))
         elif frame[name].dtype.kind == "f" and name not in written:  # 1.234 may be a thousand or one and a bit
             decimals = frame[name].to_numpy() % 1 > 0
             if decimals.any():
                 row = int(decimals.argmax())
-                raise _mixed(frame[name].iloc[row], place(row, name))
+                raise _odd(str(frame[name].iloc[row]), place(row, name))
     return frame
 
 
-def _mixed(value: Any, where: str) -> DataError:
+def _odd(value: str, where: str) -> DataError:
+    if value.replace(".", "", 1).strip().lstrip("+-").isdecimal():
+        return DataError(
+            f"{value} has a decimal point, but other numbers of the file have decimal commas",
+            where=where,
+            remedy="write all of them in one way",
+        )
     return DataError(
-        f"{value} has a decimal point, but other numbers of the file have decimal commas",
-        where=where,
-        remedy="write all of them in one way",
+        f"{value!r} stands among numbers", where=where, remedy="correct it, leave it empty, or drop the column"
     )
 
 
