@@ -27,6 +27,7 @@ PUBLIC_NAMES = [
     "Task",
     "UsageError",
     "load",
+    "load_model",
     "simulate",
 ]
 

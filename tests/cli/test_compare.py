@@ -34,8 +34,8 @@ def test_the_table_is_the_mean_over_the_seeds(polyfed, home):
 
 
 def test_guessing_and_no_privacy_stand_in_the_table(polyfed, home):
-    asked = [word.replace("pfed-mul,local", "local,sklearn-linear-pooled") for word in COMPARE]
-    done = polyfed(*asked, "--seeds", "0")
+    arguments = [word.replace("pfed-mul,local", "local,sklearn-linear-pooled") for word in COMPARE]
+    done = polyfed(*arguments, "--seeds", "0")
     assert done.code == 0, done.err
     assert "│ sklearn-linear-pooled (no privacy)" in done.out
     assert "│ guessing: mean, majority class" in done.out

@@ -17,6 +17,7 @@ HERE = {  # command → arguments, in a folder with `hospitals.csv` and a finish
     "compare": "--data hospitals.csv --client ward --regression pulse --features age --rounds 1 --seeds 0,1 --no-report"
     " --methods local,pfed-st --validation-fraction 0.25 --grid local.learning_rate=0.1,0.01",
     "report": "run",
+    "export": "run --scores scores.csv",
     "doctor": "",
     "methods": "",
     "datasets": "",

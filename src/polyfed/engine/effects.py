@@ -45,8 +45,8 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
             shown: list[Any] = list(place.column.categories)
             codes = np.eye(len(shown))
         else:
-            own = x[:, place.first]
-            codes = np.linspace(*np.quantile(own, [0.025, 0.975]), POINTS)[:, None]
+            low, high = np.quantile(x[:, place.first], [0.025, 0.975]).tolist()
+            codes = np.linspace(low, high, POINTS)[:, None]
             shown = (scaler.mean[place.number] + scaler.scale[place.number] * codes[:, 0]).tolist()
         values.append(shown)
         moved.append(_moved(rows, place, codes))

@@ -79,10 +79,10 @@ def _figures(folder: Path) -> Iterator[tuple[str, int, float]]:
     for (part, model, task, metric, round), value in means.items():
         prefix = part if model == "personal" else f"{part} {model}"
         yield f"{prefix}/{task}/{metric}", int(round), float(value)
-    for round, line in rounds(events).iterrows():
-        for name in ("bound", "bytes_up", "bytes_down", "refused"):
-            if line[name] is not None and line[name] == line[name]:
-                yield f"rounds/{name}", int(str(round)), float(line[name])
+    by_round: Any = rounds(events)[["bound", "bytes_up", "bytes_down", "refused"]].astype(float)
+    for name, column in by_round.items():
+        for round, value in column.dropna().items():
+            yield f"rounds/{name}", int(round), float(value)
 
 
 def _name(text: str) -> str:

@@ -51,7 +51,7 @@ def client_table(
     """Rows and labels of every client if they are known (`data` of results.json), and for each task its main score, what
     a guess would score, and the skill; of very many clients, those that are served worst."""
     scores = history.final()
-    clients = list(dict.fromkeys([*scores, *(data or {})]))
+    clients: list[str] = list(dict.fromkeys([*scores, *(data or {}).keys()]))
     if not clients:
         return None
     columns: list[Column] = []
