@@ -244,9 +244,9 @@ def test_many_short_rounds_are_announced_once():
 def test_what_makes_rounds_shorter_follows_from_what_takes_long():
     mul = named("pfed-mul")
     large, small = Outlook(1e10, exact=1e10), Outlook(1e8)
-    assert outlook._shorter(mul, [large] * 3) == "method.inducing=128"
+    assert outlook._shorter(mul, [large] * 3) == "method.inducing=auto"
     assert outlook._shorter(mul, [small] * 2000) == "run.sample=200"
-    assert outlook._shorter(mul, [Outlook(1e10, inducing=128)]) == "method.inducing=64"
+    assert outlook._shorter(mul, [Outlook(1e10, inducing=64)]) == "method.inducing=32"
     assert outlook._shorter(named("fedavg"), [Outlook()] * 3) == "run.sample=0.5"
 
 
@@ -265,4 +265,4 @@ def test_a_client_that_would_take_long_gets_inducing_inputs_where_memory_is_no_m
 
 def test_auto_takes_fewer_inducing_inputs_of_more_rows():
     sizes = [sparsity.most_for(n) for n in (100, 2048, 4096, 14_000, 10**6)]
-    assert sizes == [1024, 1024, 512, 128, 128]
+    assert sizes == [1024, 512, 256, 64, 64]

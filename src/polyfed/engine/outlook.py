@@ -20,7 +20,7 @@ from polyfed.methods.base import Outlook
 
 LONG, WHOLE = 30.0, 60.0  # seconds of a round, and of a run
 NAMED = 3
-FEW, FEWER = 50, 64  # clients in a round that are no longer few; inducing inputs that take less time
+FEW, FEWER = 50, 32  # clients in a round that are no longer few; inducing inputs that take less time
 
 
 class Forecast:
@@ -71,7 +71,7 @@ def _shorter(method: Method, ahead: Sequence[Outlook]) -> str:
     """What would make rounds shorter."""
     operations, exact = sum(one.operations for one in ahead), sum(one.exact for one in ahead)
     if hasattr(method, "inducing") and exact > 0.5 * operations:
-        return f"method.inducing={2 * FEWER}"
+        return "method.inducing=auto"
     if len(ahead) > FEW:
         return f"run.sample={max(FEW, len(ahead) // 10)}"
     return f"method.inducing={FEWER}" if any(one.inducing for one in ahead) else "run.sample=0.5"

@@ -30,10 +30,8 @@ from polyfed.gp.stochastic import take
 PAPER = "paper"  # its deterministic conditional, at inputs chosen uniformly
 EXACT, AUTO = "exact", "auto"
 FIRST, MOST = 32, 1024  # inducing inputs that "auto" starts from and ends at
-LEAST_MOST, PAIRS = (
-    128,
-    2**21,
-)  # for many rows it ends earlier: at so many, or where rows times inducing inputs are so many
+# Of many rows it takes fewer: so many, or as many as make so many pairs of rows and inducing inputs.
+LEAST_MOST, PAIRS = 64, 2**20
 # Labels from which "auto" tells how many inducing inputs are enough (a part at random, if there are more) and mean-field steps
 # between two sizes: the certificate needs its sites to no more than a few digits.
 LOOKED_AT, QUICK_STEPS = 1024, 3
@@ -149,7 +147,7 @@ def most_for(n_rows: int) -> int:
     """Inducing inputs that "auto" takes of so many rows at the most, a power of two.
 
     >>> most_for(1000), most_for(5000), most_for(1_000_000)
-    (1024, 256, 128)
+    (1024, 128, 64)
     """
     wanted = min(MOST, max(LEAST_MOST, PAIRS // max(1, n_rows)))
     return 2 ** (wanted.bit_length() - 1)

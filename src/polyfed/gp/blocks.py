@@ -50,14 +50,19 @@ def mirrored(gram: Tensor, columns: Sequence[slice]) -> Tensor:
     return gram
 
 
-def explained(A: Sequence[Tensor], L: Tensor, columns: Sequence[slice]) -> Tensor:
-    """Q, (inputs, B, B), for Λ = L Lᵀ: by L⁻¹, so that no variance can come out negative."""
-    R = torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype), upper=False)
-    V = A[0].new_zeros(len(A[0]), len(A), len(L))
-    for b, mine in enumerate(A):
-        start = columns[b].start
-        V[:, b, start:] = mine @ R[start:, columns[b]].mT
-    return V @ V.mT
+def explained(A: Sequence[Tensor], R: Tensor, columns: Sequence[slice]) -> Tensor:
+    """Q, (inputs, B, B), for Λ⁻¹ = RᵀR with R = L⁻¹ below the diagonal: no variance can come out negative."""
+    V = [mine @ R[own.start :, own].mT for mine, own in zip(A, columns, strict=True)]
+    Q = A[0].new_empty(len(A[0]), len(A), len(A))
+    for b, mine in enumerate(V):
+        for c in range(b, len(V)):
+            Q[:, b, c] = Q[:, c, b] = (mine[:, columns[c].start - columns[b].start :] * V[c]).sum(1)
+    return Q
+
+
+def inverse_root(L: Tensor) -> Tensor:
+    """R = L⁻¹."""
+    return torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype), upper=False)
 
 
 def slopes(A: Sequence[Tensor], H: Tensor, C: Tensor, columns: Sequence[slice]) -> list[Tensor]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from polyfed.gp.blocks import add_gram, at_inputs, explained, mirrored, mixed, slopes, spans
+from polyfed.gp.blocks import add_gram, at_inputs, explained, inverse_root, mirrored, mixed, slopes, spans
 from polyfed.gp.linalg import NotPositiveDefinite, cholesky, jittered_cholesky
 from polyfed.gp.predict import LatentPrediction
 from polyfed.gp.prior import Prior
@@ -134,12 +134,12 @@ class LatentSparseModel(InducingModel):
 
     def _marginals(self, L: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """For each used input A_b β_b of each latent, Q, and the variance left."""
-        n, B = len(self.used), len(self.widths)
+        n, B, R = len(self.used), len(self.widths), inverse_root(L)
         means, Q, left = L.new_empty(n, B), L.new_empty(n, B, B), L.new_empty(n, B)
         for part in self.chunks(n):
             A, left[part] = self.latent_features(part)
             means[part] = torch.stack([mine @ beta[own] for mine, own in zip(A, self.columns, strict=True)], 1)
-            Q[part] = explained(A, L, self.columns)
+            Q[part] = explained(A, R, self.columns)
         return means, Q, left
 
     def _of_rows(self, means: Tensor, Q: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,7 +173,7 @@ class LatentSparseModel(InducingModel):
             mean.append(mine @ q.beta[columns[b]] + mine[:, : len(first)] @ first)
             A.append(mine)
             lefts.append(left)
-        cov = torch.diag_embed(torch.stack(lefts, -1)) + explained(A, q.L, columns)
+        cov = torch.diag_embed(torch.stack(lefts, -1)) + explained(A, inverse_root(q.L), columns)
         return LatentPrediction(torch.stack(mean, -1), cov, self.prior.mixing(), self.prior.mu_by_task(seen))
 
     # ---- the gradient ---------------------------------------------------------------------------------------

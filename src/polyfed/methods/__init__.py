@@ -26,6 +26,7 @@ from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.pfed_mul import PFedMul
 from polyfed.methods.pfed_mul_published import PFedMulPublished
 from polyfed.methods.pfed_st import PFedSt
+from polyfed.methods.pfedfda import PFedFDA
 from polyfed.methods.pfedgp import PFedGP
 from polyfed.methods.pfedme import PFedMe
 from polyfed.methods.pfedvem import PFedVEM
@@ -36,7 +37,7 @@ METHODS: dict[str, type[Method]] = {
     made.name: made
     for made in (
         *(PFedMul, PFedHier, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM),
-        *(FedAvgFT, Ditto, FedBABU, FedRoD, Fed3R),
+        *(FedAvgFT, Ditto, FedBABU, FedRoD, PFedFDA, Fed3R),
         *RIVALS,  # what users would pick instead, as yardsticks
         PFedMulPublished,  # last, for nobody should choose it but to explain a published figure
     )
@@ -85,6 +86,7 @@ __all__ = [
     "Local",
     "Method",
     "Outcome",
+    "PFedFDA",
     "PFedGP",
     "PFedHier",
     "PFedMe",

@@ -1,0 +1,248 @@
+"""pFedFDA: a Gaussian classifier on shared features, between what a client sees and what all see.
+
+McLaughlin, Su: "Personalized Federated Learning via Feature Distribution Adaptation", NeurIPS 2024. Features of class c are
+N(μ_c, Σ); with prior π_c the scores are those of linear discriminant analysis,
+
+    μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log π_c            Σ shrunk by `shrinkage` to a multiple of I
+
+so that the classifier is a head that nobody trains. In a round a client trains the trunk below the server's Gaussians with its
+own π. Then it estimates Gaussians of its own, and β between them and the server's, μ = β μ_own + (1 − β) μ_server and Σ
+likewise, for which half of its rows tell the classes of the other half best (cross-entropy, two folds). It sends the change of
+its trunk and the mixed Gaussians; the server averages both. To predict, a client finds β anew with the trunk of the server.
+
+What leaves a client beside its trunk: class means and one covariance of its features, mixed with the server's. Where β is one
+and a class has a single label, that mean is the feature vector of its row.
+
+Open in the publication, or other than in its authors' code: β is one number on a grid of eleven (they offer one or two, by
+L-BFGS), folds are made without chance, and a server that knows nothing of a class yet lets clients use their own mean (theirs
+starts from means at random). It classifies alone, so it serves classes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from polyfed.data import ClientData, FederationSpec, LabelCodec
+from polyfed.methods.base import Predictor
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.neural import Neural
+from polyfed.methods.options import check_number
+from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of
+from polyfed.nets import Network
+from polyfed.seeds import Stream
+
+UNSEEN = 1e-4  # added to each class's share of the labels, so that none is impossible
+BETAS = torch.linspace(0.0, 1.0, 11, dtype=torch.float64)
+SHARES = ("means", "covariance", "known")
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """Means (classes, d) and one covariance (d, d) of features; `known` is zero for classes of which nothing is known."""
+
+    means: Tensor
+    covariance: Tensor
+    known: Tensor
+
+    def mixed(self, told: Gaussians, beta: float | Tensor) -> Gaussians:
+        """These and what is told, where something is."""
+        both = (told.known > 0)[:, None]
+        means = torch.where(both, beta * self.means + (1 - beta) * told.means, self.means)
+        share = beta if bool(both.any()) else 1.0
+        covariance = share * self.covariance + (1 - share) * told.covariance
+        return Gaussians(means, covariance, torch.maximum(self.known, told.known))
+
+    def scores(self, priors: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
+        """Weights (classes, d) and biases of the discriminant analysis."""
+        d = len(self.covariance)
+        even = self.covariance.trace() / d * torch.eye(d, dtype=torch.float64)
+        weights = torch.linalg.solve((1 - shrinkage) * self.covariance + shrinkage * even, self.means.T).T
+        return weights, priors.log() - 0.5 * (self.means * weights).sum(1)
+
+
+def estimated(h: Tensor, groups: Tensor, told: Gaussians, ridge: float) -> Gaussians:
+    """Gaussians of features with one-hot classes; a class without rows is as told."""
+    counts = groups.sum(0)
+    own = groups.T @ h / counts.clamp_min(1.0)[:, None]
+    means = torch.where((counts > 0)[:, None], own, told.means)
+    away = h - groups @ means
+    covariance = away.T @ away / max(len(h), 1) + ridge * torch.eye(h.shape[1], dtype=torch.float64)
+    return Gaussians(means, covariance, torch.maximum(told.known, (counts > 0).to(torch.float64)))
+
+
+def priors_of(groups: Tensor) -> Tensor:
+    """The share of each class among a client's labels."""
+    shares = groups.mean(0) + UNSEEN
+    return shares / shares.sum()
+
+
+@dataclass(frozen=True)
+class PFedFDA(Neural):
+    """Options as of `Neural`, and
+
+    Args:
+        shrinkage: of covariances to a multiple of I, where they are inverted.
+        ridge: added to the diagonal of a client's own covariance.
+    """
+
+    name: ClassVar[str] = "pfedfda"
+    summary: ClassVar[str] = "Gaussian classes on shared features, between a client's own and everyone's"
+    kinds: ClassVar[tuple[str, ...] | None] = ("binary", "multiclass")
+
+    shrinkage: float = 1e-4
+    ridge: float = 1.0
+    learning_rate: float = 0.01
+    local_epochs: int = 5
+    batch_size: int = 50
+    momentum: float = 0.5
+    weight_decay: float = 5e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("shrinkage", self.shrinkage, above=0, most=1)
+        check_number("ridge", self.ridge, above=0)
+
+    def personal(self, net: Network) -> list[str]:
+        return [*net.heads, *super().personal(net)]
+
+    # ---- the server -------------------------------------------------------------------------------------------
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        server, d = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
+        for i, (task, codec) in enumerate(spec.codecs.items()):
+            n_classes = len(codec.classes or ())
+            server[f"position/{task}"] = torch.tensor(i)  # storage does not keep the order of names
+            server[f"means/{i}"] = torch.zeros(n_classes, d, dtype=torch.float64)
+            server[f"covariance/{i}"] = torch.eye(d, dtype=torch.float64)
+            server[f"known/{i}"] = torch.zeros(n_classes, dtype=torch.float64)
+        return server
+
+    def download(self, server: State, client: str) -> State:
+        return labelled("theta", part(server, "theta")) | _shares(server)
+
+    def portion(self, server: State, client: str) -> State:
+        return super().portion(server, client) | _shares(server)
+
+    def template(self, server: State) -> ClientUpdate:
+        plain = super().template(server)
+        return replace(plain, arrays=plain.arrays | _shares(server))
+
+    def is_evidence(self, name: str) -> bool:
+        return name.startswith("known/")
+
+    def objection(self, server: State, update: ClientUpdate) -> str | None:
+        for task, position in part(server, "position").items():
+            known, covariance = (update.arrays[f"{what}/{int(position)}"] for what in ("known", "covariance"))
+            if not bool(((known == 0) | (known == 1)).all()):
+                return f"says of the classes of task {task!r} neither that they are known nor that they are not"
+            largest = covariance.abs().max()
+            if bool((covariance - covariance.T).abs().max() > 1e-9 * largest):
+                return f"covariance of task {task!r} is not symmetric"
+            if bool(torch.linalg.eigvalsh(covariance)[0] < -1e-9 * largest):
+                return f"covariance of task {task!r} is not positive"
+        return None
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        after, sent = super().aggregate(server, updates), [updates[client] for client in sorted(updates)]
+        for task, position in part(server, "position").items():
+            i = int(position)
+            owners = [update for update in sent if update.counts[task] > 0]
+            if not owners:
+                continue
+            n = torch.tensor([float(update.counts[task]) for update in owners], dtype=torch.float64)
+            n = n if self.weighting == "samples" else torch.ones_like(n)
+            means, covariances, known = (torch.stack([u.arrays[f"{what}/{i}"] for u in owners]) for what in SHARES)
+            weight = n[:, None] * known
+            total = weight.sum(0)
+            mean = (weight[:, :, None] * means).sum(0) / total.clamp_min(torch.finfo(total.dtype).tiny)[:, None]
+            after[f"means/{i}"] = torch.where((total > 0)[:, None], mean, server[f"means/{i}"])
+            after[f"covariance/{i}"] = (n[:, None, None] * covariances).sum(0) / n.sum()
+            after[f"known/{i}"] = torch.maximum(server[f"known/{i}"], (total > 0).to(torch.float64))
+        return after
+
+    # ---- a client -----------------------------------------------------------------------------------------------
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        net, theta = self.net_of(data), part(message, "theta")
+        before = {**part(state, "personal"), **theta}
+        for i, task in enumerate(net.tasks):
+            told = _told(message, i)
+            if task in data.seen:  # below the server's Gaussians, with the client's own shares of the classes
+                h, groups = self._features(net, before, data, task)
+                gaussians = estimated(h, groups, told, self.ridge).mixed(told, 0.0)
+                before |= self._head(net, data.codecs[task], i, gaussians, priors_of(groups))
+        trunk = [name for name in self.trainable(net, before) if name not in net.heads]
+        after, loss = before, 0.0
+        if trunk:
+            after, loss = self.train(net, before, data, stream, epochs=self.local_epochs, names=trunk)
+        arrays = {name: after[name] - value for name, value in theta.items()}
+        for i, task in enumerate(net.tasks):
+            found, _ = self.adapted(net, after, data, task, _told(message, i))
+            arrays |= {f"{what}/{i}": getattr(found, what) for what in SHARES}
+        kept = {name: after[name] for name in self.personal(net)}
+        return {**state, **labelled("personal", kept)}, self.update(arrays, net, after, data, loss)
+
+    def adapted(
+        self, net: Network, values: State, data: ClientData, task: str, told: Gaussians
+    ) -> tuple[Gaussians, Tensor]:
+        """The client's Gaussians, mixed with those told, and its shares of the classes; as told if it has no label."""
+        if task not in data.seen or not len(data.seen[task][0]):
+            return told, torch.full_like(told.known, 1 / len(told.known))
+        h, groups = self._features(net, values, data, task)
+        priors = priors_of(groups)
+        own = estimated(h, groups, told, self.ridge)
+        return own.mixed(told, self.beta(h, groups, told, priors)), priors
+
+    def beta(self, h: Tensor, groups: Tensor, told: Gaussians, priors: Tensor) -> float:
+        """How much a client's own Gaussians count: for which one half of its rows tells the other half best."""
+        if not bool((told.known > 0).any()):
+            return 1.0
+        rank = (groups.cumsum(0) * groups).sum(1)  # of a row among those of its class
+        several = (groups @ groups.sum(0)) > 1
+        losses = torch.zeros_like(BETAS)
+        for fold in (0, 1):
+            tested = several & (rank % 2 == fold)
+            learned = several & (rank % 2 != fold)
+            if not bool(tested.any()) or not bool(learned.any()):
+                return 0.0  # nothing of its own can be put to the test
+            own = estimated(h[learned], groups[learned], told, self.ridge)
+            for j, beta in enumerate(BETAS):
+                weights, bias = own.mixed(told, beta).scores(priors, self.shrinkage)
+                losses[j] += cross_entropy(h[tested] @ weights.T + bias, groups[tested].argmax(1))
+        return float(BETAS[losses.argmin()])
+
+    def _features(self, net: Network, values: State, data: ClientData, task: str) -> tuple[Tensor, Tensor]:
+        """Features and one-hot classes of a client's labels."""
+        x, y, codec = rows_of(data, task, slice(None))
+        with torch.no_grad():
+            return net.features(values, x, task).to(torch.float64), groups_of(y, codec)
+
+    def _head(self, net: Network, codec: LabelCodec, i: int, gaussians: Gaussians, priors: Tensor) -> State:
+        weights, bias = gaussians.scores(priors, self.shrinkage)
+        return {
+            f"head.{i}.weight": outputs_of_scores(weights.T, codec).T.contiguous(),
+            f"head.{i}.bias": outputs_of_scores(bias, codec),
+        }
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        """Gaussians between the client's own and the server's; the server's with even shares, where it has no state."""
+        net, values = self.net_of(data), self.values(server, state)
+        seen = data if state is not None else ClientData(data.x, {}, data.codecs)
+        for i, task in enumerate(net.tasks):
+            gaussians, priors = self.adapted(net, values, seen, task, _told(server, i))
+            values |= self._head(net, data.codecs[task], i, gaussians, priors)
+        return self.reader(server, values, data)
+
+
+def _shares(state: State) -> State:
+    return {name: value for name, value in state.items() if name.startswith(tuple(f"{what}/" for what in SHARES))}
+
+
+def _told(state: State, i: int) -> Gaussians:
+    return Gaussians(*(state[f"{what}/{i}"] for what in SHARES))
