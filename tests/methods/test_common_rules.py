@@ -32,7 +32,7 @@ def test_these_are_the_methods_with_networks():
     assert sorted(NETWORKS) == sorted(
         (
             *("fedavg", "fedpac", "fedper", "pfedgp", "pfedme", "pfedvem", "scaffold"),
-            *("fedavg-ft", "ditto", "fedbabu", "fedrod"),
+            *("fedavg-ft", "ditto", "fedbabu", "fedrod", "pfedfda"),
         )
     )
 

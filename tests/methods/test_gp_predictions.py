@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import polyfed as pf
 from polyfed.engine import evaluation
@@ -78,6 +79,11 @@ def test_where_training_saw_other_rows_it_begins_anew():
     (mine,) = run.method.predict_many(run.progress.server, [Question(state, other, other.x)])
     theirs = run.method.predictor(run.progress.server, state, other)(other.x)
     np.testing.assert_allclose(mine["height"].mean, theirs["height"].mean, atol=1e-4)
+    own = run.study.clients["c0"].train
+    for wrong in ({"warm/m": torch.full_like(state["warm/m"], torch.nan)}, {"warm/v": -state["warm/v"]}):
+        (found,) = run.method.predict_many(run.progress.server, [Question({**state, **wrong}, own, own.x)])
+        usual = run.method.predictor(run.progress.server, state, own)(own.x)
+        np.testing.assert_allclose(found["height"].mean, usual["height"].mean, atol=1e-4)
 
 
 def test_of_very_many_clients_a_part_is_measured_until_the_last_round(monkeypatch):

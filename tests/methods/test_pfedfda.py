@@ -23,6 +23,11 @@ NOTHING = Gaussians(
 )
 
 
+NOTHING_OF_TWO = Gaussians(
+    torch.zeros(1, 2, dtype=torch.float64), torch.eye(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+)
+
+
 def numbers(*values):
     return torch.tensor(values, dtype=torch.float64)
 
@@ -76,6 +81,48 @@ def test_its_own_gaussians_are_linear_discriminant_analysis(shrinkage):
     np.testing.assert_allclose(mine, theirs.predict_proba(at), atol=1e-9)
 
 
+def test_numbers_are_ridge_regression_around_the_means():
+    """Features and target as one Gaussian: with Σ = scatter / n + ρ I, weights are (XᵀX / n + ρ)⁻¹ Xᵀy / n of centred rows."""
+    from sklearn.linear_model import Ridge
+
+    rng = np.random.default_rng(2)
+    h, n = rng.standard_normal((15, 3)), 15
+    y = h @ [1.0, -2.0, 0.5] + 3.0 + 0.1 * rng.standard_normal(n)
+    told = Gaussians(torch.zeros(1, 4).double(), torch.eye(4).double(), torch.zeros(1).double())
+    rows = torch.from_numpy(np.column_stack([h, y]))
+    weights, bias = estimated(rows, torch.ones(n, 1).double(), told, ridge=0.2).regression(1e-14)
+    theirs = Ridge(alpha=0.2 * n).fit(h, y)
+    np.testing.assert_allclose(weights[0], theirs.coef_, atol=1e-9)
+    np.testing.assert_allclose(bias, theirs.intercept_, atol=1e-9)
+
+
+def test_numbers_between_two_gaussians_by_hand():
+    """Own: h and y are both 0 or 2, so means 1 and 1, all variances 1. Told: means 3 and 0, variances 3, covariance −1.
+
+    β = ½: means 2 and ½, variance 2, covariance 0: the weight is 0 and the bias ½. β = 1: weight 1, bias 0.
+    """
+    own = estimated(numbers(0, 2)[:, None].repeat(1, 2), torch.ones(2, 1).double(), NOTHING_OF_TWO, ridge=0.0)
+    told = Gaussians(numbers(3, 0)[None], torch.tensor([[3.0, -1.0], [-1.0, 3.0]]).double(), numbers(1))
+    weight, bias = own.mixed(told, 0.5).regression(1e-14)
+    assert (weight.item(), bias.item()) == pytest.approx((0.0, 0.5), abs=1e-12)
+    weight, bias = own.mixed(told, 1.0).regression(1e-14)
+    assert (weight.item(), bias.item()) == pytest.approx((1.0, 0.0), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["regression", "robust", "count", "proportion"])
+def test_other_kinds_are_served_and_each_client_has_its_own_line(kind):
+    spec, data = federation(3, kinds=(kind,), whole=True)
+    made = PFedFDA(hidden=(6,), ridge=0.01)
+    server, states, _ = play(made, spec, data, rounds=3)
+    apart = []  # a client may well choose what it is told, but not all do
+    for name, mine in data.items():
+        own, shared = (made.predictor(server, state, mine)(mine.x)[kind] for state in (states[name], None))
+        truth = mine.codecs[kind].decode(mine.seen[kind][1])
+        assert np.isfinite(own.take(mine.seen[kind][0]).log_density(truth)).all()
+        apart.append(np.abs(own.mean - shared.mean).max())
+    assert max(apart) > 1e-6
+
+
 def test_the_scores_are_bayes_rule():
     rng = np.random.default_rng(1)
     half = rng.standard_normal((3, 3))
@@ -101,12 +148,14 @@ def test_what_is_told_counts_where_it_is_right_and_not_where_it_is_wrong():
     h = torch.from_numpy(rng.standard_normal((60, 1)) + 3.0 * y[:, None])
     groups = onehot(*y)
     made, priors = PFedFDA(ridge=1e-3), priors_of(groups)
-    assert made.beta(h, groups, told_of(6.0, 3.0, 0.0), priors) >= 0.9  # the classes are the other way round
+    assert (
+        made.beta(CLASSES["y"], h, groups, told_of(6.0, 3.0, 0.0), priors) >= 0.9
+    )  # the classes are the other way round
     few = [0, 1, 20, 21, 40, 41]
-    assert made.beta(h[few], groups[few], told_of(0.0, 3.0, 6.0), priors) < 0.5
-    assert made.beta(h, groups, NOTHING, priors) == 1.0
+    assert made.beta(CLASSES["y"], h[few], groups[few], told_of(0.0, 3.0, 6.0), priors) < 0.5
+    assert made.beta(CLASSES["y"], h, groups, NOTHING, priors) == 1.0
     alone = [0, 20, 40]  # one label of each class: nothing can be put to the test
-    assert made.beta(h[alone], groups[alone], told_of(6.0, 3.0, 0.0), priors) == 0.0
+    assert made.beta(CLASSES["y"], h[alone], groups[alone], told_of(6.0, 3.0, 0.0), priors) == 0.0
 
 
 def test_beta_is_where_the_loss_of_two_folds_is_least():
@@ -130,7 +179,7 @@ def test_beta_is_where_the_loss_of_two_folds_is_least():
             joint = pi * np.exp(-0.5 * (h[tested] - mu) ** 2 / s2)
             total += log_loss(y[tested], joint / joint.sum(1, keepdims=True), labels=[0, 1, 2])
         losses.append(total)
-    found = PFedFDA(ridge=0.1).beta(torch.from_numpy(h), groups, told, priors_of(groups))
+    found = PFedFDA(ridge=0.1).beta(CLASSES["y"], torch.from_numpy(h), groups, told, priors_of(groups))
     assert found == pytest.approx(np.argmin(losses) / 10)
     assert 0.0 < found < 1.0  # or the test would say little
 

@@ -12,7 +12,8 @@ from polyfed.data import ClientData, Study
 from polyfed.engine.rounds import Progress
 from polyfed.errors import ConfigError
 from polyfed.methods import Method, State
-from polyfed.methods.base import Predictor
+from polyfed.methods.base import Predictor, Question
+from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
 EVERYONE = "all clients together"
@@ -82,6 +83,12 @@ class Members:
         if personal and trainer not in progress.clients and data.n_labels and not self.training[trainer].n_labels:
             state = method.join(progress.server, data, Stream(self.seed, "join", client=client))
         return state
+
+    def predict(self, method: Method, progress: Progress, client: str, x: np.ndarray) -> Predictions:
+        """What the model that serves a client says of these inputs, found from where training ended."""
+        asked = self.question(method, client, x)
+        state = self.state(method, progress, client)
+        return method.predict_many(progress.server, [Question(state, self.own[self.trainer[client]], asked)])[0]
 
     def question(self, method: Method, client: str, x: np.ndarray) -> np.ndarray:
         """Inputs of a client as the model that serves it takes them."""

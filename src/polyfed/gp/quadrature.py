@@ -22,6 +22,7 @@ from torch import Tensor
 GRID_LIMIT = 2**17  # points of a grid; beyond that, Sobol
 SOBOL_POINTS = 2**14
 CHUNK = 2**22  # numbers held at once by an average over classes
+AT_ONCE = 2**14  # rows whose averages over a logistic function are taken at once
 
 
 @cache
@@ -49,18 +50,23 @@ def expected_logistic(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     0.5
     """
     m, s = torch.broadcast_tensors(m, v.clamp_min(0.0).sqrt())
-    shape, m, s = m.shape, m.reshape(-1), s.reshape(-1)
+    parts = zip(m.reshape(-1).split(AT_ONCE), s.reshape(-1).split(AT_ONCE), strict=True)
+    found = zip(*(_by_either(*part) for part in parts), strict=True)
+    softplus, mean, slope = (torch.cat(of_parts).reshape(m.shape) for of_parts in found)
+    return softplus, mean, slope
+
+
+def _by_either(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each average where it is needed: the first costs four times as much."""
     wide = s >= 1.0
     if bool(wide.all()):
-        found = _by_lambda(m, s)
-    elif not bool(wide.any()):
-        found = _by_f(m, s)
-    else:  # each where it is needed: the first costs four times as much
-        some, others = wide.nonzero()[:, 0], (~wide).nonzero()[:, 0]
-        order = torch.cat([some, others]).argsort()
-        parts = zip(_by_lambda(m[some], s[some]), _by_f(m[others], s[others]), strict=True)
-        found = tuple(torch.cat(pair)[order] for pair in parts)
-    softplus, mean, slope = (one.reshape(shape) for one in found)
+        return _by_lambda(m, s)
+    if not bool(wide.any()):
+        return _by_f(m, s)
+    some, others = wide.nonzero()[:, 0], (~wide).nonzero()[:, 0]
+    order = torch.cat([some, others]).argsort()
+    pairs = zip(_by_lambda(m[some], s[some]), _by_f(m[others], s[others]), strict=True)
+    softplus, mean, slope = (torch.cat(pair)[order] for pair in pairs)
     return softplus, mean, slope
 
 

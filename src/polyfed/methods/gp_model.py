@@ -160,9 +160,10 @@ class Conditioned:
         self._posterior: tuple[object, object] | None = None
 
     def begin_at(self, start: Marginals | None) -> None:
-        """Let inference begin at these marginals of f, such as training left, if they are of these data."""
-        rows = prepared_rows(self.data, self.model.likelihoods)
-        self.start = start if start is not None and len(start[0]) == len(rows) else None
+        """Let inference begin at these marginals of f, such as training left, if they are marginals and of these data."""
+        n = len(prepared_rows(self.data, self.model.likelihoods))
+        sound = start is not None and all(one.shape == (n,) and bool(torch.isfinite(one).all()) for one in start)
+        self.start = start if start is not None and sound and bool((start[1] >= 0).all()) else None
 
     def __call__(self, x: np.ndarray) -> Predictions:
         if self._posterior is None:

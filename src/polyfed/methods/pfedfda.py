@@ -10,12 +10,16 @@ own π. Then it estimates Gaussians of its own, and β between them and the serv
 likewise, for which half of its rows tell the classes of the other half best (cross-entropy, two folds). It sends the change of
 its trunk and the mixed Gaussians; the server averages both. To predict, a client finds β anew with the trunk of the server.
 
-What leaves a client beside its trunk: class means and one covariance of its features, mixed with the server's. Where β is one
-and a class has a single label, that mean is the feature vector of its row.
+What leaves a client beside its trunk: means and one covariance of its features in each class, mixed with the server's. Where β
+is one and a class has a single label, that mean is the feature vector of its row.
 
 Open in the publication, or other than in its authors' code: β is one number on a grid of eleven (they offer one or two, by
 L-BFGS), folds are made without chance, and a server that knows nothing of a class yet lets clients use their own mean (theirs
-starts from means at random). It classifies alone, so it serves classes alone.
+starts from means at random).
+
+The publication has classes alone. For other kinds of tasks this is an extension of polyfed's: features and target (on the scale
+of outputs) are one Gaussian, the head is the mean of the target given the features, and β is judged by squares. What leaves a
+client are then mean and covariance of features and target: of a single label, these are the row and the label.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural import Neural
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of
+from polyfed.methods.supervised import SUPERVISION, groups_of, outputs_of_scores, rows_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -60,10 +64,20 @@ class Gaussians:
 
     def scores(self, priors: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
         """Weights (classes, d) and biases of the discriminant analysis."""
-        d = len(self.covariance)
-        even = self.covariance.trace() / d * torch.eye(d, dtype=torch.float64)
-        weights = torch.linalg.solve((1 - shrinkage) * self.covariance + shrinkage * even, self.means.T).T
+        weights = torch.linalg.solve(shrunk(self.covariance, shrinkage), self.means.T).T
         return weights, priors.log() - 0.5 * (self.means * weights).sum(1)
+
+    def regression(self, shrinkage: float) -> tuple[Tensor, Tensor]:
+        """Weights (1, d) and bias of the mean of the last of d + 1 numbers, given the others."""
+        among, between = self.covariance[:-1, :-1], self.covariance[:-1, -1:]
+        weights = torch.linalg.solve(shrunk(among, shrinkage), between).T
+        return weights, self.means[:, -1] - (self.means[:, :-1] * weights).sum(1)
+
+
+def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:
+    d = len(covariance)
+    even = covariance.trace() / max(d, 1) * torch.eye(d, dtype=torch.float64)
+    return (1 - shrinkage) * covariance + shrinkage * even
 
 
 def estimated(h: Tensor, groups: Tensor, told: Gaussians, ridge: float) -> Gaussians:
@@ -93,7 +107,6 @@ class PFedFDA(Neural):
 
     name: ClassVar[str] = "pfedfda"
     summary: ClassVar[str] = "Gaussian classes on shared features, between a client's own and everyone's"
-    kinds: ClassVar[tuple[str, ...] | None] = ("binary", "multiclass")
 
     shrinkage: float = 1e-4
     ridge: float = 1.0
@@ -111,16 +124,19 @@ class PFedFDA(Neural):
     def personal(self, net: Network) -> list[str]:
         return [*net.heads, *super().personal(net)]
 
+    def trainable(self, net: Network, values: Mapping[str, Tensor]) -> list[str]:
+        return [name for name in super().trainable(net, values) if name not in net.heads]
+
     # ---- the server -------------------------------------------------------------------------------------------
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server, d = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
         for i, (task, codec) in enumerate(spec.codecs.items()):
-            n_classes = len(codec.classes or ())
+            n_groups, numbers = len(codec.classes or ()) or 1, d if codec.classes else d + 1
             server[f"position/{task}"] = torch.tensor(i)  # storage does not keep the order of names
-            server[f"means/{i}"] = torch.zeros(n_classes, d, dtype=torch.float64)
-            server[f"covariance/{i}"] = torch.eye(d, dtype=torch.float64)
-            server[f"known/{i}"] = torch.zeros(n_classes, dtype=torch.float64)
+            server[f"means/{i}"] = torch.zeros(n_groups, numbers, dtype=torch.float64)
+            server[f"covariance/{i}"] = torch.eye(numbers, dtype=torch.float64)
+            server[f"known/{i}"] = torch.zeros(n_groups, dtype=torch.float64)
         return server
 
     def download(self, server: State, client: str) -> State:
@@ -176,11 +192,11 @@ class PFedFDA(Neural):
             if task in data.seen:  # below the server's Gaussians, with the client's own shares of the classes
                 h, groups = self._features(net, before, data, task)
                 gaussians = estimated(h, groups, told, self.ridge).mixed(told, 0.0)
-                before |= self._head(net, data.codecs[task], i, gaussians, priors_of(groups))
-        trunk = [name for name in self.trainable(net, before) if name not in net.heads]
+                weight, bias = self.head(data.codecs[task], gaussians, priors_of(groups))
+                before |= {f"head.{i}.weight": weight, f"head.{i}.bias": bias}
         after, loss = before, 0.0
-        if trunk:
-            after, loss = self.train(net, before, data, stream, epochs=self.local_epochs, names=trunk)
+        if self.trainable(net, before):
+            after, loss = self.train(net, before, data, stream, epochs=self.local_epochs)
         arrays = {name: after[name] - value for name, value in theta.items()}
         for i, task in enumerate(net.tasks):
             found, _ = self.adapted(net, after, data, task, _told(message, i))
@@ -197,9 +213,9 @@ class PFedFDA(Neural):
         h, groups = self._features(net, values, data, task)
         priors = priors_of(groups)
         own = estimated(h, groups, told, self.ridge)
-        return own.mixed(told, self.beta(h, groups, told, priors)), priors
+        return own.mixed(told, self.beta(data.codecs[task], h, groups, told, priors)), priors
 
-    def beta(self, h: Tensor, groups: Tensor, told: Gaussians, priors: Tensor) -> float:
+    def beta(self, codec: LabelCodec, h: Tensor, groups: Tensor, told: Gaussians, priors: Tensor) -> float:
         """How much a client's own Gaussians count: for which one half of its rows tells the other half best."""
         if not bool((told.known > 0).any()):
             return 1.0
@@ -213,22 +229,31 @@ class PFedFDA(Neural):
                 return 0.0  # nothing of its own can be put to the test
             own = estimated(h[learned], groups[learned], told, self.ridge)
             for j, beta in enumerate(BETAS):
-                weights, bias = own.mixed(told, beta).scores(priors, self.shrinkage)
-                losses[j] += cross_entropy(h[tested] @ weights.T + bias, groups[tested].argmax(1))
+                losses[j] += self._loss(codec, own.mixed(told, beta), h[tested], groups[tested], priors)
         return float(BETAS[losses.argmin()])
 
+    def _loss(self, codec: LabelCodec, gaussians: Gaussians, h: Tensor, groups: Tensor, priors: Tensor) -> Tensor:
+        """Of rows whose classes, or whose target beside the features, are known."""
+        if codec.classes:
+            weights, bias = gaussians.scores(priors, self.shrinkage)
+            return cross_entropy(h @ weights.T + bias, groups.argmax(1))
+        weights, bias = gaussians.regression(self.shrinkage)
+        return (h[:, :-1] @ weights.T + bias - h[:, -1:]).square().mean()
+
     def _features(self, net: Network, values: State, data: ClientData, task: str) -> tuple[Tensor, Tensor]:
-        """Features and one-hot classes of a client's labels."""
+        """Features and one-hot classes of a client's labels; without classes, features and target of one group."""
         x, y, codec = rows_of(data, task, slice(None))
         with torch.no_grad():
-            return net.features(values, x, task).to(torch.float64), groups_of(y, codec)
+            h = net.features(values, x, task).to(torch.float64)
+        target = [] if codec.classes else [SUPERVISION[codec.task.kind].target(y, codec)]
+        return torch.cat([h, *target], 1), groups_of(y, codec)
 
-    def _head(self, net: Network, codec: LabelCodec, i: int, gaussians: Gaussians, priors: Tensor) -> State:
+    def head(self, codec: LabelCodec, gaussians: Gaussians, priors: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the head that says what these Gaussians say."""
+        if not codec.classes:
+            return gaussians.regression(self.shrinkage)
         weights, bias = gaussians.scores(priors, self.shrinkage)
-        return {
-            f"head.{i}.weight": outputs_of_scores(weights.T, codec).T.contiguous(),
-            f"head.{i}.bias": outputs_of_scores(bias, codec),
-        }
+        return outputs_of_scores(weights.T, codec).T.contiguous(), outputs_of_scores(bias, codec)
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """Gaussians between the client's own and the server's; the server's with even shares, where it has no state."""
@@ -236,7 +261,8 @@ class PFedFDA(Neural):
         seen = data if state is not None else ClientData(data.x, {}, data.codecs)
         for i, task in enumerate(net.tasks):
             gaussians, priors = self.adapted(net, values, seen, task, _told(server, i))
-            values |= self._head(net, data.codecs[task], i, gaussians, priors)
+            weight, bias = self.head(data.codecs[task], gaussians, priors)
+            values |= {f"head.{i}.weight": weight, f"head.{i}.bias": bias}
         return self.reader(server, values, data)
 
 
