@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .clients import batch_of_clients, client_step, ten_thousand
+from .clients import batch_of_clients, client_step, growth, ten_thousand
 from .engine import engine_round, idle_round
 from .harness import Line
 from .learning import fit
@@ -26,6 +26,8 @@ class Benchmark:
         return self.run(**(self.quick if quick else self.full))
 
 
+SIZES = ((200, 64, 1.5), (2000, 20, 2.5))  # clients, rows of each, what to reach over the floor
+
 BENCHMARKS = {
     "client": Benchmark(
         client_step,
@@ -35,15 +37,21 @@ BENCHMARKS = {
     ),
     "batch": Benchmark(
         batch_of_clients,
-        full={"repeats": 41},
-        quick={"repeats": 5},
-        tiny={"n_clients": 3, "n_rows": 8, "dims": 2, "repeats": 2},
+        full={"sizes": SIZES, "repeats": 41},
+        quick={"sizes": SIZES, "repeats": 5},
+        tiny={"sizes": [(3, 8, 1.5)], "dims": 2, "repeats": 2},
     ),
     "federation": Benchmark(
         ten_thousand,
         full={"repeats": 9},
         quick={"measured": 200, "repeats": 3},
         tiny={"measured": 4, "n_rows": 6, "dims": 3, "repeats": 1},
+    ),
+    "growth": Benchmark(
+        growth,
+        full={"repeats": 5},
+        quick={"rows": (100, 1000), "clients": (100, 1000), "repeats": 3},
+        tiny={"rows": (4, 8), "clients": (2, 4), "n_rows": 4, "dims": 2, "repeats": 1},
     ),
     "idle": Benchmark(
         idle_round,

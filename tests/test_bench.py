@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("client", "batch", "federation", "idle", "engine", "gpytorch", "shared", "memory", "sparse", "fit")
+NAMES = ("client", "batch", "federation", "growth", "idle", "engine", "gpytorch", "shared", "memory", "sparse", "fit")
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,12 @@ from polyfed.errors import PolyfedError
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors", "pydantic", "typer", "rich")
 PAGES = ("jinja2",)
-EXTRAS = {"palmerpenguins": "the demo", "flwr": "many machines", "torchvision": "images"}
+EXTRAS = {
+    "numba": "a faster inner loop",
+    "palmerpenguins": "the demo",
+    "flwr": "many machines",
+    "torchvision": "images",
+}
 
 
 def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyfed.gp import compiled
 from polyfed.gp.exact import ExactModel
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.lmc import Distances
@@ -19,13 +20,14 @@ from polyfed.gp.meanfield import Marginals, infer
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows, places
 
-# Large enough that calls cost less than arithmetic, small enough that a bucket's few dozen matrices stay within reach.
-BUCKET_NUMBERS = 2**19
+# Large enough that calls cost less than arithmetic, small enough that a bucket's few dozen matrices stay within reach; compiled
+# code holds the matrices of one client at a time, but for models that only torch can make.
+BUCKET_NUMBERS, COMPILED_BUCKET_NUMBERS = 2**19, 2**21
 PADDING = 1.15  # the largest client of a bucket has at most this many times the rows of its smallest
 
 
-def buckets(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Groups of clients of like size.
+def buckets(sizes: Sequence[int], most: int = BUCKET_NUMBERS) -> Iterator[list[int]]:
+    """Groups of clients of like size, whose matrices have at most so many numbers.
 
     >>> list(buckets([100, 3, 99, 3]))
     [[1, 3], [2, 0]]
@@ -33,7 +35,7 @@ def buckets(sizes: Sequence[int]) -> Iterator[list[int]]:
     group: list[int] = []
     for client in sorted(range(len(sizes)), key=lambda i: (sizes[i], i)):
         size = max(sizes[client], 1)
-        full = (len(group) + 1) * size * size > BUCKET_NUMBERS
+        full = (len(group) + 1) * size * size > most
         if group and (full or size > PADDING * max(sizes[group[0]], 1)):
             yield group
             group = []
@@ -74,6 +76,18 @@ class BatchStep:
     where: list[tuple[int, int, Tensor]]  # bucket, position in it and rows there, of each client
     evidence: Evidence | None = None
 
+    def marginals_by_client(self) -> list[Marginals]:
+        """(m, v) of the rows of each client, all at once."""
+        members: dict[int, list[int]] = {}
+        for i, (bucket, _, _) in enumerate(self.where):
+            members.setdefault(bucket, []).append(i)
+        found: dict[int, Marginals] = {}
+        for bucket, clients in members.items():
+            flat, sizes = flat_places([self.where[i] for i in clients], self.marginals[bucket][0].shape[-1])
+            m, v = (each.reshape(-1)[flat].split(sizes) for each in self.marginals[bucket])
+            found |= zip(clients, zip(m, v, strict=True), strict=True)
+        return [found[i] for i in range(len(self.where))]
+
     def marginals_of(self, i: int) -> Marginals:
         """(m, v) of the rows of one client."""
         bucket, c, spot = self.where[i]
@@ -99,7 +113,8 @@ class ClientBatch:
 
     def __init__(self, clients: Sequence[Rows]) -> None:
         self.n_clients = len(clients)
-        groups = list(buckets([len(rows) for rows in clients]))
+        most = BUCKET_NUMBERS if compiled.solver() is None else COMPILED_BUCKET_NUMBERS
+        groups = list(buckets([len(rows) for rows in clients], most))
         self.groups = [torch.tensor(group) for group in groups]
         self._one = groups == [
             list(range(self.n_clients))
@@ -169,10 +184,13 @@ class ClientBatch:
         """The marginals of each bucket; NaN where a client has none, and where there is no row."""
         unknown = [torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for rows, _ in self.stacks]
         stacked = [(m, m.clone()) for m in unknown]
-        for given, (b, c, spot) in zip(of_clients, self.where, strict=True):
-            if given is not None:
-                for whole, part in zip(stacked[b], given, strict=True):
-                    whole[c, spot] = part
+        for b, group in enumerate(self.groups):
+            told = [(i, given) for i in group.tolist() if (given := of_clients[i]) is not None]
+            if not told:
+                continue
+            flat, _ = flat_places([self.where[i] for i, _ in told], len(self.stacks[b][0]))
+            for k, whole in enumerate(stacked[b]):
+                whole.view(-1)[flat] = torch.cat([given[k] for _, given in told])
         return stacked
 
     def _keep(self, store: dict[str, Tensor], name: str, group: Tensor, value: Tensor) -> None:
@@ -183,3 +201,10 @@ class ClientBatch:
         if name not in store:
             store[name] = value.new_zeros(self.n_clients, *value.shape[1:])
         store[name][group] = value
+
+
+def flat_places(where: Sequence[tuple[int, int, Tensor]], n_rows: int) -> tuple[Tensor, list[int]]:
+    """Where the rows of some clients of one bucket lie in a flat vector over it, one client after the other; and how many."""
+    sizes = [len(spot) for _, _, spot in where]
+    first = torch.tensor([c * n_rows for _, c, _ in where]).repeat_interleave(torch.tensor(sizes))
+    return first + torch.cat([spot for _, _, spot in where]), sizes

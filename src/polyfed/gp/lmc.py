@@ -8,6 +8,7 @@ do change (a network under the kernels, or a length-scale for each dimension) au
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,11 +23,18 @@ class Distances:
     def __init__(self, z: Tensor) -> None:
         self.z = z
         self._known: dict[Callable, Tensor] = {}
+        self._kept: dict[tuple[Callable, Callable], Any] = {}
 
     def __call__(self, kernel: Kernel) -> Tensor:
         if kernel.metric not in self._known:
             self._known[kernel.metric] = kernel.metric(self.z, self.z)
         return self._known[kernel.metric]
+
+    def kept(self, make: Callable[[Callable, Tensor], Any], metric: Callable) -> Any:
+        """Distances in another form, kept as well: make(metric, z)."""
+        if (make, metric) not in self._kept:
+            self._kept[make, metric] = make(metric, self.z)
+        return self._kept[make, metric]
 
 
 class Gather:

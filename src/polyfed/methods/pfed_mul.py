@@ -224,21 +224,26 @@ class PFedMul(PFedMulOptions):
         }
         noises = client_noise.found(step.noise, [job.message for job in jobs], own_noise)
         evidence = self._evidence(states, step)
+        # One row of each for every client: a thousand of them at once, not each by itself.
+        own = {f"personal/{name}": after[name].unbind() for name in personal}
+        own |= {f"personal/{name}": value.unbind() for name, value in noises.items()}
+        own |= {f"adam/{name}": value.unbind() for name, value in memory.items()}
+        rows_of_sent = {name: sent[name].unbind() for name in learned}
+        sums = {name: list(zip(total.unbind(), count.unbind(), strict=True)) for name, (total, count) in pooled.items()}
+        warm_starts = {name: one.marginals_by_client() for name, one in steps.items()}
         for i, job in enumerate(jobs):
             state = {
-                **{f"personal/{name}": after[name][i] for name in personal},
-                **{f"personal/{name}": value[i] for name, value in noises.items()},
-                **{f"adam/{name}": value[i] for name, value in memory.items()},
+                **{name: value[i] for name, value in own.items()},
                 **{n: value for n, value in job.state.items() if n == "kept" or n.startswith("anchor/")},
             }
-            for name, one in steps.items():
-                state |= dict(zip((f"{name}/m", f"{name}/v"), one.marginals_of(i), strict=True))
+            for name, starts in warm_starts.items():
+                state[f"{name}/m"], state[f"{name}/v"] = starts[i]
             kept, change = next(evidence)
             state |= kept
             counts = job.data.counts()
             update = ClientUpdate(
-                {name: sent[name][i] for name in learned} | change,
-                {name: (total[i], count[i]) for name, (total, count) in pooled.items()},
+                {name: value[i] for name, value in rows_of_sent.items()} | change,
+                {name: pairs[i] for name, pairs in sums.items()},
                 float(sum(counts.values())),
                 counts,
                 {"bound": bounds[i]},

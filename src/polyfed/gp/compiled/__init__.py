@@ -21,13 +21,14 @@ SWITCH = "POLYFED_COMPILED"
 
 def solver() -> ModuleType | None:
     """polyfed.gp.compiled.inference, compiled if need be; None if torch is to do it."""
-    return None if os.environ.get(SWITCH, "1") == "0" else _loaded()
+    return None if os.environ.get(SWITCH, "1") == "0" else load()
 
 
 @cache
-def _loaded() -> ModuleType | None:
+def load() -> ModuleType | None:
+    """The same whatever the switch says."""
     try:
-        from polyfed.gp.compiled.cache import kept
+        from polyfed.gp.compiled.keeping import kept
     except ImportError as error:
         if error.name != "numba":
             raise

@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 
 from polyfed.gp.compiled.covariance import covariance, gradient
-from polyfed.gp.compiled.estep import converge
+from polyfed.gp.compiled.estep import WORK, converge
 from polyfed.gp.compiled.jit import entry, jit, jit_exact
 from polyfed.gp.compiled.posterior import complete, inverse, minus_kl
 from polyfed.gp.compiled.triangles import weights_of_pairs
@@ -82,7 +82,7 @@ def solve_clients(
     from_latents = len(given) == 0
     space_K, space_L, space_K1, space_R1 = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     space_S = np.empty(size * B if from_latents else 0)
-    space = np.empty(n_inputs * n_inputs + 2 * largest + n_inputs)
+    space, rows_of, at_of = np.empty((WORK, largest)), np.empty((8 + 2 * B, largest)), np.empty(largest, np.intp)
     w, f = np.empty(8, np.int32), np.empty(2)
     for c in range(first, last):
         place, n = places[row_ends[c] : row_ends[c + 1]], n_fixed[c]
@@ -91,7 +91,8 @@ def solve_clients(
         K, L = space_K[: N * N].reshape(N, N), space_L[: N * N].reshape(N, N)
         K1, R1 = space_K1[: M * M].reshape(M, M), space_R1[: M * M].reshape(M, M)
         layers = B if from_latents else 0
-        S, at, a = space_S[: N * N * layers].reshape(layers, N, N), np.empty(N, np.intp), np.empty((layers, N))
+        S, at = space_S[: N * N * layers].reshape(layers, N, N), at_of[:N]
+        a, g = rows_of[8 : 8 + B], rows_of[8 + B :]
         if from_latents:
             _taken(ats[c], place, at)
             for b in range(B):
@@ -110,24 +111,24 @@ def solve_clients(
             )
         else:
             _lower_of(given[c], place, K)
-        m, v, mu = np.empty(N), np.empty(N), np.empty(N)
+        m, v, mu, column = rows_of[0, :N], rows_of[1, :N], rows_of[2, :N], rows_of[3, :N]
         _taken(ms[c], place, m)
         _taken(vs[c], place, v)
         _taken(mus[c], place, mu)
         for i in range(N):
             m[i] = 0.0 if np.isnan(m[i]) else m[i]
             v[i] = K[i, i] if np.isnan(v[i]) else v[i]
-        h, r, s, alpha = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+        h, r, s, alpha = rows_of[4, :N], rows_of[5, :N], rows_of[6, :N], rows_of[7, :N]
         mine = slice(part_ends[c], part_ends[c + 1])
         failed, steps, half_log_det, converged = converge(
             K, n, parts[mine], powers[mine], codes, options, noise, mu, tolerance, max_steps, accelerate,
-            m, v, h, r, s, alpha, L, K1, R1, histories[c],
+            m, v, h, r, s, alpha, L, K1, R1, histories[c], space, w, f,
         )  # fmt: skip
         told[c, FAILED], told[c, STEPS], told[c, CONVERGED] = failed, steps, converged
         if failed > 0:
             told[c, FAILED] = 1 + place[failed - 1]
             continue
-        complete(K, L, R1, h, s, n, v, np.empty(N), w, f)
+        complete(K, L, R1, h, s, n, v, column, w, f)
         minus_kls[c] = minus_kl(h, v, alpha, m, half_log_det)
         ms[c, :], vs[c, :] = 0.0, 0.0
         _put(m, place, ms[c])
@@ -139,7 +140,6 @@ def solve_clients(
             inverse(L, w)
             weights_of_pairs(L, s, alpha)
             if from_latents:
-                g = np.empty((B, N))
                 gradient(
                     distances + c * (8 * n_inputs * n_inputs), n_inputs, slopes, at, a, amplitudes[c], phi1s[c], S, L, space,
                     g, g_amplitude[c], g_phi1[c],

@@ -1,7 +1,6 @@
 """The covariance of a client's rows over all latents, K_ij = Σ_b φ₀ a_ib a_jb s_b(d_ij), and its derivative (lmc.py).
 
-Distances lie in memory as torch made them, one matrix over the inputs for each client and metric, and are found by address.
-Where rows share inputs, profiles are taken over the inputs and handed out to the rows.
+Distances over the inputs (metrics.py) are found by address, one matrix for each client and metric.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from numba import carray
 
 from polyfed.gp.compiled.jit import jit, jit_exact
 from polyfed.gp.compiled.pointers import call_profile, call_slope, doubles_at, pointer_to
+
+SMALL = 64  # rows, of which both triangles are done sooner at once than one of them row by row
 
 
 @jit_exact
@@ -22,9 +23,11 @@ def is_in_order(at):
 
 
 @jit_exact
-def _taken(row, at, n, out):
-    for j in range(n):
-        out[j] = row[at[j]]
+def _taken(d, at, i, out):
+    """Row i, up to the diagonal, of a matrix of which the lower triangle over inputs is known."""
+    u = at[i]
+    for j in range(i + 1):
+        out[j] = d[u, at[j]] if at[j] <= u else d[at[j], u]
 
 
 @jit
@@ -40,37 +43,21 @@ def _add(S, a, amplitude, K, first):
 
 
 @jit_exact
-def _handed_out(S, at, whole, n_inputs):
-    """`whole` over rows from the lower triangle S over inputs."""
-    for i in range(len(at)):
-        row, u = whole[i], at[i]
-        for j in range(i + 1):
-            t = at[j]
-            row[j] = S[u, t] if t <= u else S[t, u]
-
-
-@jit_exact
 def covariance(distances, n_inputs, profiles, at, a, amplitude, phi1, S, space, K):
-    """Lower triangles of K and of each latent's S; `space` holds a matrix over the inputs, and a row."""
-    B, N = a.shape
-    in_order, shared = is_in_order(at), n_inputs < N
-    row = space[n_inputs * n_inputs :]
+    """Lower triangles of K and of each latent's S, over rows that sit at these inputs; `space` holds a row."""
+    B, N = S.shape[0], len(at)
+    in_order, row = is_in_order(at), space[0]
+    at_once = in_order and n_inputs == N <= SMALL
     for b in range(B):
         d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
-        if shared:
-            of_inputs = space[: n_inputs * n_inputs].reshape(n_inputs, n_inputs)
-            for u in range(n_inputs):
-                call_profile(
-                    profiles[b], pointer_to(d, u * n_inputs), phi1[b], u + 1, pointer_to(of_inputs, u * n_inputs)
-                )
-            _handed_out(of_inputs, at, S[b], n_inputs)
-        else:
-            for i in range(N):
-                source = pointer_to(d, at[i] * n_inputs)
-                if not in_order:
-                    _taken(d[at[i]], at, i + 1, row)
-                    source = pointer_to(row, 0)
-                call_profile(profiles[b], source, phi1[b], i + 1, pointer_to(S, (b * N + i) * N))
+        if at_once:
+            call_profile(profiles[b], pointer_to(d, 0), phi1[b], N * N, pointer_to(S, b * N * N))
+        for i in range(0 if at_once else N):
+            source = pointer_to(d, at[i] * n_inputs)
+            if not in_order:
+                _taken(d, at, i, row)
+                source = pointer_to(row, 0)
+            call_profile(profiles[b], source, phi1[b], i + 1, pointer_to(S, (b * N + i) * N))
         _add(S[b], a[b], amplitude[b], K, b == 0)
 
 
@@ -89,18 +76,17 @@ def _row_of_gradient(pair_weights, s, a, i, g, products):
 @jit_exact
 def gradient(distances, n_inputs, slopes, at, a, amplitude, phi1, S, W, space, g_a, g_amplitude, g_phi1):
     """∂logZ/∂(a, φ₀, φ₁), given W = ααᵀ − SB⁻¹S."""
-    B, N = a.shape
-    in_order = is_in_order(at)
-    products, row = space[:N], space[N:]
+    B, N = S.shape[0], len(at)
+    in_order, products, row = is_in_order(at), space[0], space[1]
     for b in range(B):
         d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
         g, total = g_a[b], 0.0
-        g[:] = 0.0
+        g[:N] = 0.0
         for i in range(N):
             _row_of_gradient(W[i], S[b, i], a[b], i, g, products)
             source = pointer_to(d, at[i] * n_inputs)
             if not in_order:
-                _taken(d[at[i]], at, i, row)
+                _taken(d, at, i, row)
                 source = pointer_to(row, 0)
             total += a[b, i] * call_slope(slopes[b], source, phi1[b], pointer_to(products, 0), i)
         norm = 0.0

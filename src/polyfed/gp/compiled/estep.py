@@ -10,6 +10,7 @@ from polyfed.gp.compiled.posterior import eliminate, minus_kl, step
 from polyfed.gp.compiled.sites import local_bound, sites
 
 MAX_HALVINGS = 30
+WORK = 14  # vectors to work in
 
 
 @jit_exact
@@ -20,18 +21,18 @@ def fell(value, bound):
 @jit_exact
 def converge(
     K, n, parts, powers, codes, options, noise, mu, tolerance, max_steps, accelerate,
-    m, v, h, r, s, alpha, L, K1, R1, history,
+    m, v, h, r, s, alpha, L, K1, R1, history, space, w, f,
 ):  # fmt: skip
     """q(f) of the rows whose prior covariance is K, from the marginals in m and v, which it replaces.
 
-    Leaves h, r, s, α, the bounds in `history`, and L and R1 as `posterior.complete` takes them. Returns the failure (1 + row, 0
-    for none), the number of steps, ½ log|B|, and whether the bound stands still.
+    `space` has WORK rows of at least N numbers. Leaves h, r, s, α, the bounds in `history`, and L and R1 as they are taken by
+    `posterior.complete`. Returns the failure (1 + row, 0 for none), the number of steps, ½ log|B|, and whether the bound stands
+    still.
     """
     N = len(m)
-    w, f = np.empty(8, np.int32), np.empty(2)
-    w0, half, m1, u, a1 = np.empty(n), np.empty(n), np.empty(N - n), np.empty(N), np.empty(N)
-    at_m, at_v, new_m, new_v, mean = np.empty(N), np.empty(N), np.empty(N), np.empty(N), np.empty(N)
-    h_plain, r_plain, h_try, r_try = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+    w0, half, m1, u, a1 = space[0, :n], space[1, :n], space[2, : N - n], space[3, :N], space[4, :N]
+    at_m, at_v, new_m, new_v, mean = space[5, :N], space[6, :N], space[7, :N], space[8, :N], space[9, :N]
+    h_plain, r_plain, h_try, r_try = space[10, :N], space[11, :N], space[12, :N], space[13, :N]
     at_m[:], at_v[:] = m, v
     sites(parts, powers, codes, options, noise, mu, at_m, at_v, mean, h, r)
     failed, half_log_det0 = eliminate(K, h, r, s, n, L, K1, w0, m1, half, w, f)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
+from polyfed.gp.compiled.metrics import lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.linalg import Gaussian, not_positive_definite
@@ -93,13 +95,13 @@ def solve_model(
     if latents is None:
         given = contiguous(model.K).reshape(C, N, N)
         U, at, numbers = 0, np.zeros((0, 0), np.intp), (np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)))
-        held, addresses = [], np.zeros((3, 0), np.intp)
+        addresses = np.zeros((3, 0), np.intp)
     else:
         given, U = np.zeros((0, 0, 0)), rows.x.shape[-2]
         at = np.ascontiguousarray(rows.at.reshape(C, N).numpy().astype(np.intp, copy=False))
         a = np.ascontiguousarray(model.a.detach().reshape(C, N, B).numpy().transpose(0, 2, 1))
         numbers = (a, *(_per_client(each, C) for each in latents[1:]))
-        held = [contiguous(latents[0](KERNELS[name])) for name in prior.kernels]  # alive until the call is over
+        held = [latents[0].kept(lower_distances, KERNELS[name].metric) for name in prior.kernels]
         addresses = np.array(
             [[each.ctypes.data for each in held], *zip(*(ADDRESSES[k] for k in prior.kernels), strict=True)]
         )
@@ -111,12 +113,14 @@ def solve_model(
     g_a = np.zeros((C, B, N) if by_latents else (0, 0, 0))
     g_amplitude, g_phi1 = (np.zeros((C, B) if by_latents else (0, 0)) for _ in range(2))
     mu = np.zeros((C, N)) if rows.mu is None else contiguous(rows.mu).reshape(C, N)
-    solve_clients(
-        0, C, *layout.arrays, layout.noise(prior), mu, float(tolerance), int(max_steps), accelerate, given,
-        addresses[0], U, addresses[1], addresses[2], at, *numbers,
-        m, v, h, r, alpha, history, minus_kl, told,
-        wanted, G, g_a, g_amplitude, g_phi1,
-    )  # fmt: skip
+    # Many small clients: a second thread of LAPACK would only wait for the first.
+    with _blas().limit(limits=1 if C > 1 else torch.get_num_threads()):
+        solve_clients(
+            0, C, *layout.arrays, layout.noise(prior), mu, float(tolerance), int(max_steps), accelerate, given,
+            addresses[0], U, addresses[1], addresses[2], at, *numbers,
+            m, v, h, r, alpha, history, minus_kl, told,
+            wanted, G, g_a, g_amplitude, g_phi1,
+        )  # fmt: skip
     if told[:, FAILED].any():
         client = int(told[:, FAILED].nonzero()[0][0])
         raise not_positive_definite(int(told[client, FAILED]) - 1, client)
@@ -146,6 +150,11 @@ def solve_model(
         converged=bool(told[:, CONVERGED].all()),
         by=by,
     )
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(internal_api="openblas")
 
 
 def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""How functions of this room are compiled: without the interpreter, without its lock, kept on disk (cache.py)."""
+"""How functions of this room are compiled: without the interpreter, without its lock, kept on disk (keeping.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUMS = {"contract", "nsz", "arcp", "reassoc"}
 EXACT = {"contract", "nsz"}
 
 
-KEPT = bool(vars(config)["CACHE_DIR"])  # cache.py: where there is a folder
+KEPT = bool(vars(config)["CACHE_DIR"])  # keeping.py: where there is a folder
 
 
 def jit(function: Callable) -> Any:

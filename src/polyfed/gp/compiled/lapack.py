@@ -1,8 +1,8 @@
 """LAPACK and BLAS as scipy brings them, by symbol: what is compiled here can be kept on disk and needs no other library.
 
 Matrices are held row by row and seen through their lower triangle, which is LAPACK's upper one, column by column. `at` is the
-first element of a matrix within its array and `ld` the distance of its rows; `w` and `f` are small arrays to pass numbers by
-address: at least 8 of int32, 2 of float64.
+first element of a matrix within its array, which begins a row (the array itself if nothing is said), and `ld` the distance of
+its rows; `w` and `f` are small arrays to pass numbers by address: at least 8 of int32, 2 of float64.
 """
 
 from __future__ import annotations
@@ -30,31 +30,28 @@ _dgesv = _external("cython_lapack", "dgesv", 8)
 _dsyrk = _external("cython_blas", "dsyrk", 10)
 _dtrsm = _external("cython_blas", "dtrsm", 11)
 _dtrmm = _external("cython_blas", "dtrmm", 11)
-_dgemm = _external("cython_blas", "dgemm", 13)
-_dsymm = _external("cython_blas", "dsymm", 12)
 
 
 @jit_exact
-def potrf(A, at, n, ld, w):
+def potrf(A, n, ld, w):
     """A ← L with A = L Lᵀ; the number of the first row at which that fails, 0 if at none."""
     w[0], w[1], w[2], w[3] = n, ld, 0, UPPER
-    _dpotrf(address_of(w, 3), address_of(w, 0), address_of(A, at), address_of(w, 1), address_of(w, 2))
+    _dpotrf(address_of(w, 3), address_of(w, 0), address_of(A, 0), address_of(w, 1), address_of(w, 2))
     return w[2]
 
 
 @jit_exact
-def trtri(A, at, n, ld, w):
+def trtri(A, n, ld, w):
     """L ← L⁻¹."""
     w[0], w[1], w[2], w[3], w[4] = n, ld, 0, UPPER, PLAIN
-    _dtrtri(address_of(w, 3), address_of(w, 4), address_of(w, 0), address_of(A, at), address_of(w, 1), address_of(w, 2))
-    return w[2]
+    _dtrtri(address_of(w, 3), address_of(w, 4), address_of(w, 0), address_of(A, 0), address_of(w, 1), address_of(w, 2))
 
 
 @jit_exact
-def lauum(A, at, n, ld, w):
+def lauum(A, n, ld, w):
     """L ← LᵀL (its lower triangle)."""
     w[0], w[1], w[2], w[3] = n, ld, 0, UPPER
-    _dlauum(address_of(w, 3), address_of(w, 0), address_of(A, at), address_of(w, 1), address_of(w, 2))
+    _dlauum(address_of(w, 3), address_of(w, 0), address_of(A, 0), address_of(w, 1), address_of(w, 2))
 
 
 @jit_exact

@@ -13,7 +13,12 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-intrinsic: Callable[[Callable], Any] = extending.intrinsic  # what it makes has not the arguments of what it is given
+
+def intrinsic(function: Callable) -> Any:
+    """What numba makes of it is called without the typing context."""
+    return extending.intrinsic(function)
+
+
 DOUBLES = types.CPointer(types.float64)
 # y, rows of each datum, number of data, noise, options, m, v -> h, r
 SITE = types.void(DOUBLES, types.intp, types.intp, types.float64, DOUBLES, DOUBLES, DOUBLES, DOUBLES, DOUBLES)

@@ -35,7 +35,7 @@ def factored(A, n, ld, w):
     """A ← L, and Σ log L_ii; 1 + the row at which there is none. LAPACK may let NaN through."""
     if n == 0:
         return 0, 0.0
-    failed = potrf(A, 0, n, ld, w)
+    failed = potrf(A, n, ld, w)
     if failed > 0:
         return failed, 0.0
     half_log_det = 0.0
@@ -125,7 +125,7 @@ def step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w):
     times_vector(K, alpha, m)
     v[:n] = 0.0
     if M > 0:
-        trtri(R1, 0, M, M, w)
+        trtri(R1, M, M, w)
         variances(K1, 0, h1, s1, R1, v[n:], u)
     return 0, half_log_det
 
@@ -146,7 +146,7 @@ def complete(K, L, R1, h, s, n, v, column, w, f):
     N = K.shape[0]
     _put_together(L, n, s[n:], R1)
     if n > 0:
-        trtri(L, 0, n, N, w)
+        trtri(L, n, N, w)
         if n < N:
             times_right(-1.0, L, 0, N, L, n * N, N, N - n, n, w, f)
             times_left(R1, 0, N - n, L, n * N, N, N - n, n, w, f)
@@ -157,7 +157,7 @@ def complete(K, L, R1, h, s, n, v, column, w, f):
 def inverse(L, w):
     """L⁻¹ → B⁻¹, its lower triangle."""
     if L.shape[0] > 0:
-        lauum(L, 0, L.shape[0], L.shape[0], w)
+        lauum(L, L.shape[0], L.shape[0], w)
 
 
 @jit

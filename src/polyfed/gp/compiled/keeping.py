@@ -26,36 +26,35 @@ config: Any = _config
 @contextmanager
 def kept(log: Logger) -> Iterator[None]:
     """Whatever is compiled in this context is taken from its folder, and put there; one line says if it takes long."""
-    before, folder = config.CACHE_DIR, _folder()
-    if folder is None:
+    before, place = config.CACHE_DIR, folder()
+    if place is None:
         log.warning("no folder to keep compiled code in (set NUMBA_CACHE_DIR to one): every start compiles, about 20 s")
-    config.CACHE_DIR = "" if folder is None else str(folder)
+    config.CACHE_DIR = "" if place is None else str(place)
     try:
-        with _alone(folder), event.install_listener("numba:compile", _Announcer(log, folder)):
+        with _alone(place), event.install_listener("numba:compile", _Announcer(log, place)):
             yield
     finally:
         config.CACHE_DIR = before
 
 
 def digest() -> str:
-    """Of the sources of this room that are compiled: those that know numba, or what is made of it in jit.py."""
+    """Of the sources of this room that are compiled, or say how."""
     sources = [source.read_bytes() for source in sorted(HERE.rglob("*.py"))]
-    of_interest = [
-        source for source in sources if b"import jit" in source or b"numba" in source or b"compiled.jit" in source
-    ]
-    return sha256(b"\0".join(of_interest)).hexdigest()[:16]
+    compiled = [source for source in sources if b"compiled.jit import" in source or b"from numba" in source]
+    return sha256(b"\0".join(compiled)).hexdigest()[:16]
 
 
-def _folder() -> Path | None:
+def folder() -> Path | None:
+    """Where compiled code of this room is kept, made if need be; None if nowhere."""
     asked = os.environ.get("NUMBA_CACHE_DIR")
     users = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     places = [Path(asked)] if asked else [HERE / "__pycache__", users / "polyfed"]
     for place in places:
-        folder = place / f"compiled-{digest()}"
+        mine = place / f"compiled-{digest()}"
         with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK | os.X_OK):
-                return folder
+            mine.mkdir(parents=True, exist_ok=True)
+            if os.access(mine, os.W_OK | os.X_OK):
+                return mine
     return None
 
 
