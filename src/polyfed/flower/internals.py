@@ -36,6 +36,8 @@ from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from httpx import HTTPStatusError as StatusError
+from httpx import TransportError as TransportError  # for those who make requests
 
 from polyfed.errors import ConfigError
 
@@ -47,8 +49,6 @@ NODE_REFUSED = int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)
 RUN_OVER = int(ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED)
 OTHER_VERSION = int(ApiErrorCode.RUNTIME_VERSION_INCOMPATIBLE)
 RAISED, CRASHED = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION), int(ErrorCode.CLIENT_APP_CRASHED)
-
-TransportError, StatusError = httpx.TransportError, httpx.HTTPStatusError
 
 
 class Asked(NamedTuple):
@@ -93,7 +93,7 @@ def failed(message: Message, code: int, reason: str) -> Message:
     return Message(Error(code, reason), reply_to=message)
 
 
-def code_of(error: httpx.HTTPStatusError) -> int:
+def code_of(error: StatusError) -> int:
     """Flower's own number of an error, or that of HTTP if it has none."""
     told = FlowerError.from_json(error.response.text)
     return error.response.status_code if told is None else int(told.code)
