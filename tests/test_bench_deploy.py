@@ -1,0 +1,62 @@
+"""What the benchmarks of a deployment count is what the processes have; how fast a round is, is for `make bench-deploy`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+@pytest.fixture(autouse=True)
+def bench_is_importable(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)  # it is no part of the package
+
+
+def test_costs_are_those_of_a_process_and_what_it_started():
+    from bench.deployed import Cost, family
+
+    work = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    stay = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}]); print('done', flush=True); input()"
+    )
+    command = [sys.executable, "-c", stay]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+        assert process.pid in family(os.getpid())
+        cost = Cost.of(family(process.pid))
+        assert cost.seconds >= 0.3  # of a child that has ended
+        assert 1 < cost.megabytes < 1000
+        assert cost.files >= 3
+        process.communicate("\n")
+    assert Cost.of([process.pid]).files == 0
+
+
+def test_rounds_and_their_seconds_are_read_from_a_run(tmp_path):
+    from bench.deployed import rounds_of, seconds_of
+
+    assert rounds_of(tmp_path) == []
+    (tmp_path / "events.jsonl").write_text('{"event": "start"}\n{"event": "round", "round": 1}\n')
+    (tmp_path / "timing.jsonl").write_text('{"round": 1, "seconds": 0.5}\n{"warning": "x"}\n')
+    assert [event["round"] for event in rounds_of(tmp_path)] == [1]
+    assert seconds_of(tmp_path) == [0.5]
+
+
+def test_an_engine_that_plays_the_same_rounds_has_the_same_numbers(tmp_path, monkeypatch):
+    from bench import deploy_limits
+    from bench.deploy_limits import TASKS, difference, write_tables
+    from bench.deployed import rounds_of
+
+    import polyfed as pf
+
+    write_tables(tmp_path / "tables", 3)
+    federation = pf.Federation.from_table(tmp_path / "tables", tasks=TASKS, split=pf.Split(test=0.25))
+    run = pf.simulate("pfed-mul", federation, rounds=2, seed=0, scheme="K", evaluate_every=0)
+    run.save(tmp_path / "run")
+    assert difference(tmp_path / "tables", tmp_path / "run") < 1e-12
+    monkeypatch.setattr(deploy_limits, "rounds_of", lambda folder: rounds_of(folder)[:1])
+    assert difference(tmp_path / "tables", tmp_path / "run") > 1e-6  # a round that nobody counted shows
