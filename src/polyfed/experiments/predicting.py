@@ -151,7 +151,7 @@ def predict_table(
             unseen.setdefault(name, Counter()).update(strange)
     return Predicted(
         table=pd.concat([beside, made], axis=1),
-        kept=kept,
+        kept=[str(name) for name in kept],
         clients={name: len(rows) for name, rows in rows_of.items()},
         scores={name: scores for part in parts for name, scores in part.scores.items()},
         training_scores={name: scores for part in parts for name, scores in part.training_scores.items()},
