@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from polyfed.cli.app import COMMANDS
@@ -19,6 +22,8 @@ def test_the_commands_of_the_page_run(polyfed, home):
     (home / "study.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.S)[0])
     (home / "new.csv").write_text("age,sick\n40,no\n70,yes\n900,\n")
     (home / "chur.csv").write_text("age,pulse\n35,72\n50,90\n61,88\n")
+    with closing(sqlite3.connect("visits.sqlite")) as connection:
+        pd.read_csv("hospitals.csv").to_sql("visits", connection)
     commands = [line for block in re.findall(r"```console\n(.*?)```", text, re.S) for line in block.splitlines()]
     for line in commands:
         assert line.startswith("$ polyfed ")

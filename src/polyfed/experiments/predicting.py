@@ -139,7 +139,7 @@ def predict_table(
     parts = [_of_client(run, name, table, rows, wanted, level) for name, rows in rows_of.items()]
     order = np.argsort(np.concatenate(list(rows_of.values())), kind="stable")
     made = pd.concat([part.table for part in parts], ignore_index=True).iloc[order].reset_index(drop=True)
-    kept = list(dict.fromkeys([*([] if column is None else [column]), *keep]))
+    kept = list(dict.fromkeys(keep if column is None else [column, *keep]))
     if clash := [name for name in kept if name in made.columns]:
         raise UsageError(
             f"column {clash[0]!r} would be there twice", where="--keep", remedy="leave it out, or rename it"
