@@ -161,3 +161,15 @@ def test_what_leaks_and_what_does_not():
     surgeons = ["a"] * 5 + ["b"] * 4 + ["c"] * 6
     assert (leaks.names_told(surgeons, OPEN), leaks.names_told(surgeons, DEPLOYED)) == (3, 2)
     assert leaks.names_told([str(i) + "x" for i in range(4000)], OPEN) == 0
+
+
+def test_large_tables_are_the_same_for_the_same_seed():
+    from bench.large import SIZES, Size
+
+    table = Size(3, 20).table()
+    assert len(table) == 60
+    assert table["site"].value_counts().tolist() == [20, 20, 20]
+    assert table.equals(Size(3, 20).table())
+    assert not table.equals(Size(3, 20).table(seed=1))
+    assert 0.1 < table["alarm"].mean() < 0.9
+    assert SIZES["twelve"].n_clients * SIZES["twelve"].n_rows == 105_192

@@ -21,7 +21,7 @@ from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
 PARTS = ("validation", "test")
-MANY, MEASURED = 2000, 500  # clients beyond which a part is measured, and how many these are
+MANY, MEASURED = 2000, 300  # clients beyond which a part is measured, and how many these are
 AT_ONCE = 256  # models that are held at a time
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from polyfed.engine import Run
     from polyfed.methods import Method
 
-SAMPLE = 500  # of very many clients, how many take part in a round
+SAMPLE = 300  # of very many clients, how many take part in a round
 
 OnEvent = Callable[[dict[str, Any]], None]
 
