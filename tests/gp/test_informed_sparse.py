@@ -8,6 +8,7 @@ import torch
 from polyfed.gp import Evidence, ExactModel, InformedSparseModel, Knowledge, Prior, Rows, infer, predict_latents
 from polyfed.gp.knowledge import triangle, width_of
 from polyfed.gp.likelihoods import Bernoulli, Gaussian
+from polyfed.gp.stochastic import StochasticOptions, as_gaussian, start, train
 from polyfed.gp.whitened import normal_points
 
 D, M = 2, 6
@@ -76,3 +77,14 @@ def test_chunks_change_nothing(monkeypatch):
     torch.testing.assert_close(found[1][0].triangle, found[0][0].triangle, rtol=0, atol=1e-10)
     for mine, theirs in zip(found[1][1], found[0][1], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-8)
+
+
+def test_minibatches_know_what_is_told():
+    """All data in one batch and full steps: the steps of inference."""
+    prior, rows, known = setting(n=30)
+    model = InformedSparseModel(prior, rows, rows.x[:5], known)
+    options = StochasticOptions(batch_size=10_000, decay=0.0)
+    state = train(model, start(model), options, steps=60)
+    found, wanted = as_gaussian(model, state), infer(model, tolerance=1e-12, max_steps=300)
+    torch.testing.assert_close(found.m, wanted.q.m, rtol=0, atol=1e-6)
+    assert float(model.bound(found).detach()) == pytest.approx(wanted.bound, abs=1e-6)

@@ -67,10 +67,6 @@ class LatentSparseModel(InducingModel):
     def columns(self) -> list[slice]:
         return spans(self.widths)
 
-    def precision(self) -> Tensor:
-        """P."""
-        return torch.eye(self.size, dtype=torch.float64)
-
     def half_log_det(self) -> Tensor:
         """½ log |P|."""
         return torch.zeros((), dtype=torch.float64)

@@ -67,6 +67,10 @@ class InducingModel(ABC):
     def size(self) -> int:
         """The number of inducing variables."""
 
+    def precision(self) -> Tensor:
+        """P, where w ~ N(0, P⁻¹) before any label."""
+        return torch.eye(self.size, dtype=torch.float64)
+
     @abstractmethod
     def features(self, part: Part) -> tuple[Tensor, Tensor]:
         """Φ (n, size) and d (n,) of some rows, differentiable in Θ."""

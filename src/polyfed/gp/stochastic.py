@@ -70,8 +70,8 @@ class StochasticState:
 
 def start(model: InducingModel) -> StochasticState:
     """The prior of w, before any data."""
-    identity = torch.eye(model.size, dtype=torch.float64)
-    return StochasticState(identity, torch.zeros_like(identity[0]))
+    P = model.precision()
+    return StochasticState(P, torch.zeros_like(P[0]))
 
 
 def train(model: InducingModel, state: StochasticState, options: StochasticOptions, *, steps: int) -> StochasticState:
@@ -112,7 +112,7 @@ def natural_step(model: InducingModel, state: StochasticState, batch: Sequence[T
         whole = {block.task: len(block.y) for block in model.rows.blocks}
         for block in rows.blocks:
             scale[block.rows] = whole[block.task] / len(block.y)
-        Lambda = torch.lerp(state.Lambda, _with_prior(Phi.mT @ ((scale * h)[:, None] * Phi)), rho)
+        Lambda = torch.lerp(state.Lambda, model.precision() + Phi.mT @ ((scale * h)[:, None] * Phi), rho)
         return StochasticState(Lambda, torch.lerp(state.eta, (scale * r) @ Phi, rho), state.step + 1)
 
 
@@ -165,7 +165,3 @@ def _share(order: Tensor, number: int, n_batches: int) -> Tensor:
 def _moments(state: StochasticState) -> tuple[Tensor, Tensor]:
     L = cholesky(state.Lambda)
     return L, torch.cholesky_solve(state.eta[:, None], L)[:, 0]
-
-
-def _with_prior(gram: Tensor) -> Tensor:
-    return gram + torch.eye(len(gram), dtype=gram.dtype)
