@@ -1,6 +1,6 @@
 "use strict";
 // Axes of charts: ranges, round ticks, and the way from values to pixels. Layouts are written as plotly's are.
-const CHARACTER = 6.4; // pixels of one, on average, in the labels of axes
+const CHARACTER = 7.2; // pixels of one, on average, in the labels of axes
 const LONGEST_LABEL = 22; // characters; the rest is in the tooltip
 
 function ends(values, axis) {
