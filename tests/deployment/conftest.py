@@ -69,7 +69,8 @@ class Machines:
             with (self.folder / "nodes" / name / "node.toml").open("a") as file:
                 file.write("min_rows = 1\nmin_count = 1\n")
         if self.stock:  # which runs the app that a run brings
-            (self.folder / "app" / "polyfed_app" / "client_app.py").write_text("from faulty_app import app\n")
+            shipped = 'from faulty_app import app\n\n__all__ = ["app"]\n'
+            (self.folder / "app" / "polyfed_app" / "client_app.py").write_text(shipped)
         self.server()
         server = self.folder / "server"
         self.network = BadNetwork(
