@@ -12,7 +12,7 @@ from statistics import median, quantiles
 from time import process_time
 from typing import Any
 
-UNITS = {"×": "{:.2f} ×", "s": "{:.2f} s", "nats": "{:.2f} nats", "GB": "{:.2f} GB"}
+UNITS = {"×": "{:.2f} ×", "s": "{:.2f} s", "ms": "{:.1f} ms", "nats": "{:.2f} nats", "GB": "{:.2f} GB"}
 
 
 @dataclass(frozen=True)

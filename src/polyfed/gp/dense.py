@@ -48,10 +48,6 @@ class DenseModel:
             raise self._named(error) from None
         return Posterior(q, q.history, q.converged)
 
-    def solved(self, h: Tensor, r: Tensor) -> Gaussian:
-        """The posterior of these sites without any elimination."""
-        return solve(self.K.detach(), r, h)
-
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of f̃ before any label: where inference starts if it has nothing better."""
         v = self.K.detach().diagonal(dim1=-2, dim2=-1).clone()

@@ -63,6 +63,7 @@ class ExactModel(DenseModel):
         The printed formula conditions a task on its own points and on K⁻¹; that loses what the other tasks know. Here
         m = k*ᵀ α and v = k** − ‖L⁻¹ S k*‖², with k* the covariance to every row of every task.
         """
+        q = getattr(q, "whole", q)
         prior, rows, seen = self.prior, self.rows, self.prior.seen(x)
         z, s = prior.project(seen), q.h.sqrt()
         mean, explained, variance = [], [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from polyfed.gp import compiled, infer
 from problems import build
 
-pytestmark = pytest.mark.skipif(compiled.solver() is None, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 LOG = logging.getLogger("polyfed")
 
 
@@ -89,3 +90,19 @@ def test_without_numba_torch_does_it_and_one_line_says_so(monkeypatch, caplog):
     (record,) = caplog.records
     assert "pip install numba" in record.getMessage()
     assert compiled.solver() is not None
+
+
+def test_what_cannot_be_compiled_torch_does(monkeypatch, caplog):
+    def full(name):
+        raise OSError(28, "No space left on device")
+
+    assert compiled.solver() is not None
+    monkeypatch.setattr(compiled, "import_module", full)
+    compiled.load.cache_clear()
+    try:
+        assert compiled.solver() is None
+    finally:
+        monkeypatch.undo()
+        compiled.load.cache_clear()
+    (record,) = caplog.records
+    assert "No space left on device" in record.getMessage()

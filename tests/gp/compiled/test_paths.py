@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from problems import KINDS, labels, law, likelihood, normal
 
 GROUPS = ("features", "kernels", "mixing", "noise")
 DIMS = 2
-pytestmark = pytest.mark.skipif(compiled.solver() is None, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,23 @@ def test_personal_priors_of_clients():
     batch = ClientBatch([client(likelihoods, c, 4, rng, own_inputs=False) for c in range(3)])
     a, b = on_both(lambda: batch.step(Prior.stack(priors), max_steps=2, groups=GROUPS))
     assert_same(a, b)
+
+
+def test_threads_change_nothing():
+    """Not a digit: clients see nothing of each other, and LAPACK has one thread for each."""
+    rng = np.random.default_rng(0)
+    likelihoods = {kind: likelihood(kind) for kind in ("gaussian", "bernoulli")}
+    prior = Prior(kernels=["rbf"], dims=DIMS, outputs=dict.fromkeys(likelihoods, 1), noise={"gaussian": 0.3})
+    clients = [client(likelihoods, c, 30 + c % 3, rng, own_inputs=True) for c in range(20)]
+
+    def bounds(some: Sequence[Rows]) -> torch.Tensor:
+        return ClientBatch(some).step(prior, groups=GROUPS).bound
+
+    with ThreadPoolExecutor(4) as pool:
+        shared_out = list(pool.map(bounds, [clients[k::4] for k in range(4)]))
+    together = bounds(clients)
+    for k, part in enumerate(shared_out):
+        assert torch.equal(part, together[k::4])
 
 
 class Unknown(Likelihood):

@@ -34,5 +34,12 @@ def load() -> ModuleType | None:
             raise
         log.warning("numba is not installed: Gaussian processes take about three times as long; pip install numba")
         return None
-    with kept(log):
-        return import_module("polyfed.gp.compiled.inference")
+    try:
+        with kept(log):
+            return import_module("polyfed.gp.compiled.inference")
+    except (
+        Exception
+    ) as error:  # a full disk, a damaged cache, a processor that numba does not know: none of it is the end
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        log.warning("the inner loop cannot be compiled (%s): torch does it, about three times as slow", told)
+        return None

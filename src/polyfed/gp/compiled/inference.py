@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
+from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, softmax
 from polyfed.gp.compiled.metrics import lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES
 from polyfed.gp.kernels import KERNELS
@@ -22,6 +24,8 @@ from polyfed.gp.rows import Rows
 
 if TYPE_CHECKING:
     from polyfed.gp.exact import ExactModel
+
+FORMS = (gaussian, logistic, quadrature, softmax)  # compiled with the rest, not when they are first asked for
 
 
 @dataclass
@@ -41,16 +45,17 @@ class Solution:
     by: dict[str, Tensor] = field(default_factory=dict)  # the derivatives of logZ that were asked for
 
     @cached_property
-    def _whole(self) -> Gaussian:
-        return self.model.solved(self.h, self.r)
+    def whole(self) -> Gaussian:
+        """As torch finds it from the sites alone, and as it would after they were stored."""
+        return self.model.solve(self.h, self.r)
 
     @property
     def L(self) -> Tensor:
-        return self._whole.L
+        return self.whole.L
 
     @property
     def B_inv(self) -> Tensor:
-        return self._whole.B_inv
+        return self.whole.B_inv
 
     @property
     def logz(self) -> Tensor:
@@ -114,7 +119,7 @@ def solve_model(
     g_amplitude, g_phi1 = (np.zeros((C, B) if by_latents else (0, 0)) for _ in range(2))
     mu = np.zeros((C, N)) if rows.mu is None else contiguous(rows.mu).reshape(C, N)
     # Many small clients: a second thread of LAPACK would only wait for the first.
-    with _blas().limit(limits=1 if C > 1 else torch.get_num_threads()):
+    with _threads_of_lapack(1 if C > 1 else torch.get_num_threads()):
         solve_clients(
             0, C, *layout.arrays, layout.noise(prior), mu, float(tolerance), int(max_steps), accelerate, given,
             addresses[0], U, addresses[1], addresses[2], at, *numbers,
@@ -153,8 +158,20 @@ def solve_model(
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController().select(internal_api="openblas")
+def _blas() -> list[Any]:
+    return ThreadpoolController().select(internal_api="openblas").lib_controllers
+
+
+@contextmanager
+def _threads_of_lapack(n: int) -> Iterator[None]:
+    before = [library.get_num_threads() for library in _blas()]
+    try:
+        for library in _blas():
+            library.set_num_threads(n)
+        yield
+    finally:
+        for library, threads in zip(_blas(), before, strict=True):
+            library.set_num_threads(threads)
 
 
 def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarray]:
