@@ -225,6 +225,8 @@ def _in_order_of_rows(x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
     """Without inputs that no row is at: a client may have many, and all pairs of inputs count. Where each input has one row,
     they are in the order of the rows: nothing need be gathered then, in any step."""
     used, place = at.unique(return_inverse=True)
+    if len(used) and not 0 <= int(used[0]) <= int(used[-1]) < len(x):  # compiled code would read what is not its own
+        raise IndexError(f"a label is at input {int(used[-1])}, and there are {len(x)}")
     if len(used) < len(x):
         x, at = x[used], place
     order = torch.arange(len(at))
