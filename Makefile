@@ -26,7 +26,7 @@ test: $(VENV)/.dev  ## run every test and every example in a docstring
 FUZZ_SEED ?= $(shell date +%s)
 fuzz: $(VENV)/.dev  ## fuzzers of updates, notes and run folders, with fresh cases
 	@echo "FUZZ_SEED=$(FUZZ_SEED)"
-	@POLYFED_FUZZ_SEED=$(FUZZ_SEED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m fuzz tests
+	@POLYFED_FUZZ_SEED=$(FUZZ_SEED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m fuzz tests --ignore tests/browser --ignore tests/deployment
 
 # Needs chromium (Debian: apt-get install chromium); without it the tests are skipped.
 test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser
