@@ -1,4 +1,4 @@
-"""python -m bench.deploy_limits [--nodes 10] [--rounds 100] [--kill-every 10]: many nodes, many rounds, nodes that are killed.
+"""python -m bench.deploy_limits [--nodes 10] [--rounds 100] [--kill-every 10] [--forks]: many nodes and rounds, and kills.
 
 At the end the server's Θ is compared with that of the engine, which plays the same rounds with the clients that the server
 says it used. What the server holds (memory, open files) is looked at every few rounds.
@@ -23,7 +23,7 @@ import polyfed as pf
 from polyfed.engine.rounds import Progress, play_round
 from polyfed.engine.settings import Settings
 
-from .deployed import Cost, Deployed, family, rounds_of, seconds_of
+from .deployed import Cost, Deployed, family, open_files, rounds_of, seconds_of
 
 TASKS = [pf.Task("height", "regression"), pf.Task("high", "binary")]
 STUDY = """
@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--kill-every", type=int, default=10, help="rounds; 0 kills nobody")
+    parser.add_argument("--forks", action="store_true", help="nodes share memory: for many of them")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a round")
     options = parser.parse_args(arguments)
     rng, killed, held = np.random.default_rng(1), [], []
@@ -85,15 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         root = Path(place)
         tables = write_tables(root / "tables", options.nodes)
         (root / "limits.toml").write_text(STUDY.format(rounds=options.rounds))
-        with Deployed(root / "limits", tables) as deployed:
+        with Deployed(root / "limits", tables, forks=options.forks) as deployed:
             run = deployed.folder / "runs" / "limits-pfed-mul-0"
             deployed.start("run", "run", deployed.folder, root / "limits.toml", "--timeout", options.timeout)
             every, next_look, next_kill = max(options.rounds // 10, 1), 1, options.kill_every
             while deployed.processes["run"].poll() is None:
                 n = len(rounds_of(run))
                 if n >= next_look:
-                    cost = Cost.of(family(deployed.processes["server"].pid))
-                    held.append((n, round(cost.megabytes), cost.files))
+                    server = family(deployed.processes["server"].pid)
+                    held.append({"round": n, "megabytes": round(Cost.of(server).megabytes), **open_files(server)})
                     next_look = n + every
                 if options.kill_every and n >= next_kill and n < options.rounds - 2:
                     name = str(rng.choice(sorted(tables)))
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "updates_missing": refused,
             "rounds_used": sum(event["used"] for event in rounds),
             "difference_from_engine": difference(root / "tables", run),
-            "server_round_megabytes_files": held,
+            "server": held,
             "node_megabytes": round(node.megabytes),
         }
     Console().print_json(json.dumps(found))

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,19 +19,31 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Deployed:
-    """A server and nodes on 127.0.0.1, with TLS and node keys; all end with the `with`."""
+    """A server and nodes on 127.0.0.1, with TLS and node keys; all end with the `with`.
 
-    def __init__(self, root: Path, tables: Mapping[str, Path], options: Sequence[str] = (), limits: str = "") -> None:
-        self.root, self.tables, self.options = root, dict(tables), list(options)
+    The server may be at another `host` of this machine; what stands in `inside` starts a node where it shall be. With `forks`
+    nodes are forks of this process (`deploy_forks`).
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        tables: Mapping[str, Path],
+        options: Sequence[str] = (),
+        *,
+        host: str = "127.0.0.1",
+        inside: Sequence[str] = (),
+        forks: bool = False,
+    ) -> None:
+        self.root, self.tables, self.options, self.inside = root, dict(tables), list(options), list(inside)
         self.folder, self.processes = root / "deployment", dict[str, subprocess.Popen[bytes]]()
+        self.forks, self.forked = forks, dict[str, int]()
         root.mkdir(parents=True)
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((host, 0))
             port = str(probe.getsockname()[1])
-        self.polyfed("init", self.folder, "--host", "127.0.0.1", "--port", port, "--nodes", ",".join(tables))
-        for name in tables:
-            with (self.folder / "nodes" / name / "node.toml").open("a") as file:
-                file.write(limits)
+        told = ["--host", host, "--bind", host, "--port", port, "--nodes", ",".join(tables)]
+        self.polyfed("init", self.folder, *told)
 
     def __enter__(self) -> Deployed:
         try:
@@ -52,13 +65,19 @@ class Deployed:
         command = [sys.executable, "-m", "polyfed", "deploy", *map(str, arguments)]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
-    def start(self, name: str, *arguments: object) -> None:
+    def start(self, name: str, *arguments: object, inside: Sequence[str] = ()) -> None:
         with (self.root / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-u", "-m", "polyfed", "deploy", *map(str, arguments)]
+            command = [*inside, sys.executable, "-u", "-m", "polyfed", "deploy", *map(str, arguments)]
             self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def node(self, name: str) -> None:
-        self.start(name, "node", self.folder / "nodes" / name, "--data", self.tables[name], *self.options)
+        if self.forks:
+            from .deploy_forks import fork_node
+
+            self.forked[name] = fork_node(self.folder / "nodes" / name, self.tables[name], self.root / f"{name}.log")
+            return
+        told = ["--data", self.tables[name], *self.options]
+        self.start(name, "node", self.folder / "nodes" / name, *told, inside=self.inside)
 
     def log(self, name: str) -> str:
         path = self.root / f"{name}.log"
@@ -76,12 +95,19 @@ class Deployed:
 
     def kill(self, name: str) -> None:
         """SIGKILL, with all that it started."""
+        if name in self.forked:
+            pid = self.forked.pop(name)
+            _signal(pid)
+            os.waitpid(pid, 0)
+            return
         process = self.processes.pop(name)
         for pid in family(process.pid):
             _signal(pid)
         process.wait()
 
     def end(self) -> None:
+        for name in list(self.forked):
+            self.kill(name)
         families = [pid for process in self.processes.values() for pid in family(process.pid)]
         for process in self.processes.values():
             process.terminate()
@@ -95,7 +121,7 @@ class Deployed:
 
     def costs(self, name: str) -> Cost:
         """Of a command and all that it started, until now."""
-        return Cost.of(family(self.processes[name].pid))
+        return Cost.of(family(self.forked[name] if name in self.forked else self.processes[name].pid))
 
 
 class Cost:
@@ -118,6 +144,19 @@ class Cost:
             except OSError:
                 continue
         return cls(seconds, megabytes, files)
+
+
+def open_files(pids: Sequence[int]) -> dict[str, int]:
+    """How many files of each kind some processes have open: those of a database, sockets, pipes, others."""
+    found = Counter[str]()
+    for pid in pids:
+        with suppress(OSError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):  # closed meanwhile
+                    target = str(entry.readlink())
+                    kind = target.partition(":")[0] if target.startswith(("socket:", "pipe:")) else "other"
+                    found["database" if ".db" in Path(target).suffix else kind] += 1
+    return dict(sorted(found.items()))
 
 
 def family(pid: int) -> list[int]:

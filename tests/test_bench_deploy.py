@@ -1,8 +1,11 @@
 """What the benchmarks of a deployment count is what the processes have; how fast a round is, is for `make bench-deploy`."""
 
 import os
+import socket
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,21 @@ def test_costs_are_those_of_a_process_and_what_it_started():
     assert Cost.of([process.pid]).files == 0
 
 
+def test_open_files_are_counted_by_kind(tmp_path):
+    from bench.deployed import open_files
+
+    before = open_files([os.getpid()])
+    with socket.socket(), sqlite3.connect(tmp_path / "x.db") as database, (tmp_path / "x.txt").open("w"):
+        database.execute("create table t (x)")
+        after = open_files([os.getpid()])
+    database.close()
+    assert {kind: after[kind] - before.get(kind, 0) for kind in ("socket", "database", "other")} == {
+        "socket": 1,
+        "database": 1,
+        "other": 1,
+    }
+
+
 def test_rounds_and_their_seconds_are_read_from_a_run(tmp_path):
     from bench.deployed import rounds_of, seconds_of
 
@@ -60,3 +78,24 @@ def test_an_engine_that_plays_the_same_rounds_has_the_same_numbers(tmp_path, mon
     assert difference(tmp_path / "tables", tmp_path / "run") < 1e-12
     monkeypatch.setattr(deploy_limits, "rounds_of", lambda folder: rounds_of(folder)[:1])
     assert difference(tmp_path / "tables", tmp_path / "run") > 1e-6  # a round that nobody counted shows
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+def test_a_line_delays_and_loses_packets_and_bytes_arrive_all_the_same(loss):
+    from bench.deploy_link import HERE, Link, is_possible
+
+    if not is_possible():
+        pytest.skip("a network of its own needs root and /dev/net/tun")
+    sent = (
+        "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(bytes(100_000))"
+    )
+    with Link(0.05, loss) as link, socket.create_server((HERE, 0)) as server:
+        command = [*link.inside, sys.executable, "-c", sent, HERE, str(server.getsockname()[1])]
+        with subprocess.Popen(command):
+            connection, _ = server.accept()
+            with connection:
+                began = time.monotonic()
+                received = b"".join(iter(lambda: connection.recv(65536), b""))
+                assert time.monotonic() - began > 0.05
+    assert received == bytes(100_000)
+    assert (link.n_lost > 0) is (loss > 0)

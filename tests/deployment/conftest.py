@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ if importlib.util.find_spec("flwr") is None:
         return "Flower is not installed (pip install 'polyfed[flower]'): its tests are left out"
 else:
     from bad_network import BadNetwork
+    from deployed_rounds import rounds_of
     from flower_playing import NAMES, TASKS, write_tables
 
 HERE = Path(__file__).parent
@@ -56,7 +59,8 @@ class Machines:
             )
 
     def log(self, name: str) -> str:
-        return (self.root / f"{name}.log").read_text()
+        path = self.root / f"{name}.log"
+        return path.read_text() if path.exists() else ""
 
     def begin(self) -> None:
         with socket.socket() as probe:
@@ -65,9 +69,8 @@ class Machines:
         self.polyfed(
             "deploy", "init", self.folder, "--host", "127.0.0.1", "--port", self.port, "--nodes", ",".join(NAMES)
         )
-        for name in NAMES:  # of small tables, whose owners know
-            with (self.folder / "nodes" / name / "node.toml").open("a") as file:
-                file.write("min_rows = 1\nmin_count = 1\n")
+        for name in NAMES:
+            self.open_limits(name)
         if self.stock:  # which runs the app that a run brings
             shipped = 'from faulty_app import app\n\n__all__ = ["app"]\n'
             (self.folder / "app" / "polyfed_app" / "client_app.py").write_text(shipped)
@@ -78,18 +81,32 @@ class Machines:
         )
         for name in NAMES:
             self.node(name)
-        self.wait(lambda: self.online() == set(NAMES), "the nodes to be online", pause=2.0)
+        self.wait(lambda: all(self.arrivals(name) for name in NAMES), "the nodes to be online")
+
+    def open_limits(self, name: str) -> None:
+        """Of a small table, whose owner knows."""
+        with (self.folder / "nodes" / name / "node.toml").open("a") as file:
+            file.write("min_rows = 1\nmin_count = 1\n")
 
     def server(self) -> None:
-        self.start("server", "server", self.folder)
         said = self.log("server").count("Ready for")
+        self.start("server", "server", self.folder)
         self.wait(lambda: self.log("server").count("Ready for") > said, "the server to be ready")
 
-    def node(self, name: str) -> None:
-        told = ["--data", self.tables / f"{name}.csv", *(["--stock"] if self.stock else [])]
+    def node(self, name: str, *, table: str | None = None) -> None:
+        told = ["--data", self.tables / f"{table or name}.csv", *self.kind]
         if name == "thun":
             told += ["--superlink", f"127.0.0.1:{self.network.port}"]
         self.start(name, "node", self.folder / "nodes" / name, *told)
+
+    @property
+    def kind(self) -> list[str]:
+        return ["--stock"] if self.stock else []
+
+    def arrivals(self, name: str) -> int:
+        """How often a node came online."""
+        said = self.log(name)
+        return said.count("Online as node") + said.count("SuperNode ID")
 
     def online(self) -> set[str]:
         told = json.loads(self.polyfed("deploy", "status", self.folder, "--json").stdout)
@@ -109,11 +126,31 @@ class Machines:
         (self.root / "faults.json").write_text(json.dumps(places))
 
     def run(self, name: str, *, check: bool = True, **run: object) -> Path:
-        """Run a study to its end; the folder of the run."""
+        """Run a study to its end; the folder of the run. How the command ended is in `ended`."""
         limits = [f"--{key}={run.pop(key)}" for key in ("timeout", "wait") if key in run]
         folder = self.root / f"run-{name}"
-        self.polyfed("deploy", "run", self.folder, self.study(name, **run), "--folder", folder, *limits, check=check)
+        self.ended = self.polyfed(
+            "deploy", "run", self.folder, self.study(name, **run), "--folder", folder, *limits, check=check
+        )
         return folder
+
+    @contextmanager
+    def running(self, name: str, **run: object):
+        """A study that is under way, and its folder; in round 2 it waits for bern until `go_on`."""
+        self.faults(bern_2="wait")
+        folder = self.root / f"run-{name}"
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(self.run, name, **run)
+            try:
+                self.wait(lambda: rounds_of(folder) or ended.done(), "the first round")
+                time.sleep(1.0)
+                yield folder
+            finally:
+                self.faults()
+            ended.result()
+
+    def go_on(self) -> None:
+        self.faults()
 
     def wait(self, done, what: str, pause: float = 0.3) -> None:
         end = time.monotonic() + LONG
@@ -149,10 +186,10 @@ class Machines:
                 continue
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", params=["warm", "stock"])
 def machines(request, tmp_path_factory):
-    """A deployment with warm nodes, or with Flower's own where a module says STOCK."""
-    made = Machines(tmp_path_factory.mktemp("machines"), stock=getattr(request.module, "STOCK", False))
+    """One server for all tests with warm nodes, and one for the same tests with Flower's own (`-k warm`, `-k stock`)."""
+    made = Machines(tmp_path_factory.mktemp("machines"), stock=request.param == "stock")
     try:
         made.begin()
         yield made
@@ -165,6 +202,7 @@ def no_faults_left(machines):
     yield
     machines.faults()
     machines.network.good()
+    (machines.tables / "zug.csv").unlink(missing_ok=True)  # of a node that one test adds
 
 
 def _toml(values) -> str:

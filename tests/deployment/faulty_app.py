@@ -46,6 +46,9 @@ def train(message, context):
         os._exit(3)
     if fault == "hang":
         time.sleep(100_000)
+    while fault == "wait":  # until the file says no more that it does
+        time.sleep(0.1)
+        fault = _fault(message, context)
     reply = sound(message, context)
     note, arrays = opened(reply)
     name = next(name for name in arrays if name.startswith("arrays/"))

@@ -5,5 +5,6 @@ import sys
 from polyfed.cli import main
 from polyfed.flower.deploy import worker
 
-worker.APP = "faulty_app:app"
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    worker.APP = "faulty_app:app"
+    sys.exit(main(sys.argv[1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -15,6 +16,7 @@ from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
 from polyfed.flower.deploy import checkup, logs, runs, server
 from polyfed.flower.deploy.layout import read_deployment
 from polyfed.flower.deploy.making import make_deployment
+from polyfed.folders.documents import write_document
 
 
 class Flwr:
@@ -113,6 +115,34 @@ def test_watching_goes_on_until_it_is_interrupted(deployment, flwr, capsys, monk
     assert main(["deploy", "status", str(deployment.root), "--watch", "--json"]) == 2
 
 
+def test_versions_of_nodes_are_those_that_they_told_the_last_study(deployment, flwr, capsys):
+    from importlib.metadata import version
+
+    from polyfed import __version__
+
+    told = {"polyfed": __version__, "flwr": version("flwr")}
+    write_study(deployment, "old", {"11": told, "12": told}, at=1.0)
+    assert main(["deploy", "doctor", str(deployment.root), "--json"]) == 0
+    assert "as here: basel, bern" in capsys.readouterr().out
+    write_study(deployment, "new", {"12": {"polyfed": "0.0.1", "flwr": "1.40.3"}}, at=2.0)
+    assert main(["deploy", "status", str(deployment.root), "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert [node["versions"] for node in nodes] == [told, {"polyfed": "0.0.1", "flwr": "1.40.3"}]
+    assert main(["deploy", "status", str(deployment.root)]) == 0
+    shown = capsys.readouterr().out
+    assert f"has polyfed {__version__}" in shown
+    assert "1.40.3" in shown
+    assert main(["deploy", "doctor", str(deployment.root)]) == 1
+    assert "bern has polyfed 0.0.1, bern has flwr 1.40.3; install the same on all machines" in capsys.readouterr().err
+
+
+def write_study(deployment, name, nodes, *, at):
+    folder = deployment.root / "runs" / name
+    folder.mkdir()
+    write_document(folder / "flower.json", {"study": "x", "nodes": nodes})
+    os.utime(folder / "flower.json", (at, at))
+
+
 def test_the_doctor_of_a_server(deployment, flwr, capsys):
     assert main(["deploy", "doctor", str(deployment.root), "--json"]) == 0
     told = DEPLOY_DOCUMENTS["deploy doctor"].model_validate_json(capsys.readouterr().out).model_dump()
@@ -139,6 +169,39 @@ def test_the_doctor_of_a_node(deployment, capsys, tmp_path):
     assert all(ok for name, (ok, _) in found.items() if name != "server")
 
 
+class Answer:
+    """Of a server."""
+
+    def __init__(self, headers, content=b""):
+        self.headers, self.content = headers, content
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def read(self, n):
+        return self.content[:n]
+
+
+@pytest.mark.parametrize(
+    ("content", "fine", "text"),
+    [
+        (b'{"info": {"version": "1.41.7"}}', True, "1.41.7"),
+        (b'{"info": {"version": "1.44.0"}}', False, "1.44.0; install the same on both machines"),
+        (b'{"info": []}', True, "the server does not tell"),
+        (b"<html>", True, "the server does not tell"),
+    ],
+)
+def test_the_flower_of_the_server_is_seen_from_a_node(deployment, monkeypatch, content, fine, text):
+    monkeypatch.setattr(checkup.urllib.request, "urlopen", lambda *_, **__: Answer({}, content))
+    from polyfed.flower.deploy.layout import read_node
+
+    found = {check.name: check for check in checkup.check_node(read_node(deployment.node("basel")))}
+    assert (found["flwr of the server"].ok, found["flwr of the server"].detail) == (fine, text)
+
+
 @pytest.mark.parametrize(
     ("seconds", "fine", "text"),
     [
@@ -152,17 +215,8 @@ def test_a_clock_that_the_server_would_not_believe(deployment, monkeypatch, seco
     from datetime import UTC, datetime, timedelta
     from email.utils import format_datetime
 
-    class Answer:
-        def __init__(self):
-            self.headers = {"date": format_datetime(datetime.now(UTC) - timedelta(seconds=seconds), usegmt=True)}
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-    monkeypatch.setattr(checkup.urllib.request, "urlopen", lambda *_, **__: Answer())
+    date = format_datetime(datetime.now(UTC) - timedelta(seconds=seconds), usegmt=True)
+    monkeypatch.setattr(checkup.urllib.request, "urlopen", lambda *_, **__: Answer({"date": date}))
     from polyfed.flower.deploy.layout import read_node
 
     clock = next(check for check in checkup.check_node(read_node(deployment.node("basel"))) if check.name == "clock")

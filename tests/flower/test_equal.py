@@ -53,7 +53,9 @@ def test_shared_functions_of_wide_inputs_through_all_their_stages(sample, tables
     compare(study("pfed-hier", rounds=5, sample=sample, wide=0, passes=1, linear_rounds=2), tables, tmp_path)
 
 
-@pytest.mark.parametrize("options", [{"scheme": "K"}, {"mode": "average", "local_steps": 2}, {"sample": 2, "seed": 3}])
+@pytest.mark.parametrize(
+    "options", [{"scheme": "K"}, {"mode": "average", "local_steps": 2}, {"sample": 2, "seed": 3}, {"theta_draws": 3}]
+)
 def test_personal_parameters_server_modes_and_sampling(options, tables, tmp_path):
     compare(study(rounds=4, **options), tables, tmp_path)
 

@@ -64,7 +64,7 @@ def test_round_0_tells_columns_and_moments_alone(tmp_path):
     grid = InProcessGrid(app, nodes_of(tables, tmp_path / "state"), watch=seen.append)
     on_grid(study(rounds=1), tables, tmp_path, grid=grid)
     told = [opened(m)[0] for m in seen if m.metadata.message_type == "query" and m.metadata.src_node_id != SERVER]
-    assert [set(note) for note in told] == [{"client", "description"}] * 3
+    assert [set(note) for note in told] == [{"client", "versions", "description"}] * 3
     assert set(told[0]["description"]) == set(FIELDS)
 
 

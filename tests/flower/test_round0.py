@@ -13,6 +13,7 @@ import polyfed as pf
 from flower_playing import NAMES, OPEN, assert_same_server, nodes_of, on_grid, on_node, study
 from polyfed.data import Limits
 from polyfed.errors import DataError
+from polyfed.flower import versions
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import SERVER, InProcessGrid
 from polyfed.flower.strategy import Waits
@@ -179,7 +180,11 @@ def test_a_small_client_tells_nothing_and_is_served(method, tmp_path):
     zug = [(kind, note, arrays) for kind, node, note, arrays in sent if node == SERVER + 3]
     assert [kind for kind, *_ in zug] == ["query", "evaluate"]
     assert {kind: note for kind, note, _ in zug} == {
-        "query": {"client": "zug", "description": pf.data.Description.nothing().to_dict()},
+        "query": {
+            "client": "zug",
+            "versions": versions.mine(),
+            "description": pf.data.Description.nothing().to_dict(),
+        },
         "evaluate": {"client": "zug", "lost": False, "scores": zug[1][1]["scores"]},
     }
     assert all(entry["scores"] == {} for entry in zug[1][1]["scores"])

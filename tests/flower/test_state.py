@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -13,9 +14,11 @@ import torch
 from flower_playing import NAMES, nodes_of, on_grid, study
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.rounds import Progress
-from polyfed.flower import node
+from polyfed.flower import node, versions
 from polyfed.flower.brief import Brief
 from polyfed.flower.own_config import OwnConfig
+from polyfed.methods import method
+from polyfed.methods.messages import part
 
 KILLED_AT_EVERY_STEP = textwrap.dedent(
     """
@@ -140,6 +143,40 @@ def test_a_client_that_lost_its_state_begins_anew_and_says_so(tables, tmp_path):
     assert told == {"client": "basel", "lost": True}
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_a_client_sent_counts_once_even_if_it_loses_its_state(tables, tmp_path, kept):
+    """The server's sums are those of what each client sent last, also if bern's folder is gone after round 2."""
+    options = {"method": "pfed-hier", "evaluate_every": 0, "quorum": 0.5}
+    on_grid(study(rounds=2, **options), tables, tmp_path)
+    about = json.loads((tmp_path / "server" / "flower.json").read_text())
+
+    def own(name, round):
+        states = Checkpoints(node.folder_of(tmp_path / "state" / name, about["study"], name) / "states")
+        return states.read(round)[0].clients[name]
+
+    last = {"bern": own("bern", 2)}
+    if not kept:
+        shutil.rmtree(tmp_path / "state" / "bern")
+    run = on_grid(study(rounds=4, **options), tables, tmp_path)
+    last |= {name: own(name, 4) for name in (NAMES if kept else ("basel", "thun"))}
+    for name, total in part(run.progress.server, "evidence").items():
+        added = sum(part(state, "own")[name] for state in last.values())
+        torch.testing.assert_close(total, added, rtol=1e-10, atol=1e-10)
+    refused = [event["refused"] for event in run.events if event["event"] == "round"]
+    assert refused[:2] == [{}, {}]
+    for names in refused[2:]:
+        assert list(names) == ([] if kept else ["bern"])
+        assert kept or "client 'bern' has lost its state of round 2" in names["bern"]
+        assert kept or "restore the node's state folder from a copy" in names["bern"]
+
+
+def test_methods_whose_server_adds_up_changes_say_so():
+    assert method("pfed-hier").needs_last_state
+    assert method("scaffold").needs_last_state
+    assert not method("pfed-hier", n_shared=0).needs_last_state  # then it is pfed-mul
+    assert not method("pfed-mul").needs_last_state
+
+
 def test_a_server_that_falls_back_finds_the_states_of_then(tables, tmp_path):
     """The last two checkpoints of the server are damaged: it plays their rounds again, and so do the clients."""
     whole = on_grid(study(rounds=6, scheme="K"), tables, tmp_path / "a")
@@ -150,6 +187,11 @@ def test_a_server_that_falls_back_finds_the_states_of_then(tables, tmp_path):
         healed = on_grid(study(rounds=6, scheme="K"), tables, tmp_path / "b")
     assert all(torch.equal(value, healed.progress.server[name]) for name, value in whole.progress.server.items())
     assert whole.events == healed.events
+
+
+def test_the_server_writes_down_which_versions_its_nodes_have(tables, tmp_path):
+    on_grid(study(rounds=1), tables, tmp_path)
+    assert versions.of_nodes(tmp_path) == {str(i): versions.mine() for i in (2, 3, 4)}
 
 
 def test_states_are_kept_apart_by_study_and_client(tables, tmp_path):

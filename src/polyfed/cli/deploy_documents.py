@@ -42,12 +42,14 @@ class DeployResumeDocument(DeployRunDocument):
 
 
 class NodeDocument(_Document):
-    """A node; `name` is null if another hand registered it, `number` if it is not registered."""
+    """A node; `name` is null if another hand registered it, `number` if it is not registered. `versions` of polyfed and flwr
+    are those that it told a study in `runs`; empty if it told none."""
 
     name: str | None
     number: str | None
     state: str
     since: str | None
+    versions: dict[str, str]
 
 
 class SubmittedDocument(_Document):

@@ -132,8 +132,18 @@ def _status(deployment: Deployment, *, show: bool) -> DeployStatusDocument:
 
 
 def _show(document: DeployStatusDocument) -> None:
-    rows = [[n.name or "?", n.state, n.since or "", n.number or ""] for n in document.nodes]
-    show_table(f"Nodes of {document.server}", ["node", "state", "since", "number"], rows, left=4)
+    rows = [
+        [
+            n.name or "?",
+            n.state,
+            n.since or "",
+            *(n.versions.get(name, "") for name in ("polyfed", "flwr")),
+            n.number or "",
+        ]
+        for n in document.nodes
+    ]
+    title = f"Nodes of {document.server}, which has polyfed {document.version}"
+    show_table(title, ["node", "state", "since", "polyfed", "flwr", "number"], rows, left=6)
     if document.runs:
         rows = [[r.number, r.status, r.began, f"{r.seconds:.0f} s", in_bytes(r.bytes)] for r in document.runs]
         show_table("Runs", ["run", "status", "began", "time", "traffic"], rows, left=4)

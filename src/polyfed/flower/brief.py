@@ -127,7 +127,7 @@ def chosen_tasks(data: DataConfig) -> tuple[Task, ...]:
         return whole_federation(data.model_dump_json()).tasks
     if not data.tasks:
         raise ConfigError("there is no task", where=WHERE, remedy="name the columns to predict under data.tasks")
-    return tuple(task.task() for task in data.tasks)
+    return data.all_tasks()
 
 
 def chosen_scaling(data: DataConfig) -> str:

@@ -30,6 +30,7 @@ from polyfed.engine.settings import Settings
 from polyfed.errors import DataError, UsageError
 from polyfed.estimators.threads import threads_for
 from polyfed.experiments.building import digest
+from polyfed.flower import versions
 from polyfed.flower.brief import Brief
 from polyfed.flower.own_config import OwnConfig
 from polyfed.flower.own_data import OwnData, own_data
@@ -46,7 +47,7 @@ KEPT_STATES = 4  # a server may fall back by as many rounds as it keeps checkpoi
 def describe(brief: Brief, own: OwnConfig) -> dict[str, Any]:
     """Who it is, and in round 0 what it tells of its data."""
     mine = own_data(brief.settings.data, brief.seed, own)
-    told: dict[str, Any] = {"client": mine.name}
+    told: dict[str, Any] = {"client": mine.name, "versions": versions.mine()}
     return told if brief.agreed is not None else {**told, "description": mine.description().to_dict()}
 
 
@@ -62,6 +63,12 @@ def train(brief: Brief, own: OwnConfig, sent: State) -> tuple[dict[str, Any], St
         )
     with owned(me.folder), threads_for(len(data.x)):
         state, lost = me.state(brief.accepted)
+        if lost and me.method.needs_last_state:
+            raise UsageError(
+                f"client {me.name!r} has lost its state of round {brief.accepted}, and what it sent until then stays: "
+                "sent anew, it would be counted twice",
+                remedy="restore the node's state folder from a copy; else it gets the shared model, until a new study begins",
+            )
         if state is None:
             state = me.method.start(data, common(brief.seed))
         new, update = me.method.local(state, sent, data, Stream(brief.seed, "local", brief.round, me.name))

@@ -54,6 +54,7 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
             missing=data.missing,
             split=data.split(),
             transform=data.transform,
+            weights=data.weights,
         )
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 
 from polyfed.data.vetting import is_text, shown
 from polyfed.errors import DataError
+from polyfed.flower import versions
 from polyfed.flower.wire import content, opened
 
 log = logging.getLogger("flwr")
@@ -30,6 +31,8 @@ class Roster:
         node_of: client → its node, as far as it is known.
         labels: client → task → training labels, as it declared in round 0; no update may claim more.
         refused: nodes that take no part, so that they are not asked again.
+        versions: node → the versions that it says it has.
+        on_versions: is called when one has told them.
     """
 
     grid: Grid
@@ -37,6 +40,8 @@ class Roster:
     node_of: dict[str, int] = field(default_factory=dict)
     labels: dict[str, Mapping[str, int]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
+    versions: dict[int, dict[str, str]] = field(default_factory=dict)
+    on_versions: Callable[[], None] = lambda: None
 
     @property
     def labelled(self) -> set[str]:
@@ -117,9 +122,11 @@ class Roster:
                 told = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
                 if "error" not in told:
                     _check(told)
+                    self.versions[node] = versions.read(told)
                 answers[node] = told if "error" not in told else {"error": in_a_line(told["error"])}
             except (ValueError, TypeError, KeyError) as error:
                 answers[node] = {"error": in_a_line(f"its answer is not understood ({error})")}
+        self.on_versions()
         return answers
 
 

@@ -138,7 +138,7 @@ def _begun(order: Order, method: Method, settings: Settings, roster: Roster) -> 
     run.log.add(start_event(run))
     making.begin(folder)
     write(folder / "config.toml", to_toml(_without_gaps(document)).encode())
-    write_document(folder / "flower.json", {"study": brief.study})
+    _keep_versions(folder, brief.study, roster)
     storage.create(run, folder)
     return load(folder, method=method), _settled(brief, agreed, members)
 
@@ -185,10 +185,22 @@ def _resumed(order: Order, method: Method, settings: Settings, roster: Roster) -
     brief = Brief(about["study"], document, settings.seed, rounds=settings.rounds)
     brief = _settled(brief, run.study.agreed, run.study.spec.clients)
     members = run.study.spec.clients
+    _keep_versions(folder, about["study"], roster)
     here = roster.wait_for(brief.to_dict(), members, len(members), order.waits.wait)
     if absent := sorted(set(members) - here):
         log.warning("polyfed: going on without %s, not connected", ", ".join(absent))
     return run, brief
+
+
+def _keep_versions(folder: Path, study: str, roster: Roster) -> None:
+    """Write down which versions the nodes have, now and whenever one tells."""
+
+    def write_down() -> None:
+        told = {str(node): found for node, found in sorted(roster.versions.items())}
+        write_document(folder / "flower.json", {"study": study, "nodes": told})
+
+    roster.on_versions = write_down
+    write_down()
 
 
 def _settled(brief: Brief, agreed: Agreement, members: tuple[str, ...]) -> Brief:

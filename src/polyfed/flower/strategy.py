@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from polyfed.engine.rounds import Progress, conclude
+from polyfed.engine.rounds import Progress, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
 from polyfed.flower.brief import Brief
@@ -85,12 +85,12 @@ class PolyfedStrategy(Strategy):
         """Ask those who are drawn, are there, and are not left in peace."""
         self._began = time.perf_counter()
         run, method, settings = self.run, self.run.method, self.run.settings
-        round = run.progress.round + 1
+        server, round = begun(method, run.progress, settings).server, run.progress.round + 1
         sampled = settings.participants(sorted(self.roster.labelled), round)
         asked = self._choose(sampled, round)
         messages, self._asked, self._bytes_down = [], {}, 0
         for client in asked:
-            sent, node = method.download(run.progress.server, client), self.roster.node_of[client]
+            sent, node = method.download(server, client), self.roster.node_of[client]
             self._asked[node] = client
             self._bytes_down += n_bytes(sent)
             note = self._brief_for(client, round).to_dict()
@@ -118,7 +118,7 @@ class PolyfedStrategy(Strategy):
                 self.patience.answered(client)
         progress, event = conclude(
             self.run.method,
-            self.run.progress,
+            begun(self.run.method, self.run.progress, self.run.settings),
             outcomes,
             self.run.settings,
             declared=self._declared(),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 import ssl
 import stat
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -19,13 +20,14 @@ from polyfed.errors import PolyfedError
 from polyfed.flower.deploy.certificates import check_server_certificate, read_certificate
 from polyfed.flower.deploy.keys import check_private_key
 from polyfed.flower.deploy.layout import Deployment, NodeFolder
-from polyfed.flower.deploy.server import SOON, answers, node_numbers, refuse_port_in_use
+from polyfed.flower.deploy.server import SOON, answers, node_numbers, refuse_port_in_use, versions_of
 
 AHEAD, BEHIND = (
     5.0,
     300.0,
 )  # seconds that a node's clock may differ from the server's: Flower refuses its signature else
 ROOM = 1e9  # bytes
+LONGEST = 5_000_000  # bytes of an answer that is read
 
 
 class Check(NamedTuple):
@@ -67,6 +69,7 @@ def check_server(deployment: Deployment) -> Iterator[Check]:
         f", not registered yet: {', '.join(absent)}" if absent else ", all registered"
     )
     yield Check("nodes", not (up and absent), told)
+    yield _versions_of_nodes(deployment, numbers)
     yield _room(deployment.root)
 
 
@@ -87,11 +90,35 @@ def _versions() -> Iterator[Check]:
     yield Check("python", True, platform.python_version())
     yield Check("polyfed", True, f"{__version__}; the same on all machines")
     for name in ("flwr", "torch"):
-        try:
-            yield Check(name, True, version(name))
-        except PackageNotFoundError:
-            yield Check(name, False, "is not installed; pip install 'polyfed[flower]'")
+        found = _installed(name)
+        yield Check(name, bool(found), found or "is not installed; pip install 'polyfed[flower]'")
     yield _tried("warm nodes", _supported)
+
+
+def _versions_of_nodes(deployment: Deployment, numbers: Mapping[str, str]) -> Check:
+    """Those that nodes told the last study, beside those of this machine."""
+    from polyfed import __version__
+
+    here, known, odd = {"polyfed": __version__, "flwr": _release(_installed("flwr"))}, versions_of(deployment), []
+    told = {name: known[number] for name, number in numbers.items() if known.get(number)}
+    for name, found in told.items():
+        theirs = {**found, "flwr": _release(found.get("flwr", ""))}
+        odd += [f"{name} has {what} {found.get(what, '?')}" for what in here if theirs.get(what) != here[what]]
+    if odd:
+        return Check("versions of nodes", False, f"{', '.join(odd)}; install the same on all machines")
+    return Check("versions of nodes", True, f"as here: {', '.join(told)}" if told else "no study here was told any yet")
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _release(text: str) -> str:
+    """Flower's nodes and servers understand each other if these two numbers are the same."""
+    return ".".join(text.split(".")[:2])
 
 
 def _supported() -> str:
@@ -114,6 +141,7 @@ def _server_of(folder: NodeFolder) -> Iterator[Check]:
         yield Check("server", False, f"{folder.superlink} does not answer, or is not trusted ({_line(error)})")
         return
     yield Check("server", True, f"{folder.superlink} answers, with a certificate that is trusted here")
+    yield _version_of_server(folder.superlink, trust)
     if date is None:
         yield Check("clock", True, "the server does not tell its time")
         return
@@ -121,6 +149,18 @@ def _server_of(folder: NodeFolder) -> Iterator[Check]:
     fine = -BEHIND < ahead - 1.0 < AHEAD  # it tells whole seconds
     told = f"{abs(ahead):.0f} s {'ahead of' if ahead >= 0 else 'behind'} the server's"
     yield Check("clock", fine, told + ("" if fine else "; set it: the server refuses this node's signatures"))
+
+
+def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
+    """Which Flower the server has: its page about itself says so."""
+    try:
+        with urllib.request.urlopen(f"https://{superlink}/openapi.json", timeout=5, context=trust) as answer:
+            found = str(json.loads(answer.read(LONGEST))["info"]["version"])[:40]
+    except (OSError, ValueError, KeyError, TypeError):
+        return Check("flwr of the server", True, "the server does not tell")
+    fine = _release(found) == _release(_installed("flwr"))
+    told = ascii(found)[1:-1]
+    return Check("flwr of the server", fine, told + ("" if fine else "; install the same on both machines"))
 
 
 def _table(folder: NodeFolder) -> str:

@@ -16,7 +16,7 @@ from polyfed.experiments.toml_text import to_toml
 from polyfed.files import write_whole
 from polyfed.flower.deploy.commands import Note, ask, log_of
 from polyfed.flower.deploy.layout import Deployment
-from polyfed.flower.deploy.server import node_numbers
+from polyfed.flower.deploy.server import node_numbers, versions_of
 from polyfed.folders.documents import read_content
 from polyfed.folders.documents import read_document as read_folder_document
 from polyfed.folders.lines import parse_events
@@ -150,17 +150,25 @@ def reason_of(log: str, details: str) -> str:
 
 
 def nodes_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, Any]]:
-    """All nodes: name, number, state, and since when."""
+    """All nodes: name, number, state, since when, and the versions that they had in the last study of `runs`."""
     told = {node["node-id"]: node for node in ask(deployment, "supernode", "list", note=note)["nodes"]}
     numbers = node_numbers(deployment)
     names = {number: name for name, number in numbers.items()}
+    known = versions_of(deployment)
     unknown = [name for name in deployment.nodes if numbers.get(name) not in told] if deployment.is_server else []
     listed = [
-        {"name": names.get(number), "number": number, "state": node["status"], "since": _since(node)}
+        {
+            "name": names.get(number),
+            "number": number,
+            "state": node["status"],
+            "since": _since(node),
+            "versions": known.get(number, {}),
+        }
         for number, node in told.items()
         if node["status"] != "unregistered"
     ]
-    return listed + [{"name": name, "number": None, "state": "not registered", "since": None} for name in unknown]
+    nothing = {"number": None, "state": "not registered", "since": None, "versions": {}}
+    return listed + [{"name": name, **nothing} for name in unknown]
 
 
 def runs_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, Any]]:

@@ -116,6 +116,13 @@ def node_numbers(deployment: Deployment) -> dict[str, str]:
         return {}
 
 
+def versions_of(deployment: Deployment) -> dict[str, dict[str, str]]:
+    """Flower's number of a node → the versions that it told the last study of this folder."""
+    from polyfed.flower.versions import of_nodes
+
+    return of_nodes(deployment.root / "runs") if deployment.is_server else {}
+
+
 def refuse_port_in_use(host: str, port: int) -> None:
     """An error if somebody listens there already: Flower would start, fail late, and say little."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
