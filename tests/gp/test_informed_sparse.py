@@ -30,7 +30,7 @@ def setting(kernels=("matern32", "affine", "laplace"), n=12, seed=0):
     seen = {"pulse": (torch.arange(n), f), "sick": (torch.arange(0, n, 2), f[::2].sign())}
     Z = normal_points(M, D)
     half = drawn(width_of(prior, 2, M), 5)
-    known = Knowledge.of(Z, 2, Evidence(triangle(half @ half.mT), half[:, 0]))
+    known = Knowledge(Z, 2, Evidence(triangle(half @ half.mT), half[:, 0]))
     return prior, Rows.of(x, seen, LIKELIHOODS), known
 
 

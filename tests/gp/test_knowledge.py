@@ -58,7 +58,7 @@ def federated(prior, clients, *, n_shared, Z, rounds, damping=1.0, groups=(), ma
             tolerance=0.0,
             max_steps=max_steps,
             groups=groups,
-            knowledge=lambda group, e=others: Knowledge.of(Z, n_shared, Evidence(e.triangle[group], e.shift[group])),
+            knowledge=lambda group, e=others: Knowledge(Z, n_shared, Evidence(e.triangle[group], e.shift[group])),
         )
         before, own = own, own + (step.evidence - own) * damping
     return SimpleNamespace(step=step, own=own, before=before, others=others, total=total)
@@ -142,7 +142,7 @@ def test_the_gradient_is_that_of_the_expected_evidence_of_u():
     prior, Z = make_prior(MIXED), normal_points(M, D)
     rows, others = make_rows(11, 5, MIXED), make_rows(9, 6, MIXED)
     fed = federated(prior, [rows, others], n_shared=2, Z=Z, rounds=30)
-    known = Knowledge.of(Z, 2, fed.own[1])
+    known = Knowledge(Z, 2, fed.own[1])
     model = ExactModel(prior, rows, knowledge=known)
     q = infer(model, tolerance=0.0, max_steps=500).q
     names = list(prior.group(*GROUPS))
@@ -170,7 +170,7 @@ def test_evidence_is_that_of_its_definition():
     rows = make_rows(10, 3, MIXED)
     generator = torch.Generator().manual_seed(0)
     half = torch.randn(2 * M, 4, dtype=torch.float64, generator=generator)
-    known = Knowledge.of(Z, 2, Evidence(triangle(half @ half.mT), half[:, 0]))
+    known = Knowledge(Z, 2, Evidence(triangle(half @ half.mT), half[:, 0]))
     with torch.no_grad():
         model = ExactModel(prior, rows, knowledge=known)
         q = infer(model, max_steps=3).q
@@ -235,7 +235,7 @@ def test_one_client_has_an_ordinary_model_whatever_the_points(n_points):
     torch.testing.assert_close(m, posterior.q.m, rtol=0, atol=1e-8)
     torch.testing.assert_close(v, posterior.q.v, rtol=0, atol=1e-8)
     x = torch.linspace(-2, 2, 2 * 7, dtype=torch.float64).reshape(7, 2)
-    informed = ExactModel(prior, rows, knowledge=Knowledge.of(Z, 2, Evidence.none(2 * n_points)))
+    informed = ExactModel(prior, rows, knowledge=Knowledge(Z, 2, Evidence.none(2 * n_points)))
     one = predict_latents(plain, posterior.q, x)
     other = predict_latents(informed, informed.solve(posterior.q.h, posterior.q.r), x)
     torch.testing.assert_close(other.mean, one.mean, rtol=0, atol=1e-9)
@@ -269,7 +269,7 @@ def test_predictions_are_those_of_one_place(labelled):
     rows = clients[0] if labelled else Rows.of(clients[0].x, {}, likelihoods)
     x = torch.linspace(-2, 2, 2 * 5, dtype=torch.float64).reshape(5, 2)
     with torch.no_grad():
-        model = ExactModel(prior, rows, knowledge=Knowledge.of(Z, 2, total - fed.own[0] if labelled else total))
+        model = ExactModel(prior, rows, knowledge=Knowledge(Z, 2, total - fed.own[0] if labelled else total))
         mean, cov = predict_latents(model, infer(model).q, x).of("pulse")
         new = Rows.of(x, {"pulse": (torch.arange(5), torch.zeros(5, dtype=torch.float64))}, likelihoods)
         # The new inputs belong to the client: within it the covariance is exact, beyond it goes through the points.
@@ -300,10 +300,10 @@ def test_who_shares_a_batch_changes_nothing():
     prior, Z = make_prior(MANY, per_dimension=True), normal_points(M, D)
     clients = [make_rows(n, seed, MANY) for seed, n in enumerate((14, 15, 3, 14))]
     clients.append(Rows.of(clients[0].x, {}, MANY))
-    known = Knowledge.of(Z, 2, Evidence.none(2 * M))
+    known = Knowledge(Z, 2, Evidence.none(2 * M))
 
     def of_all(group):
-        return Knowledge(Z, 2, known.L.expand(len(group), -1, -1), known.mean.expand(len(group), -1))
+        return Knowledge.stack([known] * len(group))
 
     options = {"tolerance": 0.0, "max_steps": 5, "groups": GROUPS, "knowledge": of_all}
     together = ClientBatch(clients).step(prior, **options)
@@ -342,5 +342,8 @@ def test_a_triangle_is_one_half_of_a_matrix_and_makes_the_whole():
 
 
 def test_knowledge_that_is_no_distribution_is_an_error():
+    known = Knowledge(
+        normal_points(2, 1), 1, Evidence(torch.tensor([-2.0, 0.0, 0.0]).double(), torch.zeros(2).double())
+    )
     with pytest.raises(NotPositiveDefinite, match="shared functions has no positive definite precision"):
-        Knowledge.of(normal_points(2, 1), 1, Evidence(torch.tensor([-2.0, 0.0, 0.0]).double(), torch.zeros(2).double()))
+        _ = known.L

@@ -6,8 +6,9 @@ neither on the order of the clients nor on which of them share a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -44,6 +45,27 @@ def buckets(sizes: Sequence[int], most: int = BUCKET_NUMBERS) -> Iterator[list[i
         yield group
 
 
+class Places(list[tuple[int, int, Tensor]]):
+    """Of each client its bucket, its position in it and its rows there; `widths` has the number of rows of each bucket."""
+
+    def __init__(self, places: Iterable[tuple[int, int, Tensor]], widths: Sequence[int]) -> None:
+        super().__init__(places)
+        self.widths = list(widths)
+
+    @cached_property
+    def flat(self) -> list[tuple[list[int], Tensor, list[int]]]:
+        """Of each bucket its clients, where their rows lie in a flat vector over it, one after the other, and how many."""
+        members: list[list[int]] = [[] for _ in self.widths]
+        for i, (bucket, _, _) in enumerate(self):
+            members[bucket].append(i)
+        found = []
+        for clients, width in zip(members, self.widths, strict=True):
+            sizes = [len(self[i][2]) for i in clients]
+            first = torch.tensor([self[i][1] * width for i in clients]).repeat_interleave(torch.tensor(sizes))
+            found.append((clients, first + torch.cat([self[i][2] for i in clients]), sizes))
+        return found
+
+
 @dataclass(frozen=True)
 class ClientStep:
     """What one client's E-step and gradient gave.
@@ -73,20 +95,12 @@ class BatchStep:
     gradient: dict[str, Tensor]
     noise: dict[str, tuple[Tensor, Tensor]]
     marginals: list[Marginals]
-    where: list[tuple[int, int, Tensor]]  # bucket, position in it and rows there, of each client
+    where: Places
     evidence: Evidence | None = None
 
-    def marginals_by_client(self) -> list[Marginals]:
-        """(m, v) of the rows of each client, all at once."""
-        members: dict[int, list[int]] = {}
-        for i, (bucket, _, _) in enumerate(self.where):
-            members.setdefault(bucket, []).append(i)
-        found: dict[int, Marginals] = {}
-        for bucket, clients in members.items():
-            flat, sizes = flat_places([self.where[i] for i in clients], self.marginals[bucket][0].shape[-1])
-            m, v = (each.reshape(-1)[flat].split(sizes) for each in self.marginals[bucket])
-            found |= zip(clients, zip(m, v, strict=True), strict=True)
-        return [found[i] for i in range(len(self.where))]
+    def marginals_alone(self) -> BatchStep:
+        """What a later step starts from, and nothing else."""
+        return replace(self, gradient={}, noise={}, evidence=None)
 
     def marginals_of(self, i: int) -> Marginals:
         """(m, v) of the rows of one client."""
@@ -127,7 +141,7 @@ class ClientBatch:
             self.stacks.append((rows, Distances(rows.x)))
             for c, (i, spot) in enumerate(zip(group, places(members), strict=True)):
                 where[i] = (b, c, spot)
-        self.where = [where[i] for i in range(self.n_clients)]
+        self.where = Places([where[i] for i in range(self.n_clients)], [len(rows) for rows, _ in self.stacks])
 
     def step(
         self,
@@ -143,7 +157,7 @@ class ClientBatch:
 
         Args:
             prior: one for all clients, or a stacked one with values for each (if they keep personal parameters).
-            start: an earlier step of this batch to start from, or the marginals of each client, None where it has none.
+            start: an earlier step of these clients to start from, or the marginals of each client, None where it has none.
             tolerance: and
             max_steps: as in `infer`.
             groups: the groups of Θ whose gradient is wanted.
@@ -155,14 +169,13 @@ class ClientBatch:
         count: dict[str, Tensor] = {}
         said: dict[str, Tensor] = {}
         marginals = []
-        begin = start.marginals if isinstance(start, BatchStep) else self._stacked(start or [None] * self.n_clients)
+        begin = self._begin(start)
         for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
             theta = prior.expand(len(group)) if not prior.is_stacked else prior if self._one else prior.take(group)
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
                 model = ExactModel(theta, rows, distances, None if knowledge is None else knowledge(group))
-                first = model.rows.as_f(begin[b], back=True)
-                q = infer(model, start=first, tolerance=tolerance, max_steps=max_steps).q
+                q = infer(model, start=begin[b], of_f=True, tolerance=tolerance, max_steps=max_steps).q
                 value = model.bound(q)
             grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
             for (name, parameter), grad in zip(wanted.items(), grads, strict=True):
@@ -180,17 +193,26 @@ class ClientBatch:
         evidence = Evidence(said["triangle"], said["shift"]) if said else None
         return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where, evidence)
 
+    def _begin(self, start: BatchStep | Sequence[Marginals | None] | None) -> list[Marginals]:
+        if isinstance(start, BatchStep):
+            if start.where is self.where:
+                return start.marginals
+            start = [start.marginals_of(i) for i in range(self.n_clients)]
+        return self._stacked(start or [None] * self.n_clients)
+
     def _stacked(self, of_clients: Sequence[Marginals | None]) -> list[Marginals]:
         """The marginals of each bucket; NaN where a client has none, and where there is no row."""
-        unknown = [torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for rows, _ in self.stacks]
-        stacked = [(m, m.clone()) for m in unknown]
-        for b, group in enumerate(self.groups):
-            told = [(i, given) for i in group.tolist() if (given := of_clients[i]) is not None]
-            if not told:
-                continue
-            flat, _ = flat_places([self.where[i] for i, _ in told], len(self.stacks[b][0]))
-            for k, whole in enumerate(stacked[b]):
-                whole.view(-1)[flat] = torch.cat([given[k] for _, given in told])
+        stacked = []
+        for (rows, _), (clients, flat, sizes) in zip(self.stacks, self.where.flat, strict=True):
+            m, v = (torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for _ in range(2))
+            told = [of_clients[i] for i in clients]
+            if any(given is not None for given in told):
+                nothing = {n: torch.full((n,), torch.nan, dtype=torch.float64) for n in set(sizes)}
+                pairs = [
+                    (nothing[n], nothing[n]) if given is None else given for given, n in zip(told, sizes, strict=True)
+                ]
+                m.view(-1)[flat], v.view(-1)[flat] = (torch.cat(each) for each in zip(*pairs, strict=True))
+            stacked.append((m, v))
         return stacked
 
     def _keep(self, store: dict[str, Tensor], name: str, group: Tensor, value: Tensor) -> None:
@@ -201,10 +223,3 @@ class ClientBatch:
         if name not in store:
             store[name] = value.new_zeros(self.n_clients, *value.shape[1:])
         store[name][group] = value
-
-
-def flat_places(where: Sequence[tuple[int, int, Tensor]], n_rows: int) -> tuple[Tensor, list[int]]:
-    """Where the rows of some clients of one bucket lie in a flat vector over it, one client after the other; and how many."""
-    sizes = [len(spot) for _, _, spot in where]
-    first = torch.tensor([c * n_rows for _, c, _ in where]).repeat_interleave(torch.tensor(sizes))
-    return first + torch.cat([spot for _, _, spot in where]), sizes

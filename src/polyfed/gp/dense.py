@@ -24,28 +24,48 @@ class DenseModel:
 
     latents: Any = None  # what compiled code makes K from, where it can
     K: Any
+    knowledge: Any = None  # what the rows are told of shared latents
 
     def __init__(self, prior: Prior, rows: Rows, K: Tensor | None = None) -> None:
         """Without `K`, a subclass makes it when it is first asked for."""
-        self.prior, self.rows = prior, rows
+        self.prior, self.plain = prior, rows
+        self._rows: Rows | None = None
         if K is not None:
             self.K = K
         self._eliminated: Elimination | None = None
 
+    @property
+    def rows(self) -> Rows:
+        """The rows around all that is known of them before their labels; `plain` lack what they are told of shared latents."""
+        if self._rows is None:
+            self._rows = self._told()
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def _told(self) -> Rows:
+        return self.plain
+
     def infer_at_once(
-        self, start: Marginals | None, *, tolerance: float, max_steps: int, accelerate: bool
+        self, start: Marginals | None, *, of_f: bool, tolerance: float, max_steps: int, accelerate: bool
     ) -> Posterior | None:
         """All of inference, compiled; None if it has to be done step by step."""
-        solver = compiled.solver()
-        if solver is None or (layout := solver.layout_of(self.rows)) is None:
+        solver = None if self.plain.is_weighted else compiled.solver()  # compiled sums know no weights
+        if solver is None or (layout := solver.layout_of(self.plain)) is None:
             return None
         wanted = torch.is_grad_enabled() and any(value.requires_grad for value in self.prior.parameters.values())
-        try:
-            q = solver.solve_model(
-                self, layout, start, tolerance=tolerance, max_steps=max_steps, accelerate=accelerate, wanted=wanted
-            )
-        except NotPositiveDefinite as error:
-            raise self._named(error) from None
+        q = solver.solve_model(
+            self,
+            layout,
+            start,
+            of_f=of_f,
+            tolerance=tolerance,
+            max_steps=max_steps,
+            accelerate=accelerate,
+            wanted=wanted,
+        )
         return Posterior(q, q.history, q.converged)
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
@@ -67,11 +87,12 @@ class DenseModel:
                 self._eliminated = Elimination(K, h[..., :n], r[..., :n])
             return self._eliminated.step(h, r)
         except NotPositiveDefinite as error:
-            raise self._named(error) from None
+            raise self.named(error) from None
 
-    def _named(self, error: NotPositiveDefinite) -> NotPositiveDefinite:
-        task = self.rows.task_of(error.batch * len(self.rows) + error.row)
-        client = f"client {error.batch} of the batch, " if self.rows.batch_shape else ""
+    def named(self, error: NotPositiveDefinite) -> NotPositiveDefinite:
+        """The same error with the client and the task of its row."""
+        task = self.plain.task_of(error.batch * len(self.plain) + error.row)
+        client = f"client {error.batch} of the batch, " if self.plain.batch_shape else ""
         return error.named(f"{client}task {task!r}", self.prior.broken())
 
     def complete(self, q: Gaussian | Sketch | Solution) -> Any:

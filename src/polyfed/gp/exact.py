@@ -35,27 +35,40 @@ class ExactModel(DenseModel):
         self.distances = known or Distances(prior.project(seen))
         self.a = rows.A @ prior.W
         self._differentiable = torch.is_grad_enabled()
-        self.latents = None if knowledge is not None else latents_of(prior, self.distances)
-        self.informed = None
-        if knowledge is not None:
-            gather = Gather(rows.at, rows.x.shape[-2])
-            K = lmc_covariance(prior, self.distances, gather, self.a)
-            self.informed = Informed(knowledge, prior, rows, self.distances.z, self.a, gather, K)
-            self.rows = self.rows.shifted(self.informed.mean)
+        self.latents, self.knowledge = latents_of(prior, self.distances), knowledge
+
+    def _told(self) -> Rows:
+        return self.plain if self.informed is None else self.plain.shifted(self.informed.mean)
+
+    @cached_property
+    def informed(self) -> Informed | None:
+        """What the rows are told of shared latents; None if nothing."""
+        if self.knowledge is None:
+            return None
+        with torch.set_grad_enabled(self._differentiable):
+            return Informed(self.knowledge, self.prior, self.plain, self.distances.z, self.a, self._gather, self._lmc)
 
     @cached_property
     def K(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]  # of the same type, made later
         """The prior covariance of the rows."""
-        if self.informed is not None:
-            return self.informed.covariance
+        return self._lmc if self.informed is None else self.informed.covariance
+
+    @property
+    def _lmc(self) -> Tensor:
         with torch.set_grad_enabled(self._differentiable):
-            gather = Gather(self.rows.at, self.rows.x.shape[-2])
-            return lmc_covariance(self.prior, self.distances, gather, self.a)
+            return lmc_covariance(self.prior, self.distances, self._gather, self.a)
+
+    @property
+    def _gather(self) -> Gather:
+        return Gather(self.plain.at, self.plain.x.shape[-2])
 
     def evidence(self, q: Gaussian) -> Evidence:
         """What the rows say of the latents that are shared."""
-        assert self.informed is not None, "nothing is shared"
-        return self.informed.evidence(q.h, q.alpha)
+        found = getattr(q, "evidence", None)  # compiled inference has found it with the gradient
+        if found is None:
+            assert self.informed is not None, "nothing is shared"
+            found = self.informed.evidence(q.h, q.alpha)
+        return found
 
     def predict(self, q: Gaussian, x: Tensor) -> LatentPrediction:
         """q(g(x)) at new inputs (equ:predict), of one client.

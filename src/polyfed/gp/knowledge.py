@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -80,34 +80,44 @@ class Knowledge:
     Attributes:
         Z: (M, D) the inputs of the features, as kernels see them.
         n_shared: latents of the prior that are shared; they come first.
-        L: (..., P, P) the factor of Ω.
-        mean: (..., P) Ω⁻¹η.
+        evidence: Ω − I and η, of all others.
     """
 
     Z: Tensor
     n_shared: int
-    L: Tensor
-    mean: Tensor
+    evidence: Evidence
 
-    @classmethod
-    def of(cls, Z: Tensor, n_shared: int, evidence: Evidence) -> Knowledge:
-        """The prior N(0, I) times this evidence."""
-        precision = lower(evidence.triangle, evidence.shift.shape[-1])
+    @cached_property
+    def L(self) -> Tensor:
+        """The factor of Ω, (..., P, P)."""
+        precision = lower(self.evidence.triangle, self.evidence.shift.shape[-1])
         precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
         try:
-            L = cholesky(precision)  # which looks at the lower triangle alone
+            return cholesky(precision)  # which looks at the lower triangle alone
         except NotPositiveDefinite as error:
-            raise NotPositiveDefinite(
-                "what is known of the shared functions has no positive definite precision",
-                row=error.row,
-                batch=error.batch,
-                remedy="go on from a state of the server and of the client that belong together",
-            ) from None
-        return cls(Z, n_shared, L, torch.cholesky_solve(evidence.shift[..., None], L)[..., 0])
+            raise not_a_precision(error.row, error.batch) from None
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Ω⁻¹η, (..., P)."""
+        return torch.cholesky_solve(self.evidence.shift[..., None], self.L)[..., 0]
 
     def __getitem__(self, client: int) -> Knowledge:
         """Of one client of a batch."""
-        return Knowledge(self.Z, self.n_shared, self.L[client], self.mean[client])
+        return Knowledge(self.Z, self.n_shared, self.evidence[client])
+
+    @classmethod
+    def stack(cls, clients: Sequence[Knowledge]) -> Knowledge:
+        """That of many clients, in a leading dimension; what was found of each is not found again."""
+        whole = cls(clients[0].Z, clients[0].n_shared, Evidence.stack([one.evidence for one in clients]))
+        if all("L" in vars(one) for one in clients):
+            vars(whole)["L"] = torch.stack([one.L for one in clients])
+        return whole
+
+    def checked(self) -> Knowledge:
+        """The same, if it is a distribution; else an error."""
+        _ = self.L
+        return self
 
     def features(self, prior: Prior, z: Tensor) -> list[Tensor]:
         """φ_b at each z, (..., U, M_b), of the shared latents, of amplitude one."""
@@ -116,6 +126,15 @@ class Knowledge:
     def spread(self, Phi: Tensor) -> Tensor:
         """Ω⁻¹Φᵀ."""
         return torch.cholesky_solve(Phi.mT, self.L)
+
+
+def not_a_precision(row: int, batch: int) -> NotPositiveDefinite:
+    return NotPositiveDefinite(
+        "what is known of the shared functions has no positive definite precision",
+        row=row,
+        batch=batch,
+        remedy="go on from a state of the server and of the client that belong together",
+    )
 
 
 KnowledgeOf = Callable[[Tensor], Knowledge]  # clients of a batch, by their numbers → theirs, stacked

@@ -51,22 +51,23 @@ class Gather:
         return per_input if self.same else per_input[self.pairs]
 
 
-Latents = tuple[Distances, Tensor, Tensor]  # and φ₀ and φ₁ of each, (..., B)
+Latents = tuple[Distances, Tensor, Tensor]  # and φ₀ of each, (..., B), and φ₁, (..., B, 1) or (..., B, D)
 
 
 def latents_of(prior: Prior, distances: Distances) -> Latents | None:
-    """What makes the covariance where no parameter changes a distance but by a scale; None elsewhere."""
-    if prior.per_dimension or not prior.sees_inputs:
+    """What makes the covariance where no parameter changes a distance but by scales; None elsewhere."""
+    if not prior.sees_inputs:
         return None
-    phi1 = torch.stack([prior.phi1(b)[..., 0] for b in range(prior.n_latents)], -1)
     amplitude = torch.stack([prior.amplitude(b) for b in range(prior.n_latents)], -1)
-    return distances, amplitude, phi1
+    n_scales = prior.dims if prior.per_dimension else 1
+    phi1 = [prior.phi1(b).expand(*amplitude.shape[:-1], n_scales) for b in range(prior.n_latents)]
+    return distances, amplitude, torch.stack(phi1, -2)
 
 
 def lmc_covariance(prior: Prior, distances: Distances, gather: Gather, a: Tensor) -> Tensor:
     """K over the rows with mixing vectors a (..., N, B); differentiable in Θ, and in z if a network made it."""
     latents = latents_of(prior, distances)
-    if latents is None:
+    if latents is None or latents[2].shape[-1] > 1:
         K = a.new_zeros(())
         for b in range(prior.n_latents):
             k_b = gather(prior.latent_covariance(b, distances.z, distances.z))
@@ -74,7 +75,7 @@ def lmc_covariance(prior: Prior, distances: Distances, gather: Gather, a: Tensor
         return K
     _, amplitude, phi1 = latents
     kernels = [KERNELS[name] for name in prior.kernels]
-    return _Lmc.apply(a, amplitude, phi1, kernels, distances, gather)  # pyright: ignore[reportReturnType]
+    return _Lmc.apply(a, amplitude, phi1[..., 0], kernels, distances, gather)  # pyright: ignore[reportReturnType]
 
 
 class _Lmc(torch.autograd.Function):

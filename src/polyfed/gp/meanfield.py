@@ -43,8 +43,9 @@ class Model(Protocol):
     """What inference asks of a model: the exact one and the sparse ones answer alike."""
 
     prior: Prior
-    rows: Rows
 
+    @property
+    def rows(self) -> Rows: ...
     def prior_marginals(self) -> Marginals: ...
     def solve(self, h: Tensor, r: Tensor) -> Any: ...
     def step(self, h: Tensor, r: Tensor) -> Any: ...
@@ -83,6 +84,7 @@ def infer(
     tolerance: float = 1e-6,
     max_steps: int = 200,
     accelerate: bool = True,
+    of_f: bool = False,
 ) -> Posterior:
     """Alternate equ:mf_local_q1 and equ:mf_local_q2 until the bound moves by less than `tolerance` nats.
 
@@ -92,13 +94,16 @@ def infer(
         tolerance: zero to go on until nothing moves at all.
         max_steps: number of posteriors at the most (the paper's mean-field steps).
         accelerate: extrapolate from the third step on; False for the paper's plain iteration.
+        of_f: `start` holds marginals of f, as one E-step leaves them to the next, whose prior mean may be another.
     """
     at_once = getattr(model, "infer_at_once", None)  # an exact model may do all of it in compiled code
     if at_once is not None:
-        found = at_once(start, tolerance=tolerance, max_steps=max_steps, accelerate=accelerate)
+        found = at_once(start, of_f=of_f, tolerance=tolerance, max_steps=max_steps, accelerate=accelerate)
         if found is not None:
             return found
     rows, prior = model.rows, model.prior
+    if of_f and start is not None:
+        start = rows.as_f(start, back=True)
     at = model.prior_marginals() if start is None else _filled(start, model.prior_marginals())
     q = model.step(*rows.sites(prior, *at))
     history = [_value(model, q)]

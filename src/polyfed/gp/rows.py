@@ -29,6 +29,7 @@ class Block:
         y: coded labels, one entry for each datum.
         rows: (data, rows of each datum), positions in a flat vector over all rows (of all clients).
         owner: (data,) the client of each datum; None if there is but one.
+        weight: (data,) how often each datum counts: ℓ, h and r are multiplied by it; None for once each.
     """
 
     task: str
@@ -36,6 +37,7 @@ class Block:
     y: Tensor
     rows: Tensor
     owner: Tensor | None = None
+    weight: Tensor | None = None
 
     def of(self, per_row: Tensor) -> Tensor:
         """This block's part of a vector over all rows, (data, rows of each datum)."""
@@ -45,6 +47,12 @@ class Block:
         """σ² of each datum's client, as likelihoods take it."""
         noise = prior.noise_of(self.task)
         return noise if noise is None or noise.dim() == 0 else noise[self.owner][:, None]
+
+    @property
+    def times(self) -> Tensor | float:
+        """By what ℓ of each datum, (data,) or one number for all, is multiplied: tempering, and its weight."""
+        power = self.likelihood.power
+        return power if self.weight is None else power * self.weight
 
     def per_client(self, per_datum: Tensor, shape: torch.Size) -> Tensor:
         """Sum over the data of each client."""
@@ -81,8 +89,10 @@ class Rows:
         x: Tensor,
         observations: Mapping[str, tuple[Tensor, Tensor]],
         likelihoods: Mapping[str, Likelihood],
+        weights: Mapping[str, Tensor] | None = None,
     ) -> Rows:
-        """From inputs and task → (positions in x, coded labels). `likelihoods` names all outputs, in order.
+        """From inputs and task → (positions in x, coded labels). `likelihoods` names all outputs, in order; `weights` of
+        some tasks say how often each label counts: a label of weight 2 is the same label twice.
 
         >>> from polyfed.gp.likelihoods import Gaussian, OneVsEach
         >>> x = torch.zeros(3, 1, dtype=torch.float64)
@@ -109,7 +119,8 @@ class Rows:
             wide[:, :, outputs_of[task]] = pattern
             at.append(positions.repeat_interleave(R))
             A.append(wide.reshape(n * R, T))
-            blocks.append(Block(task, likelihood, y, torch.arange(n_rows, n_rows + n * R).reshape(n, R)))
+            lies, weight = torch.arange(n_rows, n_rows + n * R).reshape(n, R), (weights or {}).get(task)
+            blocks.append(Block(task, likelihood, y, lies, weight=weight))
             n_rows += n * R
             n_fixed = n_rows if likelihood.fixed_site else n_fixed
         x, all_at = _in_order_of_rows(x, torch.cat(at))
@@ -143,6 +154,7 @@ class Rows:
                 torch.cat([block.y for block, _ in pairs]),
                 torch.cat([spots[c][block.rows] + c * N for block, c in pairs]),
                 torch.cat([torch.full((len(block.y),), c) for block, c in pairs]),
+                _joined_weights([block for block, _ in pairs]),
             )
             for task, pairs in parts.items()
         )
@@ -155,6 +167,11 @@ class Rows:
     def batch_shape(self) -> torch.Size:
         """Empty for one client."""
         return self.at.shape[:-1]
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether some data count more than others."""
+        return any(block.weight is not None for block in self.blocks)
 
     def around(self, mu: Tensor | None) -> Rows:
         """These rows with a prior mean, given that of all outputs at x (..., U, T); None for zero.
@@ -178,9 +195,9 @@ class Rows:
         with torch.no_grad():
             f_mean = self._f_mean(m)
             for block in self.blocks:
-                power = block.likelihood.power
                 h_block, r_block = block.likelihood.site(block.y, block.of(f_mean), block.of(v), block.noise(prior))
-                h[block.rows], r[block.rows] = power * h_block, power * r_block
+                times = _per_row(block.times)
+                h[block.rows], r[block.rows] = times * h_block, times * r_block
             h, r = h.reshape(m.shape), r.reshape(m.shape)
             return h, r if self.mu is None else r - h * self.mu
 
@@ -200,7 +217,7 @@ class Rows:
         total, f_mean = m.new_zeros(self.batch_shape), self._f_mean(m)
         for block in self.blocks:
             local = block.likelihood.local_bound(block.y, block.of(f_mean), block.of(v), block.noise(prior))
-            total = total + block.likelihood.power * block.per_client(local, self.batch_shape)
+            total = total + block.per_client(block.times * local, self.batch_shape)
         return total
 
     def noise_statistics(self, prior: Prior, m: Tensor, v: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
@@ -211,14 +228,26 @@ class Rows:
             for block in self.blocks:
                 best = block.likelihood.best_noise(block.y, block.of(f_mean), block.of(v), block.noise(prior))
                 if best is not None:
-                    shape = self.batch_shape
-                    count = block.per_client(torch.ones_like(best), shape)
-                    statistics[block.task] = (block.per_client(best, shape), count)
+                    counted = torch.ones_like(best) if block.weight is None else block.weight
+                    sums = (block.per_client(each, self.batch_shape) for each in (counted * best, counted))
+                    statistics[block.task] = (next(sums), next(sums))
         return statistics
 
     def task_of(self, row: int) -> str:
         """The task to which a row belongs, by its position in a flat vector over all rows."""
         return next((block.task for block in self.blocks if bool((block.rows == row).any())), "none")
+
+
+def _per_row(times: Tensor | float) -> Tensor | float:
+    return times[:, None] if isinstance(times, Tensor) else times
+
+
+def _joined_weights(blocks: Sequence[Block]) -> Tensor | None:
+    """Of the data of several clients; None if all count once."""
+    if all(block.weight is None for block in blocks):
+        return None
+    once = [torch.ones(len(block.y), dtype=torch.float64) for block in blocks]
+    return torch.cat([one if block.weight is None else block.weight for block, one in zip(blocks, once, strict=True)])
 
 
 def _in_order_of_rows(x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:

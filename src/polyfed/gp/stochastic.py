@@ -133,7 +133,8 @@ def take(rows: Rows, data: Sequence[Tensor]) -> tuple[Tensor, Rows]:
         old = block.rows[some]
         if len(some):
             new = torch.arange(n_rows, n_rows + old.numel()).reshape(old.shape)
-            blocks.append(Block(block.task, block.likelihood, block.y[some], new))
+            weight = None if block.weight is None else block.weight[some]
+            blocks.append(Block(block.task, block.likelihood, block.y[some], new, weight=weight))
             positions.append(old.reshape(-1))
             n_rows += old.numel()
     at = torch.cat(positions)

@@ -67,6 +67,22 @@ def root(Kzz: Tensor) -> Tensor:
     return cholesky(Kzz + JITTER * torch.eye(Kzz.shape[-1], dtype=Kzz.dtype))
 
 
+def inverse_root(kernel: Kernel, Z: Tensor, phi1: Tensor) -> Tensor:
+    """R = L⁻¹ of k(Z, Z)."""
+    return torch.linalg.solve_triangular(root(kernel(Z, Z, phi1)), torch.eye(len(Z), dtype=Z.dtype), upper=False)
+
+
+def slopes_of_root(kernel: Kernel, Z: Tensor, phi1: Tensor, R: Tensor) -> Tensor:
+    """tril(T_d) of every input d, half of its diagonal, (D, M, M)."""
+    points = kernel.scaled(Z, phi1)
+    t = kernel.metric(points, points)
+    slope = kernel.derivative(t, kernel.profile(t, 1.0))
+    by_input = torch.stack([slope * kernel.metric(column, column) for column in Z.split(1, -1)])
+    half = (R @ by_input @ R.mT).tril_()
+    half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+    return half
+
+
 @dataclass
 class _Part:
     """One shared latent, whose φ₁ is the same for all clients."""
@@ -85,13 +101,9 @@ class _Part:
             self.k = self.kernel.features(x)
             torch.mul(self.k, a, out=out[:, self.place])
             return
-        points = self.kernel.scaled(self.Z, self.phi1)
-        self.t = self.kernel.metric(self.kernel.scaled(x, self.phi1), points)
+        self.t = self.kernel.metric(self.kernel.scaled(x, self.phi1), self.kernel.scaled(self.Z, self.phi1))
         self.k = self.kernel.profile(self.t, 1.0)
-        self.tz = self.kernel.metric(points, points)
-        self.kz = self.kernel.profile(self.tz, 1.0)
-        identity = torch.eye(len(self.Z), dtype=x.dtype)
-        self.R = torch.linalg.solve_triangular(root(self.kz), identity, upper=False)
+        self.R = inverse_root(self.kernel, self.Z, self.phi1)
         torch.mm(self.k * a, self.R.mT, out=out[:, self.place])
 
     def gradient(self, x: Tensor, a: Tensor, Phi: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,16 +117,7 @@ class _Part:
         E = Q.mul_(a).mul_(self.kernel.derivative(self.t, self.k))
         direct = self.kernel.by_input(E.reshape(C, N, E.shape[-1]), x, self.Z)
         inner = (G[..., self.place].mT @ Phi[..., self.place]).flatten(-2)
-        return of_a, direct - inner @ self._of_the_root()
-
-    def _of_the_root(self) -> Tensor:
-        """tril(T_d) of every input d, (M², D)."""
-        slope, of_inputs = self.kernel.derivative(self.tz, self.kz), []
-        for column in self.Z.split(1, -1):
-            half = (self.R @ (slope * self.kernel.metric(column, column)) @ self.R.mT).tril_()
-            half.diagonal().mul_(0.5)
-            of_inputs.append(half.flatten())
-        return torch.stack(of_inputs, -1)
+        return of_a, direct - inner @ slopes_of_root(self.kernel, self.Z, self.phi1, self.R).flatten(1).mT
 
 
 class _Common(torch.autograd.Function):

@@ -80,7 +80,7 @@ def known(prior: Prior, n_clients: int, rng: np.random.Generator) -> KnowledgeOf
     P = width_of(prior, 1, len(Z))
     half = normal(rng, n_clients, P, P)
     evidence = Evidence(triangle(half @ half.mT), normal(rng, n_clients, P))
-    return lambda group: Knowledge.of(Z, 1, evidence[group])
+    return lambda group: Knowledge(Z, 1, evidence[group])
 
 
 def on_both(act: Callable):
@@ -234,3 +234,13 @@ def test_a_likelihood_of_a_user_with_a_compiled_form_and_without(has_form):
     solver = compiled.solver()
     assert solver is not None
     assert (solver.layout_of(batch.stacks[0][0]) is not None) == has_form
+
+
+def test_torch_does_what_is_asked_of_it_and_the_compiled_path_is_there_again_afterwards():
+    assert compiled.solver() is not None
+    with compiled.by_torch():
+        assert compiled.solver() is None
+        with compiled.by_torch():
+            pass
+        assert compiled.solver() is None
+    assert compiled.solver() is not None

@@ -11,17 +11,31 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 
 log = logging.getLogger("polyfed")
 SWITCH = "POLYFED_COMPILED"
+_by_torch: ContextVar[bool] = ContextVar("by_torch", default=False)
 
 
 def solver() -> ModuleType | None:
     """polyfed.gp.compiled.inference, compiled if need be; None if torch is to do it."""
-    return None if os.environ.get(SWITCH, "1") == "0" else load()
+    return None if _by_torch.get() or os.environ.get(SWITCH, "1") == "0" else load()
+
+
+@contextmanager
+def by_torch() -> Iterator[None]:
+    """Torch does it here: loading compiled code takes half a second, which a few small clients never give back."""
+    before = _by_torch.set(True)
+    try:
+        yield
+    finally:
+        _by_torch.reset(before)
 
 
 @cache

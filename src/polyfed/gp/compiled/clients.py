@@ -8,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from polyfed.gp.compiled.covariance import covariance, gradient
+from polyfed.gp.compiled.covariance import covariance, gradient, inputs_of_rows
 from polyfed.gp.compiled.estep import WORK, converge
 from polyfed.gp.compiled.jit import entry, jit, jit_exact
 from polyfed.gp.compiled.posterior import complete, inverse, minus_kl
+from polyfed.gp.compiled.shared import covariances, evidence, features, gradient_of_features, known, means
+from polyfed.gp.compiled.sites import sites
 from polyfed.gp.compiled.triangles import weights_of_pairs
 
 _i, _f = types.intp, types.float64
@@ -23,9 +25,11 @@ SIGNATURE = types.void(
     _f1, _f2,  # noise, mu
     _f, _i, types.boolean,  # tolerance, max_steps, accelerate
     _f3,  # K, if it is given
-    _i1, _i, _i1, _i1, _i2, _f3, _f2, _f2,  # latents
+    _i1, _i, _i1, _i1, _i1, _i1, _i1, _i2, _f3, _f3, _f2, _f3,  # latents
     _f2, _f2, _f2, _f2, _f2, _f2, _f1, _i2,  # posterior
-    types.boolean, _f3, _f3, _f2, _f2,  # gradient
+    types.boolean, _f3, _f3, _f2, _f3,  # gradient
+    _i2, _i1, _f2, _f2, _f2,  # shared latents
+    types.boolean, _f2, _f2, _f2,  # whether starts are of f; means, evidence
 )  # fmt: skip
 FAILED, STEPS, CONVERGED = range(3)
 
@@ -66,23 +70,34 @@ def solve_clients(
     noise, mus,
     tolerance, max_steps, accelerate,
     given,
-    distances, n_inputs, profiles, slopes, ats, a_of, amplitudes, phi1s,
+    distances, n_inputs, profiles, slopes, scaled, by_input, firsts, ats, x, a_of, amplitudes, phi1s,
     ms, vs, hs, rs, alphas, histories, minus_kls, told,
     wanted, G, g_a, g_amplitude, g_phi1,
+    points, starts, Z, triangles, shifts,
+    of_f, means_told, evidence_triangles, evidence_shifts,
 ):  # fmt: skip
     """All arrays have the clients in their first dimension and rows where they lie in the stack.
 
     `given` holds K of each client, or nothing: then it is made of the latents. ms and vs hold where to start, NaN for where the
-    prior is.
+    prior is. `triangles` and `shifts` hold what each client is told of shared latents (shared.py), if there are any.
     """
     largest = 0
     for c in range(first, last):
         largest = max(largest, row_ends[c + 1] - row_ends[c])
-    B, size = a_of.shape[1], largest * largest
+    B, D, size = a_of.shape[1], x.shape[1], largest * largest
     from_latents = len(given) == 0
     space_K, space_L, space_K1, space_R1 = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     space_S = np.empty(size * B if from_latents else 0)
     space, rows_of, at_of = np.empty((WORK, largest)), np.empty((8 + 2 * B, largest)), np.empty(largest, np.intp)
+    space_x, space_columns = np.empty(largest * D), np.empty(largest * D)
+    P = starts[-1]
+    wide = largest * P
+    space_k, space_phi, space_Phi, space_V, space_G = (
+        np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide)
+    )  # fmt: skip
+    space_C, omega, inner = np.empty(size if P > 0 else 0), np.empty((P, P)), np.empty(Z.shape[1] * Z.shape[1])
+    known_mean, said, u, scales, sums = np.empty(P), np.empty(P), np.empty(P), np.empty(D), np.empty(D)
+    point_row, point_weights = np.empty(Z.shape[1]), np.empty(Z.shape[1])
     w, f = np.empty(8, np.int32), np.empty(2)
     for c in range(first, last):
         place, n = places[row_ends[c] : row_ends[c + 1]], n_fixed[c]
@@ -93,30 +108,41 @@ def solve_clients(
         layers = B if from_latents else 0
         S, at = space_S[: N * N * layers].reshape(layers, N, N), at_of[:N]
         a, g = rows_of[8 : 8 + B], rows_of[8 + B :]
+        by_row, columns = space_x[: N * D].reshape(N, D), space_columns[: N * D].reshape(D, N)
+        here = distances + c * (8 * n_inputs * n_inputs)
         if from_latents:
             _taken(ats[c], place, at)
             for b in range(B):
                 _taken(a_of[c, b], place, a[b])
+            inputs_of_rows(x[c], at, by_row, columns)
             covariance(
-                distances + c * (8 * n_inputs * n_inputs),
-                n_inputs,
-                profiles,
-                at,
-                a,
-                amplitudes[c],
-                phi1s[c],
-                S,
-                space,
-                K,
+                here, n_inputs, profiles, scaled, firsts, at, by_row, columns, a, amplitudes[c], phi1s[c], S, space, K
             )
         else:
             _lower_of(given[c], place, K)
         m, v, mu, column = rows_of[0, :N], rows_of[1, :N], rows_of[2, :N], rows_of[3, :N]
+        _taken(mus[c], place, mu)
+        told_of = P > 0 and N > 0
+        k, phi, Phi = space_k[: N * P].reshape(N, P), space_phi[: N * P].reshape(N, P), space_Phi[: N * P].reshape(N, P)
+        V, by_Phi = space_V[: N * P].reshape(N, P), space_G[: N * P].reshape(N, P)
+        own = space_C[: N * N if P > 0 else 0].reshape(N if P > 0 else 0, N)
+        if told_of:
+            if known(triangles[c], shifts[c], omega, known_mean, w) > 0:
+                told[c, FAILED] = -1
+                continue
+            features(
+                points, starts, c, n_inputs, profiles, at, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi,
+                point_row, scales, w, f,
+            )  # fmt: skip
+            means(Phi, known_mean, column)
+            covariances(K, Phi, omega, V, own, w, f)
+            _put(column, place, means_told[c])
+            for i in range(N):
+                mu[i] += column[i]
         _taken(ms[c], place, m)
         _taken(vs[c], place, v)
-        _taken(mus[c], place, mu)
         for i in range(N):
-            m[i] = 0.0 if np.isnan(m[i]) else m[i]
+            m[i] = 0.0 if np.isnan(m[i]) else m[i] - mu[i] if of_f else m[i]
             v[i] = K[i, i] if np.isnan(v[i]) else v[i]
         h, r, s, alpha = rows_of[4, :N], rows_of[5, :N], rows_of[6, :N], rows_of[7, :N]
         mine = slice(part_ends[c], part_ends[c + 1])
@@ -141,9 +167,25 @@ def solve_clients(
             weights_of_pairs(L, s, alpha)
             if from_latents:
                 gradient(
-                    distances + c * (8 * n_inputs * n_inputs), n_inputs, slopes, at, a, amplitudes[c], phi1s[c], S, L, space,
-                    g, g_amplitude[c], g_phi1[c],
+                    here, n_inputs, slopes, scaled, by_input, firsts, at, by_row, columns, a, amplitudes[c], phi1s[c],
+                    S, L, space, g, g_amplitude[c], g_phi1[c],
                 )  # fmt: skip
+                if told_of:
+                    h_now, r_now = space[10, :N], space[11, :N]
+                    sites(parts[mine], powers[mine], codes, options, noise, mu, m, v, space[9, :N], h_now, r_now)
+                    for i in range(N):
+                        column[i] = r_now[i] - h_now[i] * m[i]  # ∂ℓ/∂m, as sites are derivatives
+                    gradient_of_features(
+                        points, starts, slopes, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi, V, omega,
+                        known_mean, L, column, by_Phi, inner, point_row, point_weights, scales, sums,
+                        g, g_amplitude[c], g_phi1[c], w, f,
+                    )  # fmt: skip
+                    failed = evidence(
+                        own, Phi, s, alpha, omega, known_mean, K, by_Phi, said, u,
+                        evidence_triangles[c], evidence_shifts[c], w, f,
+                    )  # fmt: skip
+                    if failed > 0:
+                        told[c, FAILED] = 1 + place[failed - 1]
                 for b in range(B):
                     _put(g[b], place, g_a[c, b])
             else:

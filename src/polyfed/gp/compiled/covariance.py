@@ -1,6 +1,8 @@
-"""The covariance of a client's rows over all latents, K_ij = Σ_b φ₀ a_ib a_jb s_b(d_ij), and its derivative (lmc.py).
+"""The covariance of a client's rows over all latents, K_ij = Σ_b φ₀ a_ib a_jb s_b(t_ij), and its derivative (lmc.py).
 
-Distances over the inputs (metrics.py) are found by address, one matrix for each client and metric.
+Where a latent has one φ₁ for all inputs, t is φ₁ times a distance that no parameter changes: distances over the inputs
+(metrics.py) are found by address, one matrix for each client and metric. Where it has one for each input, t is made of the
+inputs whenever it is needed. Latents that are the same function of the inputs (planes) share one matrix S: that of the first.
 """
 
 from __future__ import annotations
@@ -8,7 +10,14 @@ from __future__ import annotations
 from numba import carray
 
 from polyfed.gp.compiled.jit import jit, jit_exact
-from polyfed.gp.compiled.pointers import call_profile, call_slope, doubles_at, pointer_to
+from polyfed.gp.compiled.pointers import (
+    call_by_input,
+    call_profile,
+    call_scaled,
+    call_slope,
+    doubles_at,
+    pointer_to,
+)
 
 SMALL = 64  # rows, of which both triangles are done sooner at once than one of them row by row
 
@@ -20,6 +29,15 @@ def is_in_order(at):
     for i in range(len(at)):
         in_order = in_order and at[i] == i
     return in_order
+
+
+@jit_exact
+def inputs_of_rows(x, at, by_row, columns):
+    """The inputs (D, U) of the rows, one row after the other and one dimension after the other."""
+    for k in range(x.shape[0]):
+        of_inputs = x[k]
+        for i in range(len(at)):
+            columns[k, i] = by_row[i, k] = of_inputs[at[i]]
 
 
 @jit_exact
@@ -43,22 +61,35 @@ def _add(S, a, amplitude, K, first):
 
 
 @jit_exact
-def covariance(distances, n_inputs, profiles, at, a, amplitude, phi1, S, space, K):
-    """Lower triangles of K and of each latent's S, over rows that sit at these inputs; `space` holds a row."""
-    B, N = S.shape[0], len(at)
+def covariance(
+    distances, n_inputs, profiles, scaled, firsts, at, by_row, columns, a, amplitude, phi1, S, space, K
+):  # fmt: skip
+    """Lower triangles of K and of each latent's S, over rows that sit at these inputs; `space` holds a row.
+
+    `distances` has the address of those of this client for each latent, or `scaled` that of what makes t.
+    """
+    B, N, D = S.shape[0], len(at), phi1.shape[1]
     in_order, row = is_in_order(at), space[0]
-    at_once = in_order and n_inputs == N <= SMALL
     for b in range(B):
-        d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
-        if at_once:
-            call_profile(profiles[b], pointer_to(d, 0), phi1[b], N * N, pointer_to(S, b * N * N))
-        for i in range(0 if at_once else N):
-            source = pointer_to(d, at[i] * n_inputs)
-            if not in_order:
-                _taken(d, at, i, row)
-                source = pointer_to(row, 0)
-            call_profile(profiles[b], source, phi1[b], i + 1, pointer_to(S, (b * N + i) * N))
-        _add(S[b], a[b], amplitude[b], K, b == 0)
+        if firsts[b] == b and scaled[b] != 0:
+            for i in range(N):
+                call_scaled(
+                    scaled[b], pointer_to(by_row, i * D), pointer_to(columns, 0), N, D, pointer_to(phi1, b * D), i + 1,
+                    pointer_to(row, 0),
+                )  # fmt: skip
+                call_profile(profiles[b], pointer_to(row, 0), 1.0, i + 1, pointer_to(S, (b * N + i) * N))
+        elif firsts[b] == b:
+            d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
+            at_once = in_order and n_inputs == N <= SMALL
+            if at_once:
+                call_profile(profiles[b], pointer_to(d, 0), phi1[b, 0], N * N, pointer_to(S, b * N * N))
+            for i in range(0 if at_once else N):
+                source = pointer_to(d, at[i] * n_inputs)
+                if not in_order:
+                    _taken(d, at, i, row)
+                    source = pointer_to(row, 0)
+                call_profile(profiles[b], source, phi1[b, 0], i + 1, pointer_to(S, (b * N + i) * N))
+        _add(S[firsts[b]], a[b], amplitude[b], K, b == 0)
 
 
 @jit
@@ -73,25 +104,48 @@ def _row_of_gradient(pair_weights, s, a, i, g, products):
     g[i] += total + pair_weights[i] * s[i] * a_i
 
 
+@jit
+def _sum_of_products(x, y, n):
+    total = 0.0
+    for i in range(n):
+        total += x[i] * y[i]
+    return total
+
+
 @jit_exact
-def gradient(distances, n_inputs, slopes, at, a, amplitude, phi1, S, W, space, g_a, g_amplitude, g_phi1):
+def gradient(
+    distances, n_inputs, slopes, scaled, by_input, firsts, at, by_row, columns, a, amplitude, phi1, S, W, space,
+    g_a, g_amplitude, g_phi1,
+):  # fmt: skip
     """∂logZ/∂(a, φ₀, φ₁), given W = ααᵀ − SB⁻¹S."""
-    B, N = S.shape[0], len(at)
+    B, N, D = S.shape[0], len(at), phi1.shape[1]
     in_order, products, row = is_in_order(at), space[0], space[1]
     for b in range(B):
-        d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
-        g, total = g_a[b], 0.0
-        g[:N] = 0.0
+        g, of_b = g_a[b], S[firsts[b]]
+        g[:N], g_phi1[b, :] = 0.0, 0.0
         for i in range(N):
-            _row_of_gradient(W[i], S[b, i], a[b], i, g, products)
-            source = pointer_to(d, at[i] * n_inputs)
-            if not in_order:
-                _taken(d, at, i, row)
-                source = pointer_to(row, 0)
-            total += a[b, i] * call_slope(slopes[b], source, phi1[b], pointer_to(products, 0), i)
+            _row_of_gradient(W[i], of_b[i], a[b], i, g, products)
+            if slopes[b] == 0 or i == 0:
+                continue
+            x, others = pointer_to(by_row, i * D), pointer_to(columns, 0)
+            if scaled[b] != 0:
+                call_scaled(scaled[b], x, others, N, D, pointer_to(phi1, b * D), i, pointer_to(row, 0))
+                call_slope(slopes[b], pointer_to(row, 0), 1.0, i, pointer_to(products, 0))
+                call_by_input(
+                    by_input[b], x, others, N, D, pointer_to(products, 0), a[b, i], i, pointer_to(g_phi1, b * D)
+                )
+            else:
+                d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
+                source = d[at[i]]
+                if not in_order:
+                    _taken(d, at, i, row)
+                    source = row
+                call_slope(slopes[b], pointer_to(source, 0), phi1[b, 0], i, pointer_to(products, 0))
+                g_phi1[b, 0] += a[b, i] * _sum_of_products(products, source, i)
         norm = 0.0
         for i in range(N):
             norm += a[b, i] * g[i]
             g[i] *= amplitude[b]
         g_amplitude[b] = 0.5 * norm
-        g_phi1[b] = amplitude[b] * total / phi1[b]
+        for k in range(D):
+            g_phi1[b, k] *= amplitude[b]

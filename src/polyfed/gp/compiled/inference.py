@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -16,10 +16,13 @@ from torch import Tensor
 from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
 from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, softmax
-from polyfed.gp.compiled.metrics import lower_distances
+from polyfed.gp.compiled.metrics import SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES
+from polyfed.gp.compiled.told import Told
 from polyfed.gp.kernels import KERNELS
+from polyfed.gp.knowledge import Evidence, not_a_precision
 from polyfed.gp.linalg import Gaussian, not_positive_definite
+from polyfed.gp.lmc import Distances
 from polyfed.gp.rows import Rows
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class Solution:
     history: Tensor  # (steps, ...)
     converged: bool
     by: dict[str, Tensor] = field(default_factory=dict)  # the derivatives of logZ that were asked for
+    evidence: Evidence | None = None  # of shared latents, if they were
 
     @cached_property
     def whole(self) -> Gaussian:
@@ -92,43 +96,51 @@ def solve_model(
     max_steps: int,
     accelerate: bool,
     wanted: bool,
+    of_f: bool,
 ) -> Solution:
     """As `infer`, with the derivatives of logZ if they are `wanted`: in K if the model holds it, else in a, φ₀ and φ₁."""
-    rows, prior = model.rows, model.prior
-    C, N, B = layout.n_clients, len(rows), prior.n_latents
+    prior = model.prior
     latents = None if "K" in vars(model) else model.latents  # a covariance that was asked for is the one to use
+    told = None if latents is None else Told.of(model)
+    if told is None and model.knowledge is not None:
+        latents = None  # torch makes what is told
+    rows = model.rows if told is None else model.plain
+    C, N, B = layout.n_clients, len(rows), prior.n_latents
+    shared = (told or Told.nothing()).arrays
     if latents is None:
         given = contiguous(model.K).reshape(C, N, N)
-        U, at, numbers = 0, np.zeros((0, 0), np.intp), (np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)))
-        addresses = np.zeros((3, 0), np.intp)
+        U, at, numbers = 0, np.zeros((0, 0), np.intp), tuple(np.zeros((0,) * n) for n in (3, 3, 2, 3))
+        addresses = np.zeros((6, 0), np.intp)
     else:
         given, U = np.zeros((0, 0, 0)), rows.x.shape[-2]
         at = np.ascontiguousarray(rows.at.reshape(C, N).numpy().astype(np.intp, copy=False))
         a = np.ascontiguousarray(model.a.detach().reshape(C, N, B).numpy().transpose(0, 2, 1))
-        numbers = (a, *(_per_client(each, C) for each in latents[1:]))
-        held = [latents[0].kept(lower_distances, KERNELS[name].metric) for name in prior.kernels]
-        addresses = np.array(
-            [[each.ctypes.data for each in held], *zip(*(ADDRESSES[k] for k in prior.kernels), strict=True)]
-        )
+        x = latents[0].kept(columns_of_inputs, columns_of_inputs)
+        numbers = (x, a, _per_client(latents[1], C, 1), _per_client(latents[2], C, 2))
+        addresses = _addresses(prior.kernels, *latents)
     m, v = _begin(start, C, N)
     h, r, alpha = np.zeros((C, N)), np.zeros((C, N)), np.zeros((C, N))
-    history, minus_kl, told = np.empty((C, max(max_steps, 1))), np.empty(C), np.zeros((C, 3), np.intp)
+    history, minus_kl, ends = np.empty((C, max(max_steps, 1))), np.empty(C), np.zeros((C, 3), np.intp)
     by_latents, by_matrix = wanted and latents is not None, wanted and latents is None
     G = np.zeros((C, N, N) if by_matrix else (0, 0, 0))
     g_a = np.zeros((C, B, N) if by_latents else (0, 0, 0))
-    g_amplitude, g_phi1 = (np.zeros((C, B) if by_latents else (0, 0)) for _ in range(2))
+    g_amplitude = np.zeros((C, B) if by_latents else (0, 0))
+    g_phi1 = np.zeros(numbers[-1].shape if by_latents else (0, 0, 0))
     mu = np.zeros((C, N)) if rows.mu is None else contiguous(rows.mu).reshape(C, N)
+    means, (triangle, shift) = np.zeros((C, N)), (np.zeros_like(each if wanted else each[:0]) for each in shared[-2:])
     # Many small clients: a second thread of LAPACK would only wait for the first.
     with _threads_of_lapack(1 if C > 1 else torch.get_num_threads()):
         solve_clients(
             0, C, *layout.arrays, layout.noise(prior), mu, float(tolerance), int(max_steps), accelerate, given,
-            addresses[0], U, addresses[1], addresses[2], at, *numbers,
-            m, v, h, r, alpha, history, minus_kl, told,
+            addresses[0], U, *addresses[1:], at, *numbers,
+            m, v, h, r, alpha, history, minus_kl, ends,
             wanted, G, g_a, g_amplitude, g_phi1,
+            *shared, of_f, means, triangle, shift,
         )  # fmt: skip
-    if told[:, FAILED].any():
-        client = int(told[:, FAILED].nonzero()[0][0])
-        raise not_positive_definite(int(told[client, FAILED]) - 1, client)
+    if ends[:, FAILED].any():
+        client = int(ends[:, FAILED].nonzero()[0][0])
+        row = int(ends[client, FAILED]) - 1
+        raise model.named(not_positive_definite(row, client)) if row >= 0 else not_a_precision(0, client)
     shape = rows.batch_shape
 
     def shaped(array: np.ndarray, *inner: int) -> Tensor:
@@ -139,10 +151,15 @@ def solve_model(
         by = {
             "a": shaped(g_a, B, N).mT,
             "amplitude": shaped(g_amplitude, B),
-            "phi1": shaped(g_phi1, B),
+            "phi1": shaped(g_phi1, *g_phi1.shape[1:]),
         }
     elif by_matrix:
         by = {"K": shaped(G, N, N)}
+    if told is not None:
+        model.rows = rows.shifted(shaped(means, N))
+    said = None
+    if told is not None and wanted:
+        said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1]))
     return Solution(
         model,
         m=shaped(m, N),
@@ -151,9 +168,10 @@ def solve_model(
         r=shaped(r, N),
         alpha=shaped(alpha, N),
         minus_kl=shaped(minus_kl),
-        history=_held(history, told[:, STEPS]).reshape(-1, *shape),
-        converged=bool(told[:, CONVERGED].all()),
+        history=_held(history, ends[:, STEPS]).reshape(-1, *shape),
+        converged=bool(ends[:, CONVERGED].all()),
         by=by,
+        evidence=said,
     )
 
 
@@ -180,9 +198,23 @@ def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarr
     return [np.array(each.detach().numpy(), dtype=np.float64).reshape(C, N) for each in start]
 
 
-def _per_client(value: Tensor, C: int) -> np.ndarray:
-    """(C, B) of what is one for all clients, or one for each."""
-    return contiguous(value.detach().expand(C, value.shape[-1]))
+def _addresses(names: Sequence[str], distances: Distances, amplitude: Tensor, phi1: Tensor) -> np.ndarray:
+    """For each latent the distances of its inputs (0 where φ₁ is one for each dimension), its profile and slope, what makes t
+    of scaled inputs and its derivative (0 where distances are given), and the first latent that is the same function."""
+    lines = []
+    for b, name in enumerate(names):
+        kernel, scales = KERNELS[name], (0, 0)
+        first = b if kernel.has_length_scale else names.index(name)
+        if kernel.has_length_scale and phi1.shape[-1] > 1:
+            scales = SCALES[kernel.metric]
+        at = 0 if scales[0] else distances.kept(lower_distances, kernel.metric).ctypes.data
+        lines.append((at, *ADDRESSES[name], *scales, first))
+    return np.ascontiguousarray(np.array(lines, np.intp).T)
+
+
+def _per_client(value: Tensor, C: int, inner: int) -> np.ndarray:
+    """(C, ...) of what is one for all clients, or one for each; its last `inner` dimensions are its own."""
+    return contiguous(value.detach().expand(C, *value.shape[-inner:]))
 
 
 def _held(history: np.ndarray, steps: np.ndarray) -> Tensor:

@@ -1,4 +1,5 @@
-"""Distances of the inputs of each client among themselves, for kernels that see these inputs (kernels.py): lower triangles.
+"""Distances of the inputs of each client among themselves, for kernels that see these inputs (kernels.py): lower triangles;
+and of one input to others with a φ₁ for each dimension, with the derivative in these.
 
 By differences: nothing cancels, and the few pairs of a client cost no more than a product of matrices would.
 """
@@ -12,7 +13,8 @@ from numba import types
 from torch import Tensor
 
 from polyfed.gp import kernels
-from polyfed.gp.compiled.jit import entry, jit
+from polyfed.gp.compiled.jit import callback, entry, jit
+from polyfed.gp.compiled.pointers import BY_INPUT, SCALED
 
 _INPUTS = types.Array(types.float64, 3, "C", readonly=True)
 SIGNATURE = types.void(_INPUTS, types.Array(types.float64, 3, "C"))
@@ -73,12 +75,59 @@ def products(x, d):
         _products(x[c], d[c])
 
 
+@callback(SCALED)
+def scaled_squared(x, columns, stride, dims, phi1, n, t):
+    for i in range(n):
+        t[i] = 0.0
+    for k in range(dims):
+        x_k, phi, at = x[k], phi1[k], k * stride
+        for i in range(n):
+            e = x_k - columns[at + i]
+            t[i] += phi * (e * e)
+
+
+@callback(SCALED)
+def scaled_absolute(x, columns, stride, dims, phi1, n, t):
+    for i in range(n):
+        t[i] = 0.0
+    for k in range(dims):
+        x_k, phi, at = x[k], phi1[k], k * stride
+        for i in range(n):
+            t[i] += phi * abs(x_k - columns[at + i])
+
+
+@callback(BY_INPUT, sums=True)
+def squared_by_input(x, columns, stride, dims, weights, factor, n, out):
+    for k in range(dims):
+        x_k, at, total = x[k], k * stride, 0.0
+        for i in range(n):
+            e = x_k - columns[at + i]
+            total += weights[i] * (e * e)
+        out[k] += factor * total
+
+
+@callback(BY_INPUT, sums=True)
+def absolute_by_input(x, columns, stride, dims, weights, factor, n, out):
+    for k in range(dims):
+        x_k, at, total = x[k], k * stride, 0.0
+        for i in range(n):
+            total += weights[i] * abs(x_k - columns[at + i])
+        out[k] += factor * total
+
+
 # by the metric of a kernel; with what it does to inputs before it compares them
 METRICS: dict[Callable, tuple[Callable, Callable[[Tensor], Tensor]]] = {
     kernels.squared_distance: (squared, lambda x: x),
     kernels.absolute_distance: (absolute, lambda x: x),
     kernels.cosine: (products, kernels.unit),
     kernels.affine_cosine: (products, kernels.affine),
+}
+
+
+# t of scaled inputs and its derivative, for metrics of kernels with length-scales
+SCALES: dict[Callable, tuple[int, int]] = {
+    kernels.squared_distance: (scaled_squared.address, squared_by_input.address),
+    kernels.absolute_distance: (scaled_absolute.address, absolute_by_input.address),
 }
 
 
@@ -89,3 +138,8 @@ def lower_distances(metric: Callable, x: Tensor) -> np.ndarray:
     d = np.zeros((len(inputs), x.shape[-2], x.shape[-2]))
     compiled(np.ascontiguousarray(inputs.mT.numpy()), d)
     return d
+
+
+def columns_of_inputs(metric: Callable, x: Tensor) -> np.ndarray:
+    """(C, D, U), whatever the metric."""
+    return np.ascontiguousarray((x.detach() if x.dim() == 3 else x.detach()[None]).mT.numpy())

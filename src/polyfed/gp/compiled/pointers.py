@@ -26,8 +26,12 @@ SITE = types.void(DOUBLES, types.intp, types.intp, types.float64, DOUBLES, DOUBL
 BOUND = types.float64(DOUBLES, types.intp, types.intp, types.float64, DOUBLES, DOUBLES, DOUBLES)
 # d, φ₁, n -> s
 PROFILE = types.void(DOUBLES, types.float64, types.intp, DOUBLES)
-# d, φ₁, weights, n: Σ weight · φ₁ ∂log s/∂φ₁
-SLOPE = types.float64(DOUBLES, types.float64, DOUBLES, types.intp)
+# d, φ₁, n, weights: weight ← weight · s'(t)/s(t) at t = φ₁ d
+SLOPE = types.void(DOUBLES, types.float64, types.intp, DOUBLES)
+# x, columns of other inputs, their distance, number of dimensions, φ₁ of each, n -> t
+SCALED = types.void(DOUBLES, DOUBLES, types.intp, types.intp, DOUBLES, types.intp, DOUBLES)
+# the same up to the dimensions, weights, a factor of all, n: adds Σ weight · ∂t/∂φ₁ of each
+BY_INPUT = types.void(DOUBLES, DOUBLES, types.intp, types.intp, DOUBLES, types.float64, types.intp, DOUBLES)
 
 
 @intrinsic
@@ -91,8 +95,18 @@ def call_profile(typingctx, address, d, phi1, n, s):
 
 
 @intrinsic
-def call_slope(typingctx, address, d, phi1, weights, n):
+def call_slope(typingctx, address, d, phi1, n, weights):
     return _caller(SLOPE)
+
+
+@intrinsic
+def call_scaled(typingctx, address, x, columns, stride, dims, phi1, n, t):
+    return _caller(SCALED)
+
+
+@intrinsic
+def call_by_input(typingctx, address, x, columns, stride, dims, weights, factor, n, out):
+    return _caller(BY_INPUT)
 
 
 @intrinsic

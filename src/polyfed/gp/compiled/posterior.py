@@ -10,8 +10,8 @@ from math import isfinite, log
 
 from polyfed.gp.compiled.jit import jit, jit_exact
 from polyfed.gp.compiled.lapack import (
+    add_outer,
     lauum,
-    less_outer,
     potrf,
     rows_solved,
     times_left,
@@ -80,7 +80,7 @@ def eliminate(K, h, r, s, n, L, K1, w0, m1, half, w, f):
     forward(L, n, half, w0)
     if n < N:
         rows_solved(L, 0, N, L, n * N, N, N - n, n, w, f)
-        less_outer(K1, 0, N - n, L, n * N, N, N - n, n, w, f)
+        add_outer(-1.0, K1, 0, N - n, L, n * N, N, N - n, n, w, f)
         below(L, n, w0, m1)
     return 0, half_log_det
 

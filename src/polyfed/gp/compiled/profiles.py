@@ -1,4 +1,4 @@
-"""Profiles of kernels (kernels.py) over a row of distances: s(φ₁ d), and Σ weight · φ₁ ∂log s/∂φ₁."""
+"""Profiles of kernels (kernels.py) over a row of distances: s(t) at t = φ₁ d, and weights times s'(t)/s(t)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ def exponential(d, phi1, n, s):
         s[i] = exp_of_negative(factor * d[i])
 
 
-@callback(SLOPE, sums=True)
-def exponential_slope(d, phi1, weights, n):
-    total = 0.0
+@callback(SLOPE)
+def exponential_slope(d, phi1, n, weights):
     for i in range(n):
-        total += weights[i] * d[i]
-    return -0.5 * phi1 * total
+        weights[i] *= -0.5
 
 
 @callback(PROFILE)
@@ -32,13 +30,10 @@ def rational(d, phi1, n, s):
         s[i] = 1.0 / (1.0 + phi1 * d[i])
 
 
-@callback(SLOPE, sums=True)
-def rational_slope(d, phi1, weights, n):
-    total = 0.0
+@callback(SLOPE)
+def rational_slope(d, phi1, n, weights):
     for i in range(n):
-        t = phi1 * d[i]
-        total -= weights[i] * (t / (1.0 + t))
-    return total
+        weights[i] *= -1.0 / (1.0 + phi1 * d[i])
 
 
 @callback(PROFILE)
@@ -48,13 +43,11 @@ def matern32(d, phi1, n, s):
         s[i] = (1.0 + z) * exp_of_negative(-z)
 
 
-@callback(SLOPE, sums=True)
-def matern32_slope(d, phi1, weights, n):
-    total = 0.0
+@callback(SLOPE)
+def matern32_slope(d, phi1, n, weights):
     for i in range(n):
         z = sqrt(max(3.0 * phi1 * d[i], LEAST))
-        total -= 0.5 * weights[i] * (z * z / (1.0 + z))
-    return total
+        weights[i] *= -1.5 / (1.0 + z)
 
 
 @callback(PROFILE)
@@ -64,13 +57,11 @@ def matern52(d, phi1, n, s):
         s[i] = (1.0 + z + z * z / 3.0) * exp_of_negative(-z)
 
 
-@callback(SLOPE, sums=True)
-def matern52_slope(d, phi1, weights, n):
-    total = 0.0
+@callback(SLOPE)
+def matern52_slope(d, phi1, n, weights):
     for i in range(n):
         z = sqrt(max(5.0 * phi1 * d[i], LEAST))
-        total -= 0.5 * weights[i] * (z * z * (1.0 + z) / (3.0 + 3.0 * z + z * z))
-    return total
+        weights[i] *= -2.5 * (1.0 + z) / (3.0 + 3.0 * z + z * z)
 
 
 @callback(PROFILE)
@@ -79,18 +70,13 @@ def itself(d, phi1, n, s):
         s[i] = d[i]
 
 
-@callback(SLOPE)
-def flat(d, phi1, weights, n):
-    return 0.0
-
-
-# by the name of a kernel
+# by the name of a kernel; no slope where there is no length-scale
 ADDRESSES = {
     "rbf": (exponential.address, exponential_slope.address),
     "laplace": (exponential.address, exponential_slope.address),
     "cauchy": (rational.address, rational_slope.address),
     "matern32": (matern32.address, matern32_slope.address),
     "matern52": (matern52.address, matern52_slope.address),
-    "linear": (itself.address, flat.address),
-    "affine": (itself.address, flat.address),
+    "linear": (itself.address, 0),
+    "affine": (itself.address, 0),
 }
