@@ -1,6 +1,6 @@
 """A way to the server that is not a good one: requests come late, are cut off, or arrive twice.
 
-Of one kind of requests each may come a second time, when the next is through: an old update in a new round.
+Of some kinds of requests each may come a second time, when the next of its kind is through: an old update in a new round.
 It ends TLS with the server's own certificate and passes each request on; who owns that key can do so, and nobody else.
 """
 
@@ -21,11 +21,11 @@ class BadNetwork:
     def __init__(self, certificate: Path, key: Path, authority: Path, to: int) -> None:
         self.delay = 0.0  # seconds, before each request
         self.cut_every = 0  # each n-th request has no answer: by turns it does not arrive, or its answer does not
-        self.repeat: str | None = None  # of requests whose path ends so, each comes again after the next one
+        self.repeat: tuple[str, ...] = ()  # of requests whose path ends so, each comes again after the next of its kind
         self.n_requests = self.n_cut = self.n_repeated = 0
         self._to, self._trust = to, ssl.create_default_context(cafile=str(authority))
         self._lock = threading.Lock()
-        self._before: tuple[BaseHTTPRequestHandler, bytes] | None = None
+        self._before: dict[str, tuple[BaseHTTPRequestHandler, bytes]] = {}
         network = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,7 +50,7 @@ class BadNetwork:
         self._server.server_close()
 
     def good(self) -> None:
-        self.delay, self.cut_every, self.repeat = 0.0, 0, None
+        self.delay, self.cut_every, self.repeat = 0.0, 0, ()
 
     def _pass_on(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers.get("content-length", 0)))
@@ -64,7 +64,7 @@ class BadNetwork:
             return
         try:
             status, headers, answer = self._asked(request, body)
-            if self.repeat and request.path.endswith(self.repeat):
+            if request.path.endswith(self.repeat):
                 self._repeat(request, body)
         except OSError:
             cut = True
@@ -82,7 +82,8 @@ class BadNetwork:
     def _repeat(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         """Send again what came before this, with its own headers and signature."""
         with self._lock:
-            before, self._before = self._before, (copy(request), body)
+            before = self._before.get(request.path)
+            self._before[request.path] = (copy(request), body)
         if before is not None:
             self.n_repeated += 1
             self._asked(*before)

@@ -63,6 +63,20 @@ def test_help_and_version_do_not_wait_for_libraries(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_predictions_of_a_few_rows_do_not_wait_for_the_compiler(home, run):
+    (home / "one.csv").write_text("age\n40\n")
+    code = (
+        "import sys\n"
+        "from polyfed.cli import main\n"
+        "code = main(['predict', sys.argv[1], 'one.csv', '--client', 'bern'])\n"
+        "heavy = {'numba', 'scipy.optimize', 'scipy.stats', 'sklearn', 'flwr'} & sys.modules.keys()\n"
+        "sys.exit(f'{code} {sorted(heavy)}' if code or heavy else 0)"
+    )
+    arguments = [sys.executable, "-c", code, str(run)]
+    done = subprocess.run(arguments, capture_output=True, text=True, env=ENVIRONMENT, cwd=home)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_explained(name, polyfed):
     for parameter in command().commands[name].params:

@@ -21,7 +21,8 @@ BLOCK = re.compile(r"```console\n(.*?)```\n\n```text\n(.*?)```", re.S)
 
 
 def words(text: str) -> list[str]:
-    """Without digits, and without the lines of tables, whose widths follow them."""
+    """Without what differs between processors: digits, marks of the best, warnings, and the lines of tables."""
+    text = re.sub(r"^warning: .*\n|\*", "", text, flags=re.M)
     return [re.sub(r"[\d.]+", "0", word) for word in re.sub(r"[━─┏┓┡┩┗┛└┘┳╇┴├┤┼]+", " ", text).split()]
 
 

@@ -37,7 +37,7 @@ def test_adamw_takes_over_when_the_line_search_fails(monkeypatch):
     class Broken:
         status, nit = 2, 0
 
-    monkeypatch.setattr(learning, "minimize", lambda *a, **k: Broken())
+    monkeypatch.setattr("scipy.optimize.minimize", lambda *a, **k: Broken())
     problem = build(MIXED, seed=1)
     report = maximise_bound(problem.prior, problem.model, groups=GROUPS, max_iterations=20)
     assert report.optimiser == "AdamW"

@@ -378,7 +378,7 @@ def test_a_client_with_other_inputs_than_agreed_is_told_so():
             "inducing_method is 'paper', which has no place for shared functions; use another",
         ),
         ({"mean": "linear"}, "mean is set, and shared functions are functions of the features themselves"),
-        ({"n_shared": 2, "kernel": ["rbf"]}, "1 kernels for 3 latents; give one kernel, or one for each"),
+        ({"n_shared": 2, "kernel": ["rbf"]}, "1 kernels for 4 latents; give one kernel, or one for each"),
     ],
 )
 def test_options_that_cannot_be(options, text):
@@ -400,3 +400,15 @@ def test_a_server_that_sends_what_is_no_distribution_is_an_error_with_a_remedy()
     broken = server | {"evidence/triangle": -10 * server["evidence/triangle"]}
     with pytest.raises(ArithmeticError, match="no positive definite precision; go on from a state of the server"):
         made.predictor(broken, states["client 0"], data["client 0"])
+
+
+def test_what_is_shared_and_what_is_personal_by_default_and_where_its_lengths_start():
+    """Planes have no length, and do not count where those of the others start at 1, ½ and 2 times the typical distance."""
+    spec, data = federation(2, kinds=("regression", "binary"), n_features=2)
+    made = PFedHier()
+    prior = made.model(data["client 0"]).prior
+    assert prior.kernels == ("affine",) * 3 + ("rbf", "rbf") + ("affine", "rbf")
+    lengths = prior.with_values(made._values(made.init(spec, START))).length_scales()
+    found = [None if length is None else length.tolist() for length in lengths]
+    assert found[:3] + found[5:6] == [None] * 4
+    np.testing.assert_allclose([found[b] for b in (3, 4, 6)], np.outer([2.0, 1.0, 4.0], [1.0, 1.0]), rtol=1e-12)

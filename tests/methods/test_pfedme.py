@@ -9,6 +9,7 @@ from method_toys import NUMBER, at, begin, toy, value
 
 from federations import START, federation, one_round, play
 from polyfed.methods import PFedMe
+from polyfed.methods.cohorts import Alone
 from polyfed.methods.messages import part
 
 
@@ -42,7 +43,7 @@ def test_the_inner_problem_converges_to_the_proximal_point_and_its_envelope_has_
 
     def envelope(w, b):
         point = part(at({}, w, b), "theta")
-        theta, _ = made.near(net, point, point, data["client 0"], batch, 3000)
+        theta, _ = made.near(Alone(net, data["client 0"], made.gradient), point, point, [batch], 3000)
         found = np.array([float(theta["head.0.weight"]), float(theta["head.0.bias"])])
         return found, 0.5 * (2 - found.sum()) ** 2 + penalty / 2 * ((found - [w, b]) ** 2).sum()
 
@@ -163,5 +164,6 @@ def test_weights_decay_only_if_asked_for():
     for decay, wanted in ((0.0, 2.3 / 3), (0.5, 2.3 / 3.5)):
         made = PFedMe(hidden=(), penalty=1.0, personal_rate=0.3, weight_decay=decay)
         point = part(at({}, 0.3, 0.3), "theta")
-        theta, _ = made.near(made.net(NUMBER, 1), point, point, data["client 0"], {"y": np.arange(4)}, 500)
+        alone = Alone(made.net(NUMBER, 1), data["client 0"], made.gradient)
+        theta, _ = made.near(alone, point, point, [{"y": np.arange(4)}], 500)
         assert value(theta, "head.0.weight") == pytest.approx(wanted, abs=1e-12)

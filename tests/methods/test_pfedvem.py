@@ -18,7 +18,8 @@ from polyfed.errors import ConfigError
 from polyfed.methods import FedPer
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import ClientUpdate, from_bytes, part, to_bytes
-from polyfed.methods.pfedvem import PFedVEM, divergence, expected_loss, prior_variance
+from polyfed.methods.pfedvem import PFedVEM
+from polyfed.methods.uncertain_heads import Labels, divergence, expected_loss, prior_variance
 from polyfed.seeds import Stream
 
 TWO = {"y": LabelCodec(Task("y", "binary", classes=("no", "yes")), ("no", "yes"), 0.0, 1.0)}
@@ -81,7 +82,9 @@ def test_the_bound_is_below_the_evidence_and_meets_it_at_the_posterior():
 
     def bound(mean, sigma):
         q = mean, raw(*sigma)
-        return float(expected_loss(q, h, y, NUMBER["y"], 1.0, draws) + divergence(*q, w, rho2)) + np.log(2 * np.pi)
+        return float(
+            expected_loss(q, h, Labels.of(y, NUMBER["y"]), torch.tensor(1.0), draws) + divergence(*q, w, rho2)
+        ) + np.log(2 * np.pi)
 
     evidence = np.log(2 * np.pi) + np.log(3) + 1 / 6
     third = 3**-0.5
@@ -106,7 +109,13 @@ def test_the_expected_loss_is_a_log_likelihood_up_to_a_constant(kind):
         beta = rng.normal(size=(n_outputs, 3)) / 2
         q = torch.from_numpy(beta), torch.full((n_outputs, 3), TINY, dtype=torch.float64)
         draws = torch.from_numpy(rng.standard_normal((3, n_outputs, 3)))
-        found.append(float(expected_loss(q, h, torch.from_numpy(y), codec, noise, draws)))
+        found.append(
+            float(
+                expected_loss(
+                    q, h, Labels.of(torch.from_numpy(y), codec), torch.tensor(noise, dtype=torch.float64), draws
+                )
+            )
+        )
         f = h.numpy() @ beta.T
         p = 1 / (1 + np.exp(-f[:, 0]))
         if kind == "regression":
@@ -163,7 +172,7 @@ def test_many_steps_find_the_posterior():
     # one step of 1.: σ² + (μ − w)² has the mean 1, with w = 0
     state = {"mean/0": row(0.6, 0.8), "raw/0": raw(0.8, 0.6)}
     values = part(headed({}, 0.0, 0.0), "theta")
-    (mean, s), rho2 = made.head_phase(net, state, values, {}, data["ann"], "y", Stream(0, "head"))
+    [((mean, s), rho2)] = made.head_phase(net, "y", [(state, values, {}, data["ann"], Stream(0, "head"))])
     assert float(rho2) == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(mean, [[1 / 3, 1 / 3]], atol=0.05)
     np.testing.assert_allclose(softplus(s), [[3**-0.5, 3**-0.5]], atol=0.05)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyfed.cli.names import completion
-from polyfed.errors import UsageError
+from polyfed.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from polyfed.experiments.config import Config
@@ -48,6 +48,11 @@ class DataOptions:
         list[str] | None, _column("A new column, such as disease=num>0 or y=log(income).", "NAME=TEST")
     ] = None
     transform: Annotated[list[str] | None, _column("Take the logarithm of a skewed input.", "NAME=log")] = None
+    weights: Annotated[str | None, _column("Column that says how much each row counts in training.", "COLUMN")] = None
+    class_weights: Annotated[
+        list[str] | None,
+        _column("balanced: classes weigh the same at each client; or their weights.", "balanced|TASK=CLASS:N,..."),
+    ] = None
     missing: Annotated[
         list[str] | None, _column("A text that means no label or no client; ',NA' for an empty field or NA.", "A,B")
     ] = None
@@ -78,6 +83,7 @@ class DataOptions:
             "client": self.client,
             "features": split_names(self.features),
             "drop": split_names(self.drop),
+            "weights": self.weights,
             "missing": None if self.missing is None else [text for given in self.missing for text in given.split(",")],
             "scaling": self.scaling,
             "test": self.test_fraction,
@@ -95,12 +101,47 @@ class DataOptions:
         tasks = [{"name": name, "kind": kind} for kind, names in by_kind.items() for name in names or ()]
         if tasks:
             put(document, ("data", "tasks"), tasks)
+        for given in self.class_weights or ():
+            put_class_weights(document, given)
         for assignment in self.derive or ():
             name, test = split_assignment(assignment)
             put(document, ("data", "derive", name), test)
         for assignment in self.transform or ():
             name, how = split_assignment(assignment, "transform", "income=log")
             put(document, ("data", "transform", name), how)
+
+
+def put_class_weights(document: dict[str, Any], given: str) -> None:
+    """`balanced` for all tasks, or for one task `balanced` or the weights of its classes."""
+    from polyfed.data.class_weights import BALANCED
+    from polyfed.experiments.reading import put
+
+    task, equals, how = (part.strip() for part in given.partition("="))
+    if not equals:
+        put(document, ("data", "class_weights"), task)
+        return
+    tasks = document.get("data", {}).get("tasks")
+    named = [entry for entry in tasks if entry.get("name") == task] if isinstance(tasks, list) else []
+    if not named:
+        names = [str(entry.get("name")) for entry in tasks] if isinstance(tasks, list) else []
+        raise UsageError(
+            f"task {task!r} is not among those that options name",
+            where="--class-weights",
+            remedy=nearest(task, names) if names else "give it as class_weights of the task in the config file",
+        )
+    named[0]["class_weights"] = how if how == BALANCED else dict(_class_weight(pair, given) for pair in how.split(","))
+
+
+def _class_weight(pair: str, given: str) -> tuple[str, float]:
+    label, _, weight = pair.rpartition(":")
+    try:
+        return label.strip(), float(weight)
+    except ValueError:
+        raise UsageError(
+            f"{given!r} weighs nothing",
+            where="--class-weights",
+            remedy="write balanced, or for example sick=no:1,yes:5",
+        ) from None
 
 
 @dataclass

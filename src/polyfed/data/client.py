@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,11 +26,13 @@ class ClientData:
         x: (inputs, features) float64, encoded and scaled.
         seen: task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only.
         codecs: how the labels of every task of the federation are coded, those without labels here included.
+        weights: task → how much each of its labels counts, on average one; tasks whose labels count alike are not here.
     """
 
     x: np.ndarray
     seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
     codecs: Mapping[str, LabelCodec]
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict, kw_only=True)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -43,16 +46,29 @@ class ClientData:
     @property
     def n_labels(self) -> int:
         """Labels of all tasks together."""
-        return sum(self.counts().values())
+        return self._n_labels
 
     def counts(self) -> dict[str, int]:
         """Number of labels of every task; zero for a task that this client does not have."""
+        return dict(self._counts)
+
+    @cached_property  # a round asks for them several times, of ten thousand clients
+    def _counts(self) -> dict[str, int]:
         return {task: len(self.seen[task][0]) if task in self.seen else 0 for task in self.codecs}
+
+    @cached_property
+    def _n_labels(self) -> int:
+        return sum(self._counts.values())
 
     def only(self, task: str) -> ClientData:
         """The same inputs with the labels of one task alone."""
         seen = {task: self.seen[task]} if task in self.seen else {}
-        return replace(self, seen=seen, codecs={task: self.codecs[task]})
+        weights = {task: self.weights[task]} if task in self.weights else {}
+        return replace(self, seen=seen, codecs={task: self.codecs[task]}, weights=weights)
+
+    def weights_of(self, task: str) -> np.ndarray:
+        """How much each label of a task counts."""
+        return self.weights[task] if task in self.weights else np.ones(self.counts()[task])
 
 
 @dataclass(frozen=True)

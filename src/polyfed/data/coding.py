@@ -16,6 +16,7 @@ from polyfed.data.limits import OTHER, Limits
 from polyfed.data.raw import RawClient
 from polyfed.data.scaling import Moments
 from polyfed.data.splits import Division
+from polyfed.data.weights import KEY, weighted
 
 # federated: means and spreads of all clients' training rows, pooled in round 0
 # local: those of the client's own; nothing is told, but the same number means different things at different clients
@@ -44,7 +45,9 @@ def code_parts(
         code_rows(name, raw.take(rows), encoder, codecs) if len(rows) else nothing
         for rows in (division.validation, division.test)
     ]
-    return ClientParts(code_rows(name, training, encoder, codecs), *held_out), encoder
+    own = raw.keys.get(KEY)
+    of_rows = None if own is None else own[division.train]
+    return ClientParts(code_rows(name, training, encoder, codecs, weigh=True, of_rows=of_rows), *held_out), encoder
 
 
 def code_of(
@@ -57,16 +60,29 @@ def code_of(
     return encoder, {task: _own_codec(codec, training) for task, codec in agreed.codecs.items()}
 
 
-def code_rows(name: str, raw: RawClient, encoder: Encoder, codecs: Mapping[str, LabelCodec]) -> ClientData:
-    """Rows of a client with all their labels; a task without a label here is left out."""
-    seen = {}
+def code_rows(
+    name: str,
+    raw: RawClient,
+    encoder: Encoder,
+    codecs: Mapping[str, LabelCodec],
+    *,
+    weigh: bool = False,
+    of_rows: np.ndarray | None = None,
+) -> ClientData:
+    """Rows of a client with all their labels; a task without a label here is left out. Those for training may `weigh` more
+    or less, by their classes and by the weights `of_rows`."""
+    seen, weights = {}, {}
     for task, codec in codecs.items():
         labels = raw.labels.get(task)
         if labels is not None:
-            labels = codable(labels, codec)
+            labels, weight = codable(labels, codec), None
+            if weigh:
+                labels, weight = weighted(labels, codec, of_rows)
+            if weight is not None:
+                weights[task] = weight
         if labels is not None and len(labels.at):
             seen[task] = (labels.at.astype(np.int64), codec.code(labels))
-    return ClientData(encoder.encode(raw.features, where=f"client {name!r}"), seen, codecs)
+    return ClientData(encoder.encode(raw.features, where=f"client {name!r}"), seen, codecs, weights=weights)
 
 
 def codable(labels: Labels, codec: LabelCodec) -> Labels:
@@ -111,7 +127,8 @@ def shared_part(train: ClientData, columns: Sequence[Column], limits: Limits) ->
         first += len(names)
     if len(seen) == len(train.seen) and np.array_equal(x, train.x):
         return train
-    return replace(train, x=x, seen=seen)
+    weights = {task: weight for task, weight in train.weights.items() if task in told}
+    return replace(train, x=x, seen=seen, weights=weights)
 
 
 def _coarse(indicators: np.ndarray, column: Column, limits: Limits) -> np.ndarray:

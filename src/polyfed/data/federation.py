@@ -108,6 +108,7 @@ class Federation:
         missing: Sequence[str] | None = None,
         query: str | None = None,
         transform: Mapping[str, str] | None = None,
+        weights: str | None = None,
         scaling: str = "federated",
         split: Split = DEFAULT_SPLIT,
     ) -> Federation:
@@ -127,10 +128,14 @@ class Federation:
         `transform` takes the logarithm of skewed inputs, as in {"income": "log"}; a skewed target can be derived as
         {"log_income": "log(income)"}. Dates become numbers. Columns that number or name the rows are left out, with a
         warning, unless `features` lists them.
+
+        `weights` names a column that says how much each row counts in training, relative to the client's others; a row of
+        weight zero is for testing alone. Classes have weights of their own: `Task(..., class_weights="balanced")`.
         """
         tasks = as_tasks(tasks)
         columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
-        raw = read_clients(source, tasks, **columns, split=split, query=query, transform=transform)
+        made = {"query": query, "transform": transform, "weights": weights}
+        raw = read_clients(source, tasks, **columns, **made, split=split)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property

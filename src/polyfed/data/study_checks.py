@@ -9,6 +9,7 @@ import numpy as np
 from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData
 from polyfed.data.labels import LabelCodec
+from polyfed.data.task import CLASSED
 from polyfed.errors import DataError
 
 WHERE, REMEDY = "saved study", "give both parts of one save"
@@ -51,6 +52,11 @@ def refuse_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
         shape = (len(at), 2) if codec.task.kind == "proportion" else (len(at),)
         if not _is_floats(y, shape) or not _can_be(y, codec):
             raise _odd(f"{prefix}: labels of task {task!r} that a {codec.task.kind} task cannot have")
+    for task, weight in data.weights.items():
+        n = len(data.seen[task][0]) if task in data.seen else -1
+        # On average one; what is above would say more of the federation's functions than the labels can.
+        if not _is_floats(weight, (n,)) or not (weight > 0).all() or weight.sum() > n * (1 + 1e-9):
+            raise _odd(f"{prefix}: weights of task {task!r} that are not one, on average, for each label")
 
 
 def refuse_odd_truth(truth: Mapping[str, np.ndarray], prefix: str) -> None:
@@ -58,9 +64,6 @@ def refuse_odd_truth(truth: Mapping[str, np.ndarray], prefix: str) -> None:
     n = len(truth["x"]) if truth["x"].ndim == 2 else -1
     if n < 1 or not all(_is_floats(value, (n, *value.shape[1:])) for value in truth.values()):
         raise _odd(f"{prefix} does not hold a value for each input")
-
-
-CLASSED = ("binary", "multiclass")
 
 
 def _can_be(y: np.ndarray, codec: LabelCodec) -> bool:

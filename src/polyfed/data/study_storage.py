@@ -69,6 +69,8 @@ def arrays(study: Study) -> dict[str, np.ndarray]:
             for t, task in enumerate(tasks):
                 if task in data.seen:
                     named[f"client/{i}/{part}/{t}/at"], named[f"client/{i}/{part}/{t}/y"] = data.seen[task]
+                if task in data.weights:
+                    named[f"client/{i}/{part}/{t}/weight"] = data.weights[task]
         if study.scaling == "local":
             scaler = study.encoders[name].scaler
             named[f"client/{i}/mean"], named[f"client/{i}/scale"] = scaler.mean, scaler.scale
@@ -127,7 +129,10 @@ def _part(
         for t, task in enumerate(codecs)
         if f"{prefix}/{t}/at" in arrays
     }
-    data = ClientData(arrays.get(f"client/{owner}/{part}/x", np.empty((0, n_features))), seen, codecs)
+    keys = {task: f"{prefix}/{t}/weight" for t, task in enumerate(codecs)}
+    weights = {task: arrays[key] for task, key in keys.items() if key in arrays}
+    x = arrays.get(f"client/{owner}/{part}/x", np.empty((0, n_features)))
+    data = ClientData(x, seen, codecs, weights=weights)
     refuse_odd_rows(data, n_features, prefix)
     return data
 

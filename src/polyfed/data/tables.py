@@ -33,6 +33,7 @@ from polyfed.data.table_files import Table, is_table_file, is_table_source, load
 from polyfed.data.table_queries import is_database
 from polyfed.data.task import Task
 from polyfed.data.transforms import checked_transform, transformed, transformed_name, transforms_among
+from polyfed.data.weights import KEY, read_weights
 from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
 
@@ -58,11 +59,12 @@ def read_clients(
     split: Split = DEFAULT_SPLIT,
     query: str | None = None,
     transform: Mapping[str, str] | None = None,
+    weights: str | None = None,
 ) -> dict[str, RawClient]:
     """All clients of a table, or of a folder (or a pattern) with one file for each client; with the columns by which `split`
-    divides rows."""
+    divides rows, and the one of `weights`."""
     missing = checked_missing(missing)
-    features, drop, derived = _choices(tasks, features, drop, derive, split)
+    features, drop, derived = _choices(tasks, features, drop, derive, split, weights)
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         if client is not None:
             raise ConfigError(
@@ -71,9 +73,9 @@ def read_clients(
                 remedy="leave client out",
             )
         files = [path for path in sorted(Path(source).iterdir()) if is_table_file(path) and not is_database(path)]
-        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform)
+        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform, weights)
     if client is None and isinstance(source, (str, os.PathLike)) and (files := matching_files(source)) is not None:
-        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform)
+        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform, weights)
     written = written_columns(tasks, client)
     table = with_derived(load_table(source, written=written, missing=missing, query=query), derived)
     columns = list(table.frame.columns)
@@ -97,7 +99,9 @@ def read_clients(
     members, member = np.unique(names, return_inverse=True)
     rows = _Rows(lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
     return _shared_out(
-        _read_rows(table, tasks, found, chosen, rows, split=split, transform=transform), members.tolist(), member
+        _read_rows(table, tasks, found, chosen, rows, split=split, transform=transform, weights=weights),
+        members.tolist(),
+        member,
     )
 
 
@@ -113,10 +117,11 @@ def read_own_table(
     missing: Sequence[str] | None = None,
     split: Split = DEFAULT_SPLIT,
     transform: Mapping[str, str] | None = None,
+    weights: str | None = None,
 ) -> tuple[str, RawClient]:
     """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
     and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
-    features, drop, derived = _choices(tasks, features, drop, derive, split)
+    features, drop, derived = _choices(tasks, features, drop, derive, split, weights)
     read = load_table(source, written=written_columns(tasks, client), missing=checked_missing(missing))
     table = with_derived(read, derived, partly=True)
     if client is not None and client in table.frame.columns:
@@ -130,16 +135,17 @@ def read_own_table(
         name, drop = name or str(found[0]), [*drop, client]
     name = name or stem_of(Path(source))
     with at_client(name):
-        return name, _read_file(table, tasks, features, drop, split, transform)
+        return name, _read_file(table, tasks, features, drop, split, transform, weights)
 
 
 def _choices(
-    tasks: Sequence[Task], features: Any, drop: Any, derive: Mapping[str, str] | None, split: Split
+    tasks: Sequence[Task], features: Any, drop: Any, derive: Mapping[str, str] | None, split: Split, weights: str | None
 ) -> tuple[list[str] | None, list[str], list[Derived]]:
     """Features, columns to drop, and columns to derive."""
     features, drop, derived = as_names(features), as_names(drop) or [], comparisons(derive)
     # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
     drop = [*drop, *(split.columns[role] for role in ("group", "column") if role in split.columns)]
+    drop += [] if weights is None else [weights]
     # The column that a task is derived from would give its labels away.
     given_away = [d.column for d in derived if d.name in {task.name for task in tasks}]
     return features, list(dict.fromkeys([*drop, *(c for c in given_away if c not in (features or ()))])), derived
@@ -170,6 +176,7 @@ def _read_folder(
     missing: tuple[str, ...] | None,
     split: Split,
     transform: Mapping[str, str] | None,
+    weights: str | None,
 ) -> dict[str, RawClient]:
     if not files:
         raise DataError(
@@ -193,7 +200,7 @@ def _read_folder(
     clients: dict[str, RawClient] = {}
     for name, table in tables.items():
         with at_client(name):
-            clients[name] = _read_file(table, tasks, features, drop, split, transform)
+            clients[name] = _read_file(table, tasks, features, drop, split, transform, weights)
     for task in tasks:  # a client may lack a task, but not all of them
         task_columns(task, list(all_columns), folder)
     for name in drop:
@@ -218,12 +225,15 @@ def _read_file(
     drop: Sequence[str],
     split: Split,
     transform: Mapping[str, str] | None,
+    weights: str | None,
 ) -> RawClient:
     """All rows of a table that is one client's; it may lack some tasks, and columns that are to be dropped."""
     columns = list(table.frame.columns)
     found = {task.name: task_columns(task, columns, None) for task in tasks}
     chosen = feature_columns(columns, found, features, [name for name in drop if name in columns], table.where)
-    return _read_rows(table, tasks, found, chosen, _Rows(table.row_name), split=split, transform=transform)
+    return _read_rows(
+        table, tasks, found, chosen, _Rows(table.row_name), split=split, transform=transform, weights=weights
+    )
 
 
 def _read_rows(
@@ -235,6 +245,7 @@ def _read_rows(
     dates: Sequence[str] = (),
     split: Split = DEFAULT_SPLIT,
     transform: Mapping[str, str] | None = None,
+    weights: str | None = None,
 ) -> RawClient:
     """All rows of the table as if they were one client's."""
     frame = table.frame
@@ -252,6 +263,9 @@ def _read_rows(
     for name in split.columns.values():
         find_column(name, list(frame.columns), table.where)
     keys = {role: read_key(role, frame[name], name, index.row_name) for role, name in split.columns.items()}
+    if weights is not None:
+        find_column(weights, list(frame.columns), table.where)
+        keys[KEY] = read_weights(frame[weights], weights, index.row_name)
     return RawClient(raw, labels, keys=keys)
 
 

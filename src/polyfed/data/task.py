@@ -14,9 +14,11 @@ from dataclasses import KW_ONLY, asdict, dataclass, fields
 from numbers import Real
 from typing import Any
 
+from polyfed.data.class_weights import ClassWeights, checked_class_weights
 from polyfed.errors import ConfigError, nearest
 
 KINDS = ("regression", "robust", "binary", "multiclass", "proportion", "count")
+CLASSED = ("binary", "multiclass")
 LIKELIHOODS = ("one-vs-each", "logistic-softmax")
 
 # Options that mean something to some kinds only; elsewhere they would be ignored in silence.
@@ -25,6 +27,7 @@ _OWNERS = {
     "likelihood": ("multiclass",),
     "temperature": ("multiclass",),
     "dof": ("robust",),
+    "class_weights": ("binary", "multiclass"),
 }
 
 
@@ -38,6 +41,7 @@ class Task:
     temperature  of the logistic-softmax
     dof          robust only: degrees of freedom of the Student-t noise, small means many outliers
     power        the likelihood is raised to this power; below 1 it is trusted less; "2/K" with K classes
+    class_weights  of binary and multiclass: "balanced" (a client's classes weigh the same), or as in {"yes": 5}; None: 1 each
 
     >>> Task("pulse", "robust", dof=-1)
     Traceback (most recent call last):
@@ -52,6 +56,7 @@ class Task:
     temperature: float = 1.0
     dof: float = 4.0
     power: float | str = 1.0
+    class_weights: ClassWeights | Mapping[Any, float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -75,12 +80,16 @@ class Task:
                 )
         else:
             store(self, "power", self._positive("power"))
+        if self.class_weights is not None:
+            store(self, "class_weights", self._checked_weights())
         self._refuse_foreign_options()
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, ready for JSON."""
         described = asdict(self)
         described["classes"] = None if self.classes is None else list(self.classes)
+        if isinstance(self.class_weights, tuple):
+            described["class_weights"] = [list(pair) for pair in self.class_weights]
         return described
 
     @classmethod
@@ -120,6 +129,14 @@ class Task:
         if self.kind == "multiclass" and len(classes) < 2:
             raise self._error(f"{len(classes)} classes are too few to tell apart", "list at least two")
         return classes
+
+    def _checked_weights(self) -> ClassWeights:
+        try:
+            return checked_class_weights(self.class_weights)
+        except ValueError as error:
+            raise self._error(
+                str(error), "give 'balanced', or as in {'yes': 5} a number above 0 for some classes"
+            ) from None
 
     def _refuse_foreign_options(self) -> None:
         for option, owners in _OWNERS.items():

@@ -11,7 +11,7 @@ and names of a megabyte must do no harm, neither here nor in the events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,46 @@ import torch
 from torch import Tensor
 
 from polyfed.methods import ClientUpdate
+from polyfed.methods.update_batch import UpdateBatch, batch_of
 
 LARGEST = 1e30  # of any number that is sent or kept: its square is a double still, and no sane model comes near it
 LONGEST = 200  # characters of a reason
 _PARTS = ("arrays", "pooled", "counts", "metrics")
 
 
-def misfit(update: Any, template: ClientUpdate, declared: Mapping[str, int]) -> str | None:
-    """What is wrong with the form of an update, if anything is."""
-    try:
-        found = _misfit(update, template, declared)
-    except Exception as error:  # objects that break when they are looked at
-        found = f"is not understood ({reason_of(error)})"
-    return None if found is None else shown(found)
+class Forms:
+    """Looks at the forms of updates; at the arrays of those that are in one batch, once."""
+
+    def __init__(self, template: ClientUpdate) -> None:
+        self._template = template
+        self._batches: dict[int, tuple[UpdateBatch, str | None]] = {}
+
+    def misfit(self, update: Any, declared: Mapping[str, int]) -> str | None:
+        """What is wrong with the form of an update, if anything is."""
+        try:
+            found = self._misfit(update, declared)
+        except Exception as error:  # objects that break when they are looked at
+            found = f"is not understood ({reason_of(error)})"
+        return None if found is None else shown(found)
+
+    def _misfit(self, update: Any, declared: Mapping[str, int]) -> str | None:
+        if not isinstance(update, ClientUpdate):
+            return f"sent a {type(update).__name__} instead of a ClientUpdate"
+        batch = batch_of(update)
+        if batch is None:
+            reason = _other_names(update, self._template, _PARTS) or _other_forms(update, self._template)
+        else:
+            reason = _other_names(update, self._template, _PARTS[2:]) or self._of_batch(batch, update)
+        if reason is None and not (batch is not None and update.counts == declared):
+            reason = _other_counts(update, declared)
+        return reason or _odd_weight(update, declared) or _odd_metrics(update)
+
+    def _of_batch(self, batch: UpdateBatch, update: ClientUpdate) -> str | None:
+        if id(batch) not in self._batches:
+            one = batch.update(0, update.weight, update.counts, update.metrics)
+            reason = _other_names(one, self._template, _PARTS[:2]) or _other_forms(one, self._template)
+            self._batches[id(batch)] = batch, reason
+        return self._batches[id(batch)][1]
 
 
 def shown(text: str) -> str:
@@ -54,16 +81,18 @@ def plain(value: Any) -> str:
     return shown(repr(value))
 
 
-def _misfit(update: Any, template: ClientUpdate, declared: Mapping[str, int]) -> str | None:
-    if not isinstance(update, ClientUpdate):
-        return f"sent a {type(update).__name__} instead of a ClientUpdate"
-    for what in _PARTS:
+def _other_names(update: ClientUpdate, template: ClientUpdate, parts: Sequence[str]) -> str | None:
+    for what in parts:
         mine, wanted = getattr(update, what), getattr(template, what)
-        if not isinstance(mine, Mapping):
+        if not isinstance(mine, dict | Mapping):  # a dict is soon recognised
             return f"{what} are a {type(mine).__name__}"
         if mine.keys() != wanted.keys():
             missing, extra = sorted(wanted.keys() - mine.keys()), sorted(mine.keys() - wanted.keys(), key=str)
             return f"{what} lack {missing[0]!r}" if missing else f"{what} have {extra[0]!r}, which nobody asked for"
+    return None
+
+
+def _other_forms(update: ClientUpdate, template: ClientUpdate) -> str | None:
     for name, value in update.arrays.items():
         if reason := _other_form(f"array {name!r}", value, template.arrays[name]):
             return reason
@@ -73,7 +102,7 @@ def _misfit(update: Any, template: ClientUpdate, declared: Mapping[str, int]) ->
         for what, value, wanted in zip(("sum", "count"), pair, template.pooled[name], strict=True):
             if reason := _other_form(f"{what} of {name!r}", value, wanted):
                 return reason
-    return _other_labels(update, declared) or _odd_metrics(update)
+    return None
 
 
 def _other_form(what: str, value: Any, wanted: Tensor) -> str | None:
@@ -88,13 +117,17 @@ def _other_form(what: str, value: Any, wanted: Tensor) -> str | None:
     return None
 
 
-def _other_labels(update: ClientUpdate, declared: Mapping[str, int]) -> str | None:
-    """Fewer labels than declared are honest: those of a class that nobody declared are left out later."""
+def _odd_weight(update: ClientUpdate, declared: Mapping[str, int]) -> str | None:
     most = sum(declared.values())
     if not _is_number(update.weight) or not 0 < update.weight <= LARGEST:
         return f"weight is {plain(update.weight)}"
     if update.weight > max(most, 1):
         return f"weight is {plain(update.weight)}, and it declared {most} labels"
+    return None
+
+
+def _other_counts(update: ClientUpdate, declared: Mapping[str, int]) -> str | None:
+    """Fewer labels than declared are honest: those of a class that nobody declared are left out later."""
     for task, count in update.counts.items():
         if not _is_number(count) or not 0 <= count <= LARGEST or count != int(count):
             return f"count of task {task!r} is {plain(count)}"

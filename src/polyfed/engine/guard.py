@@ -14,8 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from polyfed.engine.form import LARGEST, misfit, reason_of, shown
+from polyfed.engine.form import LARGEST, Forms, reason_of, shown
 from polyfed.methods import ClientUpdate, Method, Outcome, State
+from polyfed.methods.update_batch import Columns
 
 MAX_NORM = 1e5  # times the median: clients of very different sizes are honest, six orders of magnitude are not
 _BLOCK = 2**22  # numbers of clients that are looked at together
@@ -30,17 +31,19 @@ def check(
 ) -> tuple[dict[str, tuple[State, ClientUpdate]], dict[str, str]]:
     """Those that are fit for use, and client → reason for the others, both in the order of their names."""
     template = method.template(server)
+    forms = Forms(template)
     refused: dict[str, str] = {}
     sound: dict[str, tuple[State, ClientUpdate]] = {}
     for client in sorted(outcomes):
         outcome, labels = outcomes[client], declared.get(client, {})
         if isinstance(outcome, Exception):
             refused[client] = reason_of(outcome)
-        elif reason := misfit(outcome[1], template, labels):
+        elif reason := forms.misfit(outcome[1], labels):
             refused[client] = reason
         else:
             sound[client] = (outcome[0], _in_order(outcome[1], labels))
-    bad = _bad_values(method, server, {client: update for client, (_, update) in sound.items()}, max_norm)
+    updates = {client: update for client, (_, update) in sound.items()}
+    bad = _bad_values(method, server, template, updates, max_norm)
     for client, (_, update) in sound.items():
         if client not in bad and (reason := _objection(method, server, update)):
             bad[client] = reason
@@ -75,22 +78,30 @@ def _objection(method: Method, server: State, update: ClientUpdate) -> str | Non
         return reason_of(error)
 
 
-def _bad_values(method: Method, server: State, updates: Mapping[str, ClientUpdate], max_norm: float) -> dict[str, str]:
+def _bad_values(
+    method: Method, server: State, template: ClientUpdate, updates: Mapping[str, ClientUpdate], max_norm: float
+) -> dict[str, str]:
     """What is wrong with the numbers; updates of all clients are looked at together, for speed."""
     if not updates:
         return {}
     clients, sent = list(updates), list(updates.values())
     reasons: dict[str, str] = {}
-    squares = torch.zeros(len(clients), dtype=torch.float64)
-    for name in sent[0].arrays:
-        finite, beyond, square = _looked_at([update.arrays[name] for update in sent])
+    columns, squares = Columns(sent), torch.zeros(len(clients), dtype=torch.float64)
+    for name, form in template.arrays.items():
+        together = max(1, _BLOCK // max(1, form.numel()))
+        if together >= len(sent):
+            finite, beyond, square = _looked_at(columns.array(name))
+        else:  # ten thousand clients' evidence at once would be gigabytes
+            blocks = [Columns(sent[i : i + together]) for i in range(0, len(sent), together)]
+            seen = [_looked_at(block.array(name)) for block in blocks]
+            finite, beyond, square = (torch.cat(parts) for parts in zip(*seen, strict=True))
         _note(reasons, clients, ~finite, f"array {name!r} is not finite")
         _note(reasons, clients, beyond, f"array {name!r} is beyond {LARGEST:g}")
         if not method.is_evidence(name):
             squares += square
     _note(reasons, clients, _outliers(squares.sqrt(), max_norm), f"its norm is over {max_norm:g} times the median")
-    for name in sent[0].pooled:
-        total, count = (_flat([update.pooled[name][i] for update in sent]).to(torch.float64) for i in (0, 1))
+    for name in template.pooled:
+        total, count = (value.reshape(len(sent), -1).to(torch.float64) for value in columns.pooled(name))
         tasks = method.counted_tasks(server, name)
         finite = torch.isfinite(total).all(1) & torch.isfinite(count).all(1)
         _note(reasons, clients, ~finite, f"sum or count of {name!r} is not finite")
@@ -105,19 +116,10 @@ def _bad_values(method: Method, server: State, updates: Mapping[str, ClientUpdat
     return reasons
 
 
-def _looked_at(values: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _looked_at(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of each client's array whether it is finite, whether it is beyond any sane size, and the square of its norm."""
-    together = max(1, _BLOCK // max(1, values[0].numel()))
-    seen = []
-    for i in range(0, len(values), together):  # ten thousand clients' evidence at once would be gigabytes
-        block = _flat(values[i : i + together])
-        seen.append((_finite(block), _beyond(block), block.to(torch.float64).square().sum(1)))
-    finite, beyond, square = (torch.cat(parts) for parts in zip(*seen, strict=True))
-    return finite, beyond, square
-
-
-def _flat(values: list[Tensor]) -> Tensor:
-    return torch.stack(values).reshape(len(values), -1)
+    flat = values.reshape(len(values), -1)
+    return _finite(flat), _beyond(flat), flat.to(torch.float64).square().sum(1)
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ class Members:
     @classmethod
     def of(cls, method: Method, study: Study, seed: int = 0) -> Members:
         own = {client: parts.train for client, parts in study.clients.items()}
+        refuse_weights(method, own)
         if not method.pools_data:
             shared = {client: study.shared(client) for client in own}
             return cls(study, shared, own, {client: client for client in own}, seed)
@@ -109,6 +110,16 @@ class Members:
         return lambda x: predict(_with_position(x, position))
 
 
+def refuse_weights(method: Method, training: Mapping[str, ClientData]) -> None:
+    """An error if labels have weights that the method would not look at."""
+    if not method.takes_weights and any(data.weights for data in training.values()):
+        raise ConfigError(
+            "labels have weights, which it does not know",
+            where=f"method {method.name!r}",
+            remedy="leave weights and class_weights out, or choose another method",
+        )
+
+
 def named(data: ClientData, position: int) -> ClientData:
     """The same rows with the position of their client as one more feature, the last."""
     return replace(data, x=_with_position(data.x, position))
@@ -130,4 +141,9 @@ def pooled(clients: list[ClientData]) -> ClientData:
         task: (np.concatenate([at for at, _ in parts]), np.concatenate([y for _, y in parts]))
         for task, parts in seen.items()
     }
-    return ClientData(np.concatenate([data.x for data in clients]), joined, clients[0].codecs)
+    weights = {
+        task: np.concatenate([data.weights_of(task) for data in clients])
+        for task in joined
+        if any(task in data.weights for data in clients)
+    }
+    return ClientData(np.concatenate([data.x for data in clients]), joined, clients[0].codecs, weights=weights)

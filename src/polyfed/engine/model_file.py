@@ -112,7 +112,7 @@ def _own(run: Run, client: str) -> tuple[Study, State | None]:
         assert run.guests is not None
         study, state = run.guests, run.guest_states[client]
     train = study.clients[client].train
-    nothing = replace(train, x=np.empty((0, train.x.shape[1])), seen={})
+    nothing = replace(train, x=np.empty((0, train.x.shape[1])), seen={}, weights={})
     alone = replace(
         study,
         spec=replace(study.spec, clients=(client,)),

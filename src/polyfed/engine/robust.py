@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from polyfed.methods import ClientUpdate, Method, State
+from polyfed.methods.update_batch import Columns, UpdateBatch
 
 CLIP = 2.0  # times the median norm: see docs/security.md for what 1, 2 and 3 cost and save
 RATIO = 3.0
@@ -28,6 +29,7 @@ _BLOCK = 2**24  # distances held at once
 
 Rule = Callable[[Tensor], Tensor]  # (clients, numbers), none of them all zero → the same shape, or one row for all
 Updates = Mapping[str, ClientUpdate]
+Moved = tuple[Tensor, ...]  # places of clients, and the values that stand for theirs
 
 
 def robust(method: Method, server: State, updates: Updates, aggregation: str, trim: float) -> dict[str, ClientUpdate]:
@@ -35,11 +37,17 @@ def robust(method: Method, server: State, updates: Updates, aggregation: str, tr
     sent = [updates[client] for client in sorted(updates)]
     rule = _rules(trim)[aggregation]
     if rule is not None:
-        template = method.template(server)
+        template, columns = method.template(server), Columns(sent)
         arrays = {n: v for n, v in template.arrays.items() if v.is_floating_point() and not method.is_evidence(n)}
-        changed = [_apply(rule, name, sent) for name in arrays]
-        bounded = [_bounded(name, sent, method.counted_tasks(server, name)) for name in template.pooled]
-        sent = [_with(update, i, changed, bounded) for i, update in enumerate(sent)]
+        ruled = {name: _ruled(rule, columns.array(name)) for name in arrays}
+        bounded = {
+            name: _bounded(columns.pooled(name), sent, method.counted_tasks(server, name)) for name in template.pooled
+        }
+        changed = _changed(sent, ruled, bounded)
+        for i, update in changed.items():
+            # What no rule is for stays as it is, and with its client.
+            whole = len(arrays) == len(template.arrays)
+            sent[i] = update if whole else replace(update, arrays={**sent[i].arrays, **update.arrays})
     return dict(zip(sorted(updates), sent, strict=True))
 
 
@@ -108,27 +116,21 @@ def _rules(trim: float) -> dict[str, Rule | None]:
 AGGREGATIONS = tuple(_rules(0.0))
 
 
-def _apply(rule: Rule, name: str, sent: Sequence[ClientUpdate]) -> tuple[str, dict[int, Tensor]]:
-    """Under a rule, what stands for this array of the clients at these places; the others keep theirs."""
-    values = torch.stack([update.arrays[name] for update in sent])
-    flat = values.reshape(len(sent), -1)
+def _ruled(rule: Rule, values: Tensor) -> Moved:
+    """Whose array a rule changes, and what stands for it."""
+    flat = values.reshape(len(values), -1)
     speak = (flat != 0).any(1).nonzero()[:, 0]
     if not len(speak):
-        return name, {}
+        return speak, values[:0]
     said = flat[speak]
-    ruled, shape = rule(said), values.shape[1:]
-    if len(ruled) < len(said):
-        same = ruled[0].reshape(shape).clone()
-        return name, dict.fromkeys(speak.tolist(), same)
-    moved = (ruled != said).any(1).nonzero()[:, 0].tolist()
-    return name, {int(speak[i]): ruled[i].reshape(shape) for i in moved}
+    ruled = rule(said).expand_as(said)
+    moved = (ruled != said).any(1)
+    return speak[moved], ruled[moved].reshape(-1, *values.shape[1:])
 
 
-def _bounded(
-    name: str, sent: Sequence[ClientUpdate], tasks: Sequence[str] | None
-) -> tuple[str, dict[int, tuple[Tensor, Tensor]]]:
-    """The pooled statistics of the clients whose ratio, or whose count per label, is far above what is usual."""
-    total, count = (torch.stack([update.pooled[name][i] for update in sent]) for i in (0, 1))
+def _bounded(pair: tuple[Tensor, Tensor], sent: Sequence[ClientUpdate], tasks: Sequence[str] | None) -> Moved:
+    """Whose ratio, or whose count per label, is far above what is usual, and the sum and the count that stand for theirs."""
+    total, count = pair
     most = count
     if tasks is None:  # a count that is no number of labels
         labels = torch.tensor([float(sum(update.counts.values())) for update in sent], dtype=torch.float64)
@@ -137,8 +139,8 @@ def _bounded(
     share = torch.where(count > 0, most / count, 1.0)
     limit = RATIO * _usual(torch.where(count > 0, total / count, 0.0)) * most
     after = torch.minimum(total * share, limit)
-    changed = ((after != total) | (most != count)).reshape(len(sent), -1).any(1).nonzero()[:, 0].tolist()
-    return name, {i: (after[i], most[i]) for i in changed}
+    moved = ((after != total) | (most != count)).reshape(len(sent), -1).any(1).nonzero()[:, 0]
+    return moved, after[moved], most[moved]
 
 
 def _usual(ratios: Tensor) -> Tensor:
@@ -147,14 +149,27 @@ def _usual(ratios: Tensor) -> Tensor:
     return torch.where(known.isnan(), torch.zeros_like(known), known)
 
 
-def _with(
-    update: ClientUpdate,
-    i: int,
-    changed: Sequence[tuple[str, dict[int, Tensor]]],
-    bounded: Sequence[tuple[str, dict[int, tuple[Tensor, Tensor]]]],
-) -> ClientUpdate:
-    arrays = {name: at[i] for name, at in changed if i in at}
-    pooled = {name: at[i] for name, at in bounded if i in at}
-    if not arrays and not pooled:
-        return update
-    return replace(update, arrays={**update.arrays, **arrays}, pooled={**update.pooled, **pooled})
+def _changed(
+    sent: Sequence[ClientUpdate], ruled: Mapping[str, Moved], bounded: Mapping[str, Moved]
+) -> dict[int, ClientUpdate]:
+    """The updates of those for whom anything is changed, by their places; of the arrays those that are ruled."""
+    who = torch.cat(
+        [torch.zeros(0, dtype=torch.int64), *(at for at, *_ in (*ruled.values(), *bounded.values()))]
+    ).unique()
+    places = who.tolist()
+    if not places:
+        return {}
+    theirs = Columns([sent[i] for i in places])
+
+    def put(values: Tensor, at: Tensor, new: Tensor) -> Tensor:
+        values = values.clone()
+        values[torch.searchsorted(who, at)] = new
+        return values
+
+    arrays = {name: put(theirs.array(name), at, new) for name, (at, new) in ruled.items()}
+    pooled = {}
+    for name, (at, total, count) in bounded.items():
+        before = theirs.pooled(name)
+        pooled[name] = put(before[0], at, total), put(before[1], at, count)
+    batch = UpdateBatch(arrays, pooled)
+    return {i: batch.update(k, sent[i].weight, sent[i].counts, sent[i].metrics) for k, i in enumerate(places)}

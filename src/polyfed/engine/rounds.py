@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from polyfed.data import ClientData
@@ -31,6 +31,12 @@ def common(seed: int) -> Stream:
     return Stream(seed, "start")
 
 
+def begun(method: Method, progress: Progress, settings: Settings) -> Progress:
+    """The same progress as the next round begins: the method may have something to ask for in the last one."""
+    left = settings.rounds - progress.round - 1
+    return replace(progress, server=method.begin_round(progress.server, max(left, 0)))
+
+
 def play_round(
     method: Method,
     progress: Progress,
@@ -43,24 +49,26 @@ def play_round(
     `participants` are drawn unless they are given. A client whose update is refused keeps the state it had, for what it
     did was not used; without a quorum the whole round is dropped.
     """
-    round = progress.round + 1
+    progress, round = begun(method, progress, settings), progress.round + 1
     able = [client for client, mine in data.items() if mine.n_labels]
     names = settings.participants(able, round) if participants is None else sorted(participants)
+    messages = method.downloads(progress.server, names)
     jobs = [
         Job(
             client,
             progress.clients[client]
             if client in progress.clients
             else method.start(data[client], common(settings.seed)),
-            method.download(progress.server, client),
+            message,
             data[client],
             Stream(settings.seed, "local", round, client),
         )
-        for client in names
+        for client, message in zip(names, messages, strict=True)
     ]
     outcomes = dict(zip(names, _shared_out(method, jobs, settings.workers), strict=True))
     declared = {client: data[client].counts() for client in names}
-    sent = sum(n_bytes(job.message) for job in jobs)
+    sizes = {id(message): n_bytes(message) for message in {id(message): message for message in messages}.values()}
+    sent = sum(sizes[id(message)] for message in messages)
     return conclude(method, progress, outcomes, settings, declared=declared, bytes_down=sent)
 
 

@@ -24,7 +24,7 @@ from polyfed.engine.results import results
 from polyfed.engine.rounds import Progress, common, play_round
 from polyfed.engine.settings import Settings
 from polyfed.engine.stopping import best_round
-from polyfed.errors import DataError, Interrupted, UnknownNameError, UsageError, nearest
+from polyfed.errors import ConfigError, DataError, Interrupted, UnknownNameError, UsageError, nearest
 from polyfed.estimators.threads import threads_for
 from polyfed.folders.documents import write_document
 from polyfed.folders.lock import owned
@@ -131,7 +131,12 @@ class Run:
         return best_round(self.events, {task.name: task.kind for task in self.study.spec.tasks}, self.settings)
 
     def _check_stop(self) -> None:
-        """Something must be able to end it."""
+        """Something must be able to end it, and not before a last round that must be."""
+        if self.settings.stop != "none" and self.method.needs_last_round:
+            raise ConfigError(
+                f"stop is {self.settings.stop!r}, and theta_draws are found in the last round, which would not come",
+                remedy="leave stop out, or set theta_draws = 0",
+            )
         known = {"bound", PREPARING} & self.method.template(self.progress.server).metrics.keys()
         watched = any(self.members.part(name, "validation").n_labels for name in self.members.names)
         if self.settings.stop != "none" and not known and not watched:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from polyfed.errors import ConfigError, NumericalError
@@ -60,11 +59,12 @@ def initial_values(prior: Prior, typical_distance: np.ndarray, rng: np.random.Ge
         # the noise of the inputs, which is all they are at first.
         entry = PROJECTION_START * prior.projected**0.5 / PROJECTION_STEP
         start["features.projection"] = torch.from_numpy(entry * rng.standard_normal(size))
-    for b, kernel in enumerate(prior.kernels):
-        if KERNELS[kernel].has_length_scale:
-            # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the typical distance.
-            factor = 2.0 ** ((b + 1) // 2 * (-1) ** b)
-            start[f"kernels.{b}.log_phi1"] = KERNELS[kernel].log_phi1(torch.from_numpy(typical_distance * factor))
+    with_lengths = [b for b, kernel in enumerate(prior.kernels) if KERNELS[kernel].has_length_scale]
+    for i, b in enumerate(with_lengths):
+        # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the typical distance.
+        factor = 2.0 ** ((i + 1) // 2 * (-1) ** i)
+        length = torch.from_numpy(typical_distance * factor)
+        start[f"kernels.{b}.log_phi1"] = KERNELS[prior.kernels[b]].log_phi1(length)
     for i, (name, n_outputs) in enumerate(prior.outputs.items()):
         if n_outputs == 1:  # mostly its own latent, and some of all others
             weights = np.full((1, B), 0.4) + 0.05 * rng.standard_normal((1, B))
@@ -150,6 +150,8 @@ def maximise_bound(
     `build` makes the model from the current values of `prior`.
     """
     objective = _Objective(prior, build, groups, tolerance)
+    from scipy.optimize import minimize  # a tenth of a second, for those who learn here
+
     result = minimize(
         objective,
         objective.vector(),

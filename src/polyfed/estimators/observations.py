@@ -28,7 +28,8 @@ class Observations(ClientData):
 def rows_of(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Rows:
     """The labels of a client as rows of its model."""
     seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in data.seen.items()}
-    return Rows.of(torch.from_numpy(data.x), seen, likelihoods)
+    weights = {name: torch.from_numpy(weight) for name, weight in data.weights.items()}
+    return Rows.of(torch.from_numpy(data.x), seen, likelihoods, weights)
 
 
 def collect(

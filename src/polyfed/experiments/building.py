@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from polyfed.methods import Method
 
 _OF_TABLES = (
-    *("client", "tasks", "features", "drop", "derive", "missing", "sha256", "query", "transform"),
+    *("client", "tasks", "features", "drop", "derive", "missing", "sha256", "query", "transform", "weights"),
     *("split_by", "split_group", "split_column"),
 )
 
@@ -124,13 +124,14 @@ def _from_table(data: DataConfig) -> Federation:
     return Federation.from_table(
         source,
         client=data.client,
-        tasks=[task.task() for task in data.tasks],
+        tasks=data.all_tasks(),
         features=data.features,
         drop=data.drop,
         derive=data.derive,
         missing=data.missing,
         query=data.query,
         transform=data.transform,
+        weights=data.weights,
         split=data.split(),
     )
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from polyfed.data.limits import Limits
 from polyfed.data.splits import DEFAULT_SPLIT, Split
-from polyfed.data.task import Task
+from polyfed.data.task import CLASSED, Task
 from polyfed.defaults import COMPARED, METHOD
 
 
@@ -32,6 +32,7 @@ class TaskConfig(_Section):
     temperature: float = 1.0
     dof: float = 4.0
     power: Any = 1.0
+    class_weights: str | dict[str, float] | None = None
 
     def task(self) -> Task:
         described = self.model_dump()
@@ -86,6 +87,8 @@ class DataConfig(_Section):
         drop: columns that are neither.
         derive: further columns by one comparison each, such as disease = "num > 0", or a logarithm, such as "log(income)".
         transform: inputs that are transformed, such as income = "log".
+        weights: a column that says how much each row counts in training.
+        class_weights: "balanced" for all targets with classes; those of a task have the last word.
         missing: texts that mean that there is no label or no client; an empty field alone, if it is not given.
         scaling: "federated", "local", "targets" (features stay as they are) or "none".
         test, validation: fractions of each client's rows.
@@ -110,6 +113,8 @@ class DataConfig(_Section):
     drop: list[str] = Field(default_factory=list)
     derive: dict[str, str] = Field(default_factory=dict)
     transform: dict[str, str] = Field(default_factory=dict)
+    weights: str | None = None
+    class_weights: str | None = None
     missing: list[str] | None = None
     scaling: str | None = None
     test: float | None = None
@@ -126,6 +131,14 @@ class DataConfig(_Section):
         """How rows are divided, with what these settings leave open as is usual."""
         given = {option: getattr(self, key) for key, option in SPLIT_OPTIONS.items()}
         return replace(usual, **{option: value for option, value in given.items() if value is not None})
+
+    def all_tasks(self) -> tuple[Task, ...]:
+        """The targets, with what is set for all of them."""
+        made = [config.task() for config in self.tasks]
+        usual = {"class_weights": self.class_weights}
+        return tuple(
+            replace(task, **usual) if task.kind in CLASSED and task.class_weights is None else task for task in made
+        )
 
     @property
     def limits(self) -> Limits:

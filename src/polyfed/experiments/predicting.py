@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from polyfed.data.tables import client_names, read_client_table
 from polyfed.errors import DataError, UnknownNameError, UsageError, nearest
 from polyfed.experiments.familiar import trained_on
 from polyfed.experiments.running import read_config
+from polyfed.gp.compiled import by_torch
 from polyfed.metrics import score
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 FAR = 10.0  # times the usual variance of the latent function, from which a row is marked as far from training
 BEYOND = 3.0  # ranges of an input beyond its training rows, from which a row is too, whatever the method says of it
+FEW, SMALL = 10, 500  # clients, and labels of each: their models take torch less than half a second
 NOTES = "notes"
 Scores = dict[str, dict[str, float | None]]  # task → metric → value
 
@@ -136,7 +139,8 @@ def predict_table(
         find_column(name, list(table.frame.columns), table.where)
     rows_of, column = _rows_by_client(run, table, client)
     wanted = tasks or list(known)
-    parts = [_of_client(run, name, table, rows, wanted, level) for name, rows in rows_of.items()]
+    with by_torch() if _are_few(run, list(rows_of)) else nullcontext():
+        parts = [_of_client(run, name, table, rows, wanted, level) for name, rows in rows_of.items()]
     order = np.argsort(np.concatenate(list(rows_of.values())), kind="stable")
     made = pd.concat([part.table for part in parts], ignore_index=True).iloc[order].reset_index(drop=True)
     kept = list(dict.fromkeys(keep if column is None else [column, *keep]))
@@ -160,6 +164,12 @@ def predict_table(
         far=np.concatenate([part.far for part in parts])[order],
         unseen={name: dict(strange.most_common()) for name, strange in unseen.items()},
     )
+
+
+def _are_few(run: Run, clients: Sequence[str]) -> bool:
+    """Whether the models of these clients are found sooner than compiled code is loaded."""
+    held = [_study_of(run, name).clients.get(name) for name in clients]
+    return len(held) <= FEW and all(own is None or own.train.n_labels <= SMALL for own in held)
 
 
 def _data_of(run: Run) -> DataConfig | None:

@@ -148,10 +148,11 @@ class CheckpointDocument(Part):
 
 
 class FlowerDocument(Part):
-    """`flower.json` of a server: the name of the study."""
+    """`flower.json` of a server: the name of the study, and the versions of the nodes by Flower's number of each."""
 
     format: Literal[2]
     study: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]{1,64}$")]
+    nodes: dict[str, dict[str, str]] = {}
 
 
 class NodeDocument(Part):

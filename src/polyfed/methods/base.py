@@ -3,6 +3,7 @@
     server = method.init(spec, stream)                          what the server starts from
     own    = method.start(data, stream)                         what a client starts from
     ──── every round ────
+    server      = method.begin_round(server, rounds_left)       as it is, for nearly all methods
     sent        = method.download(server, client)               server → client
     own, update = method.local(own, sent, data, stream)         on the client, with its private data
     reason      = method.objection(server, update)              on the server, beside its own checks (engine/guard.py)
@@ -90,9 +91,20 @@ class Method(ABC):
     kinds: ClassVar[tuple[str, ...] | None] = None  # of the tasks that it serves; None for all
 
     @property
+    def takes_weights(self) -> bool:
+        """Whether labels may count more or less (`ClientData.weights`); a method that does not look at them must say no."""
+        return False
+
+    @property
     def personalises(self) -> bool:
         """Whether a client's own model differs from what the server alone would give it."""
         return True
+
+    @property
+    def needs_last_state(self) -> bool:
+        """Whether an update is the change of something that the server sums up: then only a client that still has the state of
+        its last update may send another, for what it sends anew would be counted twice."""
+        return False
 
     @abstractmethod
     def init(self, spec: FederationSpec, stream: Stream) -> State:
@@ -102,9 +114,22 @@ class Method(ABC):
         """A client's state before its first round; `stream` is the same for everyone."""
         return {}
 
+    @property
+    def needs_last_round(self) -> bool:
+        """Whether something is learned in the last round alone (`begin_round`), so that a run must not end before it."""
+        return False
+
+    def begin_round(self, server: State, rounds_left: int) -> State:
+        """The server's state as a round begins, after which so many are still to come; all of the round goes by it."""
+        return server
+
     @abstractmethod
     def download(self, server: State, client: str) -> State:
         """What the server sends to a client."""
+
+    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+        """What the server sends to each of several clients; where that is the same for all, it may be made once."""
+        return [self.download(server, client) for client in clients]
 
     @abstractmethod
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:

@@ -76,6 +76,10 @@ class PFedHier(pfed_hier.PFedHier):
 
     # ---- the contract ---------------------------------------------------------------------------------------
 
+    @property
+    def needs_last_state(self) -> bool:
+        return self._shares
+
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         if self._is_wide(spec.n_features):
             self._check_options(spec.n_features)
@@ -88,9 +92,16 @@ class PFedHier(pfed_hier.PFedHier):
     def untrained(self, data: ClientData) -> State | None:
         return self._weights.untrained(data) if self._is_wide(data.n_features) else super().untrained(data)
 
+    def begin_round(self, server: State, rounds_left: int) -> State:
+        return server if self._for(server) else super().begin_round(server, rounds_left)
+
     def download(self, server: State, client: str) -> State:
         mine = self._for(server)
         return mine.download(server, client) if mine else super().download(server, client)
+
+    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+        mine = self._for(server)
+        return mine.downloads(server, clients) if mine else super().downloads(server, clients)
 
     def portion(self, server: State, client: str) -> State:
         mine = self._for(server)

@@ -56,7 +56,7 @@ def check_method(method: Method) -> list[str]:
 def states_are_flat_dictionaries_of_tensors(method: Method) -> None:
     played = _play(method)
     for what, state in {"server": played.server, **played.states, "download": played.message}.items():
-        _require(method, isinstance(state, dict), f"the state of {what!r} is a {type(state).__name__}, not a dict")
+        _require(method, isinstance(state, Mapping), f"the state of {what!r} is a {type(state).__name__}, not a dict")
         for name, value in state.items():
             sound = isinstance(name, str) and isinstance(value, Tensor) and not value.requires_grad
             _require(method, sound, f"entry {name!r} of {what!r} is not a plain tensor without a graph")
@@ -248,6 +248,7 @@ def _play(
     message: State = {}
     form = method.template(server)
     for r in range(1, rounds + 1):
+        server = method.begin_round(server, rounds - r)
         form = method.template(server)
         jobs = [Job(c, states[c], method.download(server, c), data[c], Stream(0, "local", r, c)) for c in names]
         updates = {}

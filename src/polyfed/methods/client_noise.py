@@ -52,9 +52,9 @@ def found(noise: Sums, messages: Sequence[Mapping[str, Tensor]], names: Sequence
     return clamped(after)
 
 
-def pooled(name: str, pairs: Sequence[tuple[Tensor, Tensor]], server: State, share: float) -> tuple[Tensor, Tensor]:
+def pooled(name: str, counted: tuple[Tensor, Tensor], server: State, share: float) -> tuple[Tensor, Tensor]:
     """log s² and log ν of a noise, from the sums and counts of the clients asked, who are this share of all."""
-    total, count = (torch.stack([pair[i] for pair in pairs]).to(torch.float64) for i in (0, 1))
+    total, count = (value.to(torch.float64) for value in counted)
     before = server[f"pooled/{name}"], server[f"{STRENGTH}/{name}"]
     after = noise_pool.pooled(total, count, *before, server.get(f"density/{name}"), share)
     # A few clients say little of all: with a part of them the server goes a part of the way.

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from polyfed.gp import group_of
-from polyfed.gp.meanfield import Marginals
 from polyfed.methods.messages import ClientUpdate, State
 
 
@@ -25,16 +24,6 @@ def _stack(values: Sequence[Tensor]) -> Tensor:
     first = values[0]
     same = all(value is first for value in values)
     return first.expand(len(values), *first.shape) if same else torch.stack(list(values))
-
-
-def unlabelled(states: Sequence[State], label: str, names: Sequence[str]) -> State:
-    """The values of many clients under their plain names, with a leading dimension."""
-    return {name: torch.stack([state[f"{label}/{name}"] for state in states]) for name in names}
-
-
-def warm(states: Sequence[State], label: str) -> list[Marginals | None]:
-    """The marginals at which clients' last E-steps ended, to start from."""
-    return [(s[f"{label}/m"], s[f"{label}/v"]) if f"{label}/m" in s else None for s in states]
 
 
 def mean_over(values: Tensor, weights: Tensor) -> Tensor:

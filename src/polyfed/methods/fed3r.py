@@ -35,7 +35,7 @@ from polyfed.methods.neural import noise_to_pool, pooled_noise, tasks_of_noise
 from polyfed.methods.options import check_number
 from polyfed.methods.ridge import Ridge, held_out, moments, objection_to, ridge, with_constant
 from polyfed.methods.shared_network import network_of
-from polyfed.methods.supervised import SUPERVISION, n_outputs, rows_of
+from polyfed.methods.supervised import SUPERVISION, n_outputs, rows_of, weights_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -74,6 +74,10 @@ class Fed3R(Method):
         check_number("random_features", self.random_features, whole=True, least=0)
         check_number("bandwidth", self.bandwidth, above=0)
         check_number("min_labels", self.min_labels, whole=True, least=1)
+
+    @property
+    def takes_weights(self) -> bool:
+        return True
 
     @property
     def personalises(self) -> bool:
@@ -186,19 +190,22 @@ class Fed3R(Method):
             arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
             if task in data.seen:
                 x, y, _ = rows_of(data, task, slice(None))
+                weights, root = weights_of(data, task, slice(None)), torch.from_numpy(data.weights_of(task)).sqrt()
                 features, targets = self.features(message, x, data), kind.target(y, codec)
                 adds, counted = len(y) >= self.min_labels, bool(message["counted"])
                 if adds and not counted:
-                    arrays[f"moments/{i}"] = moments(features, targets)
+                    arrays[f"moments/{i}"] = moments(root[:, None] * features, root[:, None] * targets)
                 if fit.penalty > 0:
                     # Rows that are not part of the fit are left out of it anyway.
-                    g = held_out(features, targets, fit) if adds and counted else features @ fit.head
+                    g = features @ fit.head
+                    if adds and counted:
+                        g = held_out(root[:, None] * features, root[:, None] * targets, fit) / root[:, None]
                     for slopes in _slopes(message, i):
-                        of_slopes = [kind.loss(slope * g, y, codec) for slope in slopes]
+                        of_slopes = [kind.loss(slope * g, y, codec, weights) for slope in slopes]
                         arrays[f"losses/{i}"] = len(y) * torch.stack(of_slopes)
                     f = message.get(f"slope/{i}", 1.0) * g
-                    losses.append(float(kind.loss(f, y, codec)))
-                    measured = kind.noise(f, y, codec) if kind.noise else measured
+                    losses.append(float(kind.loss(f, y, codec, weights)))
+                    measured = kind.spread(f, y, codec, weights)
             if kind.noise:
                 pooled[task] = (_scalar(measured[0]), _scalar(measured[1]))
         metrics = {"loss": float(np.sum(losses))}
@@ -226,9 +233,10 @@ class Fed3R(Method):
                 x, y, _ = rows_of(data, task, slice(None))
                 features, targets = self.features(server, x, data), kind.target(y, codec)
                 if state is not None and self.own_penalty is not None:
-                    heads[task] = slope * self.around(fit.head, features, targets)
+                    root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
+                    heads[task] = slope * self.around(fit.head, root * features, root * targets)
                 if kind.noise and not noise[task]:  # after a single round
-                    total, count = kind.noise(features @ heads[task], y, codec)
+                    total, count = kind.spread(features @ heads[task], y, codec, weights_of(data, task, slice(None)))
                     noise[task] = total / count if count > 0 else 1.0
             noise[task] = noise[task] or 1.0
 

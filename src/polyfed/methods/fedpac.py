@@ -38,7 +38,7 @@ from polyfed.methods.fedpac_statistics import (
 from polyfed.methods.messages import ClientUpdate, State, client_key, labelled, part
 from polyfed.methods.neural import Neural, Objective
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import SUPERVISION, groups_of, rows_of
+from polyfed.methods.supervised import SUPERVISION, groups_of, rows_of, weights_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -142,7 +142,9 @@ class FedPAC(Neural):
             )
             total, found = (counts[:, :, None] * means).sum(0), counts.sum(0)
             new = (found > 0)[:, None]  # a class that nobody had this time keeps its mean
-            after[f"prototype/{i}"] = torch.where(new, total / found.clamp_min(1.0)[:, None], server[f"prototype/{i}"])
+            after[f"prototype/{i}"] = torch.where(
+                new, total / found.clamp_min(torch.finfo(found.dtype).tiny)[:, None], server[f"prototype/{i}"]
+            )
             after[f"known/{i}"] = torch.maximum(server[f"known/{i}"], (found > 0).to(torch.float64))
             owners = [client for client in clients if updates[client].counts[task] > 0]
             if self.combine and owners:
@@ -213,7 +215,9 @@ class FedPAC(Neural):
             total = torch.zeros((), dtype=torch.float64)
             for task, positions in batch.items():
                 x, y, codec = rows_of(data, task, positions)
-                total = total + SUPERVISION[codec.task.kind].loss(net(live, x, task), y, codec)
+                total = total + SUPERVISION[codec.task.kind].loss(
+                    net(live, x, task), y, codec, weights_of(data, task, positions)
+                )
             return total
 
         stream = replace(stream, purpose=f"{stream.purpose} head")
@@ -230,11 +234,12 @@ class FedPAC(Neural):
                 x, y, codec = rows_of(data, task, positions)
                 h, i = net.features(live, x, task, train=self.bn_buffers != "frozen"), list(net.tasks).index(task)
                 f = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
-                total = total + SUPERVISION[codec.task.kind].loss(f, y, codec)
+                total = total + SUPERVISION[codec.task.kind].loss(f, y, codec, weights_of(data, task, positions))
                 if task in pull:
                     away = h - groups_of(y, codec) @ pull[task]
-                    away = away if codec.classes else away.mean(0)
-                    total = total + self.alignment * away.square().mean()
+                    counted = torch.from_numpy(data.weights_of(task)[positions])[:, None]
+                    squares = counted * away.square() if codec.classes else (counted * away).mean(0).square()
+                    total = total + self.alignment * squares.mean()
             return total
 
         return objective

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.linalg import solve_triangular
-from scipy.optimize import nnls
 from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.methods.messages import State
-from polyfed.methods.supervised import groups_of, rows_of
+from polyfed.methods.supervised import groups_of, rows_of, weights_of
 from polyfed.nets import Network
 
 LEAST_SHARE = 1e-3  # smaller weights are rounding, or not worth mixing in another's head
@@ -29,22 +27,24 @@ class Statistics:
     counts: Tensor
 
 
-def statistics(h: Tensor, y: Tensor, codec: LabelCodec) -> Statistics:
-    """Of features (rows, d) and coded labels."""
+def statistics(h: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor | None = None) -> Statistics:
+    """Of features (rows, d) and coded labels, which may count more or less."""
     groups = groups_of(y, codec)
-    e, n = groups if codec.classes else torch.cat([_number(y, codec), groups], 1), len(h)
-    H = e.T @ h / n
+    w = torch.ones(len(h), dtype=torch.float64) if weights is None else weights
+    e, n = groups if codec.classes else torch.cat([_number(y, codec), groups], 1), w.sum()
+    H = (w[:, None] * e).T @ h.to(torch.float64) / n
     # tr Cov(e ⊗ h) = E|e|²|h|² − |H|²; over n, the variance of the mean
-    V = ((e.square().sum(1) * h.square().sum(1)).mean() - H.square().sum()).clamp_min(0.0) / n
-    counts = groups.sum(0)
-    return Statistics(H, V, groups.T @ h / counts.clamp_min(1.0)[:, None], counts)
+    V = (w @ (e.square().sum(1) * h.square().sum(1)) / n - H.square().sum()).clamp_min(0.0) / n
+    counts = w @ groups
+    means = (w[:, None] * groups).T @ h.to(torch.float64) / counts.clamp_min(torch.finfo(counts.dtype).tiny)[:, None]
+    return Statistics(H, V, means, counts)
 
 
 def statistics_of(net: Network, values: State, data: ClientData, task: str) -> Statistics:
     """Of a client's labels of a task, with the features of these parameters."""
     x, y, codec = rows_of(data, task, slice(None))
     with torch.no_grad():
-        return statistics(net.features(values, x, task), y, codec)
+        return statistics(net.features(values, x, task), y, codec, weights_of(data, task, slice(None)))
 
 
 def _number(y: Tensor, codec: LabelCodec) -> Tensor:
@@ -63,6 +63,9 @@ def mixing_weights(H: np.ndarray, V: np.ndarray) -> np.ndarray:
     array([[0.75, 0.25],
            [0.75, 0.25]])
     """
+    from scipy.linalg import solve_triangular
+    from scipy.optimize import nnls  # a tenth of a second, for this method alone
+
     H, m = H.reshape(len(V), -1), len(V)
     cut = min(LEAST_SHARE, 0.1 / m)  # among a thousand, equal shares must survive
     alpha = np.empty((m, m))

@@ -29,7 +29,7 @@ from polyfed.data import ClientData, LabelCodec
 from polyfed.methods.messages import State
 from polyfed.methods.neural import Neural
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import SUPERVISION, groups_of, outputs_of_scores, rows_of
+from polyfed.methods.supervised import SUPERVISION, groups_of, outputs_of_scores, rows_of, weights_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -72,7 +72,9 @@ class FedRoD(Neural):
             h = net.features(live, x, task, train=self.bn_buffers != "frozen")
             generic = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
             own = linear(h.detach(), live[f"{OWN}head.{i}.weight"], live[f"{OWN}head.{i}.bias"])
-            total = total + loss(generic + self.balance(data, task), y, codec) + loss(generic.detach() + own, y, codec)
+            weights = weights_of(data, task, positions)
+            balanced = loss(generic + self.balance(data, task), y, codec, weights)
+            total = total + balanced + loss(generic.detach() + own, y, codec, weights)
         return total
 
     def balance(self, data: ClientData, task: str) -> Tensor:
@@ -80,7 +82,8 @@ class FedRoD(Neural):
         _, y, codec = rows_of(data, task, slice(None))
         if not codec.classes:
             return torch.zeros(1, dtype=torch.float64)
-        return outputs_of_scores(groups_of(y, codec).sum(0).log(), codec)
+        counts = torch.from_numpy(data.weights_of(task)) @ groups_of(y, codec)
+        return outputs_of_scores(counts.log(), codec)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         return self.train_personal(server, super().join(server, data, stream), data, stream, self.join_epochs)

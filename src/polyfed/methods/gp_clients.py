@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyfed.estimators.memory import holds
+from polyfed.estimators.memory import holds, memory
 from polyfed.gp import BatchStep, ClientBatch, Prior, Rows, hyperprior, infer
+from polyfed.gp.batch import Places
 from polyfed.gp.hyperprior import HyperPrior
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.meanfield import Marginals
@@ -24,31 +25,30 @@ from polyfed.methods.gp_model import GPModel, clamped
 from polyfed.methods.messages import State
 from polyfed.methods.optimiser import Adam
 
-KEPT_NUMBERS = 2**25  # of the inputs and matrices of batches that are kept for the next round: a quarter of a gigabyte
-_kept: dict[tuple[int, ...], tuple[Sequence[Rows], ClientBatch]] = {}
+KEPT = 0.125  # of the memory, for inputs and distances of batches that are kept for the next round
+_kept: dict[tuple[int, ...], tuple[Sequence[Rows], int, ClientBatch]] = {}  # the rows too: their identities stay taken
 _lock = Lock()
 
 
 def batch_of(rows: Sequence[Rows]) -> ClientBatch:
     """A batch of these clients; the latest ones are kept, since with full participation every round has the same."""
     key = tuple(id(client) for client in rows)
+    found = _kept.get(key)
+    if found is None:
+        found = list(rows), sum(len(client) ** 2 + client.x.numel() for client in rows), ClientBatch(rows)
     with _lock:
-        found = _kept.pop(key, None)
-        if found is None:
-            found = (list(rows), ClientBatch(rows))  # the rows too, so that their identities stay taken
+        _kept.pop(key, None)  # the latest comes last
         _kept[key] = found
-        while len(_kept) > 1 and sum(_size(kept) for kept, _ in _kept.values()) > KEPT_NUMBERS:
+        while len(_kept) > 1 and 8.0 * sum(size for _, size, _ in _kept.values()) > KEPT * memory():
             _kept.pop(next(iter(_kept)))
-        return found[1]
-
-
-def _size(rows: Sequence[Rows]) -> int:
-    return sum(len(client) ** 2 + client.x.numel() for client in rows)
+    return found[2]
 
 
 def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     """What solves these clients: all at once, but for those that go alone, and in turn where memory does not hold all."""
-    apart = [goes_alone(model, client) for client in rows]
+    sizes = [len(client) for client in rows]
+    by_size = {size: goes_alone(model, size) for size in set(sizes)}
+    apart = [by_size[size] for size in sizes]
     alone = [i for i, is_apart in enumerate(apart) if is_apart]
     together = _that_fit([i for i, is_apart in enumerate(apart) if not is_apart], rows)
     if not alone and len(together) == 1:
@@ -65,10 +65,10 @@ def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     return Parted(parts)
 
 
-def goes_alone(model: GPModel, rows: Rows) -> bool:
-    """Whether a client has inducing inputs or a network, and is solved by itself."""
+def goes_alone(model: GPModel, n_rows: int) -> bool:
+    """Whether a client with so many rows has inducing inputs or a network, and is solved by itself."""
     sparsity, prior = model.structure.sparsity, model.prior
-    return prior.features is not None or sparsity.points_for(len(rows), prior.n_latents) is not None
+    return prior.features is not None or sparsity.points_for(n_rows, prior.n_latents) is not None
 
 
 def _that_fit(places: Sequence[int], rows: Sequence[Rows]) -> list[list[int]]:
@@ -117,13 +117,14 @@ class Parted:
         for step in done:
             where += [(bucket + len(marginals), c, spot) for bucket, c, spot in step.where]
             marginals += step.marginals
+        widths = [width for step in done for width in step.where.widths]
         evidence = [step.evidence for step in done if step.evidence is not None]
         return BatchStep(
             of_all([step.bound for step in done]),
             {name: of_all([step.gradient[name] for step in done]) for name in done[0].gradient},
             noise,
             marginals,
-            [where[i] for i in order.tolist()],
+            Places([where[i] for i in order.tolist()], widths),
             Evidence(of_all([one.triangle for one in evidence]), of_all([one.shift for one in evidence]))
             if evidence
             else None,
@@ -178,7 +179,7 @@ class OneByOne:
             {name: torch.stack(parts) for name, parts in gradients.items()},
             {t: (torch.stack([p[0] for p in pair]), torch.stack([p[1] for p in pair])) for t, pair in pairs.items()},
             marginals,
-            where,
+            Places(where, [len(rows) for rows in self.rows]),
             Evidence.stack(said) if said else None,
         )
 
@@ -215,7 +216,7 @@ class LocalWork:
         values: State,
         memory: State,
         anchors: State,
-        start: Sequence[Marginals | None],
+        start: BatchStep | Sequence[Marginals | None],
         knowledge: KnowledgeOf | None = None,
     ) -> tuple[State, State, BatchStep]:
         """Θ of each client after its steps, the state of its optimiser, and the last E-step with its gradient.

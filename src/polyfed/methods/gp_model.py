@@ -24,6 +24,7 @@ from polyfed.gp.meanfield import Marginals
 from polyfed.methods.messages import State
 from polyfed.nets import SideBySide, n_outputs_of, started, trunk_of
 from polyfed.predictions import Predictions
+from polyfed.predictions.mixture import mixed
 from polyfed.seeds import Stream
 
 PREDICTION_TOLERANCE = 1e-8  # nats; predictions are made from the fixed point, wherever training has stopped
@@ -61,6 +62,18 @@ ModelKey = tuple[tuple[tuple[str, LabelCodec], ...], int]
 def key_of(codecs: Mapping[str, LabelCodec], n_features: int) -> ModelKey:
     """What decides, beside its structure, which model a client has; the same for clients that differ in units alone."""
     return tuple((name, codec.without_units()) for name, codec in codecs.items()), n_features
+
+
+def alike(clients: Sequence[ClientData]) -> list[list[int]]:
+    """The places of clients with the same model: one group, unless clients count in units of their own."""
+    groups: dict[ModelKey, list[int]] = {}
+    by_object: dict[tuple[int, int], list[int]] = {}  # codecs are one object for all, as a rule
+    for i, data in enumerate(clients):
+        by_object.setdefault((id(data.codecs), data.n_features), []).append(i)
+    for places in by_object.values():
+        first = clients[places[0]]
+        groups.setdefault(key_of(first.codecs, first.n_features), []).extend(places)
+    return [sorted(places) for places in groups.values()]
 
 
 @lru_cache(maxsize=256)
@@ -176,6 +189,16 @@ class Conditioned:
         gp, q = self._posterior
         latents = predict_latents(gp, q, torch.from_numpy(x))  # pyright: ignore[reportArgumentType]
         return read_out(latents, self.prior, self.model.likelihoods, self.data.codecs)
+
+
+class Averaged:
+    """Several priors of the same client, each as probable as the others: the average of what they predict."""
+
+    def __init__(self, parts: Sequence[Conditioned]) -> None:
+        self.parts = list(parts)
+
+    def __call__(self, x: np.ndarray) -> Predictions:
+        return mixed([one(x) for one in self.parts])
 
 
 def tolerance_of(gp: Model) -> float:

@@ -30,17 +30,14 @@ def answers(predictors: Sequence[Conditioned], asked: Sequence[np.ndarray]) -> l
 
 
 def _may_share(one: Conditioned, rows: Rows) -> bool:
-    return len(rows) > 0 and one.prior.sees_inputs and not one.prior.has_mean and not goes_alone(one.model, rows)
+    return len(rows) > 0 and one.prior.sees_inputs and not one.prior.has_mean and not goes_alone(one.model, len(rows))
 
 
 def _of_batch(
     predictors: Sequence[Conditioned], rows: Sequence[Rows], asked: Sequence[np.ndarray]
 ) -> list[Predictions]:
     model, known = predictors[0].model, [one.knowledge for one in predictors if one.knowledge is not None]
-    knowledge = None
-    if known:
-        L, mean = torch.stack([one.L for one in known]), torch.stack([one.mean for one in known])
-        knowledge = Knowledge(known[0].Z, known[0].n_shared, L, mean)
+    knowledge = Knowledge.stack(known) if known else None
     values = [one.prior.parameters for one in predictors]
     with torch.no_grad():
         prior = model.prior.with_values({name: torch.stack([mine[name] for mine in values]) for name in values[0]})

@@ -62,7 +62,8 @@ def parted(data: ClientData, kept: Tensor) -> tuple[ClientData, ClientData]:
 def _some(data: ClientData, wanted: np.ndarray) -> ClientData:
     place = np.cumsum(wanted) - 1
     seen = {task: (place[at[wanted[at]]], y[wanted[at]]) for task, (at, y) in data.seen.items() if wanted[at].any()}
-    return replace(data, x=data.x[wanted], seen=seen)
+    weights = {task: weight[wanted[data.seen[task][0]]] for task, weight in data.weights.items() if task in seen}
+    return replace(data, x=data.x[wanted], seen=seen, weights=weights)
 
 
 def agreement(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:

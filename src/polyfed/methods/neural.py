@@ -13,7 +13,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.shared_network import SharedNetwork
-from polyfed.methods.supervised import SUPERVISION, rows_of
+from polyfed.methods.supervised import SUPERVISION, rows_of, weights_of
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -125,7 +125,7 @@ class Neural(SharedNetwork):
         for task, positions in batch.items():
             x, y, codec = rows_of(data, task, positions)
             outputs = net(live, x, task, train=self.bn_buffers != "frozen")
-            total = total + SUPERVISION[codec.task.kind].loss(outputs, y, codec)
+            total = total + SUPERVISION[codec.task.kind].loss(outputs, y, codec, weights_of(data, task, positions))
         return total
 
     def train_personal(self, server: State, state: State, data: ClientData, stream: Stream, epochs: int) -> State:
@@ -187,11 +187,10 @@ def pooled_noise(server: State, sent: Sequence[ClientUpdate]) -> State:
 
 def _noise(net: Network, values: State, data: ClientData, task: str) -> tuple[float, float]:
     at, y = data.seen[task]
-    measure = SUPERVISION[data.codecs[task].task.kind].noise
-    assert measure is not None
     with torch.no_grad():
         outputs = net(values, torch.from_numpy(data.x[at]), task)
-    return measure(outputs, torch.from_numpy(y), data.codecs[task])
+    kind, codec = SUPERVISION[data.codecs[task].task.kind], data.codecs[task]
+    return kind.spread(outputs, torch.from_numpy(y), codec, weights_of(data, task, slice(None)))
 
 
 def _scalar(value: float) -> Tensor:

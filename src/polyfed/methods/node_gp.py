@@ -44,8 +44,16 @@ class NodeGP:
 
     prior: Any = None
 
-    def __init__(self, K: Tensor, likelihood: Likelihood, y: Tensor, noise: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        K: Tensor,
+        likelihood: Likelihood,
+        y: Tensor,
+        noise: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
         self.K, self.likelihood, self.y, self.noise = K, likelihood, y, noise
+        self.times = likelihood.power if weights is None else likelihood.power * weights
 
     @property
     def rows(self) -> Any:
@@ -56,7 +64,7 @@ class NodeGP:
 
     def sites(self, prior: Any, m: Tensor, v: Tensor) -> Sites:
         h, r = self.likelihood.site(self.y, m[:, None], v[:, None], self.noise)
-        return self.likelihood.power * h[:, 0], self.likelihood.power * r[:, 0]
+        return self.times * h[:, 0], self.times * r[:, 0]
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
         v = self.K.detach().diagonal().clone()
@@ -72,8 +80,8 @@ class NodeGP:
 
     def bound(self, q: Gaussian) -> Tensor:
         """A lower bound of log p(y), and log p(y) itself for regression; its gradient is that of `ExactModel.bound`."""
-        local = self.likelihood.local_bound(self.y, q.m[:, None], q.v[:, None], self.noise).sum()
-        value = q.minus_kl + self.likelihood.power * local
+        local = self.likelihood.local_bound(self.y, q.m[:, None], q.v[:, None], self.noise)
+        value = q.minus_kl + (self.times * local).sum()
         if torch.is_grad_enabled():
             logz = log_z(self.K, q.r, q.h, q)
             value = value + (logz - logz.detach())

@@ -48,16 +48,19 @@ SUMS, OWN, LIMITS, POINTS = "evidence", "own", "limit", "shared/Z"  # in states 
 
 @dataclass(frozen=True)
 class _Shared(Structure):
-    """Latents where only the kernel of curved ones is given: what is shared is mostly a plane, and the rest of it bends."""
+    """Latents where only the kernel of curved ones is given: what is shared is mostly a plane, and the rest of it bends. What
+    a client has for itself is a plane too, if there is more of it than one function."""
 
-    n_personal: int = 1
+    n_personal: int = 2
 
     def latents(self, n_tasks: int, n_features: int) -> tuple[str, ...]:
         if not isinstance(self.kernels, str):
             return self.kernels
         n = max(LEAST_PLANES, n_tasks)
         planes = min(n, PLANES_WIDEST // KERNELS[PLANE].n_features(n_features, 0))
-        return (PLANE,) * planes + (self.kernels,) * (n - planes + CURVED + self.n_personal)
+        shared = (PLANE,) * planes + (self.kernels,) * (n - planes + CURVED)
+        own_plane = min(1, self.n_personal // 2)
+        return shared + (PLANE,) * own_plane + (self.kernels,) * (self.n_personal - own_plane)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class PFedHier(PFedMul):
         n_shared: latent functions that all clients have in common; they come first where there is a kernel for each. None for
             planes (kernel `affine`), one for each task and at least three, and two of `kernel`; where inputs are many, fewer
             planes and as many more of `kernel`.
-        n_personal: latent functions that each client has for itself.
+        n_personal: latent functions that each client has for itself; where n_shared is None, the first of several is a plane.
         n_points: features of each shared latent; a linear one has as many as there are inputs. None for 64, or fewer where the
             evidence of that many latents would be a message of over 100 kB.
         damping: part of its new evidence that a client sends in a round; less than one where rounds do not settle.
@@ -79,7 +82,7 @@ class PFedHier(PFedMul):
     summary: ClassVar[str] = "functions that all clients share, with what is known of them, and a personal part"
 
     n_shared: int | None = None
-    n_personal: int = 1
+    n_personal: int = 2
     n_points: int | None = None
     damping: float = 1.0
     bound: str = "gaussian"
@@ -168,8 +171,11 @@ class PFedHier(PFedMul):
         return {name: value for name, value in whole.items() if not name.startswith(f"{LIMITS}/")}
 
     def download(self, server: State, client: str) -> State:
-        told = {name: value for name, value in server.items() if name == POINTS or self.is_evidence(name)}
+        told = {name: value for name, value in server.items() if name == POINTS or name.startswith(f"{SUMS}/")}
         return super().download(server, client) | told
+
+    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+        return [self.download(server, "")] * len(clients)  # the same for all, and made once
 
     def template(self, server: State) -> ClientUpdate:
         form = super().template(server)
@@ -177,7 +183,7 @@ class PFedHier(PFedMul):
         return form
 
     def is_evidence(self, name: str) -> bool:
-        return name.startswith(f"{SUMS}/")
+        return name.startswith(f"{SUMS}/") or super().is_evidence(name)
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
         if not self._shares:
@@ -217,7 +223,7 @@ class PFedHier(PFedMul):
         def of_some(clients: Tensor) -> Knowledge:
             chosen = clients.tolist()
             others = [_sums(told[i]) - _own(states[i], told[i]) for i in chosen]
-            return Knowledge.of(told[0][POINTS], self._n_shared(model), Evidence.stack(others))
+            return Knowledge(told[0][POINTS], self._n_shared(model), Evidence.stack(others))
 
         return of_some
 
@@ -238,7 +244,7 @@ class PFedHier(PFedMul):
             return super().predictor(server, state, data)
         model, own = self.model(data), state or {}
         self._check_inputs(model, server[POINTS])
-        others = Knowledge.of(server[POINTS], self._n_shared(model), _sums(server) - _own(own, server))
+        others = Knowledge(server[POINTS], self._n_shared(model), _sums(server) - _own(own, server)).checked()
         seen = data if state is not None else ClientData(data.x, {}, data.codecs)
         return model.predict({**self._values(server), **part(own, "personal")}, seen, others)
 

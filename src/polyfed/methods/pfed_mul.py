@@ -19,19 +19,23 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.gp import GROUPS, BatchStep, group_of
 from polyfed.gp.knowledge import KnowledgeOf
-from polyfed.methods import client_noise
+from polyfed.methods import client_noise, theta_draws
 from polyfed.methods.base import Job, Outcome, Outlook, Predictor, Question
-from polyfed.methods.client_stacks import mean_over, owners, stacked, unlabelled, warm
+from polyfed.methods.client_stacks import mean_over, owners, stacked
 from polyfed.methods.gp_clients import LocalWork, solver_of
-from polyfed.methods.gp_model import Conditioned, GPModel, ModelKey, clamped, key_of, prepared_rows
+from polyfed.methods.gp_model import Averaged, Conditioned, GPModel, alike, clamped, prepared_rows
 from polyfed.methods.gp_predictions import answers
 from polyfed.methods.holdout import MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.outlook import outlook_of
 from polyfed.methods.pfed_mul_options import PFedMulOptions
 from polyfed.methods.projection_start import PROJECTION, directions, started
+from polyfed.methods.state_batch import StateBatch, States, marginals_in
+from polyfed.methods.theta_curvature import hessians
 from polyfed.methods.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
+from polyfed.methods.update_batch import Columns, UpdateBatch
 from polyfed.predictions import Predictions
+from polyfed.predictions.mixture import mixed
 from polyfed.seeds import Stream
 
 MOST_TOGETHER = 500  # clients: beyond that memory grows and time does not fall
@@ -64,7 +68,11 @@ class PFedMul(PFedMulOptions):
             server |= labelled("adam", self._started(part(server, "theta"), part(server, "pooled")))
         if self.client_noise:
             server |= client_noise.started(list(part(server, "pooled")))
-        if self._hyper is not None or self.halve_every is not None or self.client_noise:
+        if self.theta_draws:
+            widths = {n: d for n, d in (self._hyper or theta_draws.UNIT).densities(model.prior).items() if n in shared}
+            own = replace(stream, purpose=f"{stream.purpose} draws")
+            server |= theta_draws.remembered(widths, values, self.theta_draws, own)
+        if self._hyper is not None or self.halve_every is not None or self.client_noise or self.theta_draws:
             densities = {} if self._hyper is None else self._hyper.densities(model.prior)
             mine = {name: density for name, density in densities.items() if name in shared}
             server |= remembered(mine, 1 if self.pools_data else len(spec.clients))
@@ -75,12 +83,25 @@ class PFedMul(PFedMulOptions):
             server |= labelled("agreement", dict.fromkeys(together, torch.ones((), dtype=torch.float64)))
         return server
 
+    @property
+    def needs_last_round(self) -> bool:
+        return self.theta_draws > 0
+
+    def begin_round(self, server: State, rounds_left: int) -> State:
+        return theta_draws.begun(server, rounds_left) if self.theta_draws else server
+
     def download(self, server: State, client: str) -> State:
         starting = {"starting": server["starting"]} if "starting" in server else {}
-        return {**part(server, "theta"), **part(server, "pooled"), **starting, **client_noise.told(server)}
+        curving = {name: server[name] for name in (theta_draws.CURVING,) if name in server}
+        return {**part(server, "theta"), **part(server, "pooled"), **starting, **curving, **client_noise.told(server)}
+
+    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+        if type(self).download is not PFedMul.download:  # which may send each client something else
+            return super().downloads(server, clients)
+        return [self.download(server, "")] * len(clients)
 
     def portion(self, server: State, client: str) -> State:
-        own = ("adam/", "agreement/", "starting", "density/", "clients")
+        own = ("adam/", "agreement/", "starting", "density/", "clients", *theta_draws.OWN)
         return {name: value for name, value in server.items() if not name.startswith(own)}
 
     def template(self, server: State) -> ClientUpdate:
@@ -88,7 +109,7 @@ class PFedMul(PFedMulOptions):
         tasks = [name.removeprefix("mixing.") for name in self._values(server) if group_of(name) == "mixing"]
         theta = part(server, "theta")
         return ClientUpdate(
-            theta | labelled("kept", self._features(theta)),
+            theta | labelled("kept", self._features(theta)) | theta_draws.form(server),
             dict.fromkeys(part(server, "pooled"), (nothing, nothing)),
             counts=dict.fromkeys(tasks, 0),
             metrics={"bound": 0.0},
@@ -97,13 +118,17 @@ class PFedMul(PFedMulOptions):
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return [name.removeprefix("noise.")]
 
+    def is_evidence(self, name: str) -> bool:
+        return name == theta_draws.CURVATURE
+
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         theta, sent = part(server, "theta"), [updates[client] for client in sorted(updates)]
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
-        arrays = stacked([update.arrays for update in sent], list(theta))
-        pooled = part(server, "pooled")
-        sums = {name: _sums([update.pooled[name] for update in sent]) for name in pooled}
-        after = dict(server)
+        columns, pooled = Columns(sent), part(server, "pooled")
+        arrays = {name: columns.array(name) for name in theta}
+        counted = {name: columns.pooled(name) for name in pooled}
+        sums = {name: (total.sum(), count.sum()) for name, (total, count) in counted.items()}
+        after = theta_draws.without_draws(server)
         if after.pop("starting", None) is not None:
             # All else is learned from the next round on, where it has a meaning.
             return after | {f"theta/{PROJECTION}": started(theta[PROJECTION], mean_over(arrays[PROJECTION], weights))}
@@ -113,7 +138,7 @@ class PFedMul(PFedMulOptions):
             moved, memory = self._stepped(server, with_prior(gradient, theta, server), sums, list(updates))
             after |= labelled("adam", memory)
             for label, features in judged_together(self._features(gradient)).items():
-                kept = stacked([part(update.arrays, "kept") for update in sent], list(features))
+                kept = {name: columns.array(f"kept/{name}") for name in features}
                 now = agreement(features, {name: mean_over(value, weights) for name, value in kept.items()})
                 so_far = MEMORY * server[f"agreement/{label}"] + (1 - MEMORY) * now
                 after[f"agreement/{label}"] = so_far
@@ -123,16 +148,21 @@ class PFedMul(PFedMulOptions):
                 name: theta[name] + mean_over(value, weights * owners(name, sent)) for name, value in arrays.items()
             }
         for name in pooled if self.client_noise else ():
-            moved[name], strength = client_noise.pooled(
-                name, [update.pooled[name] for update in sent], server, asked(server, len(sent))
-            )
+            moved[name], strength = client_noise.pooled(name, counted[name], server, asked(server, len(sent)))
             after[f"{client_noise.STRENGTH}/{name}"] = strength
         for name, value in pooled.items():  # optimial sigma, over the labels of all clients
             if name not in moved:
                 moved[name] = pooled_noise(name, value, *sums[name], server, len(sent))
         moved = clamped(moved)
         after |= labelled("theta", {name: moved[name] for name in theta})
-        return after | labelled("pooled", {name: moved[name] for name in pooled})
+        after |= labelled("pooled", {name: moved[name] for name in pooled})
+        if theta_draws.CURVING in server:
+            curvature = mean_over(
+                stacked([update.arrays for update in sent], [theta_draws.CURVATURE])[theta_draws.CURVATURE], weights
+            )
+            hessian = theta_draws.symmetric(server["clients"] * curvature, server[theta_draws.NORMALS].shape[1])
+            after |= labelled(theta_draws.DRAWS, clamped(theta_draws.drawn(moved, hessian, server, self.theta_draws)))
+        return after
 
     def _started(self, theta: State, pooled: State) -> State:
         quasi = self._quasi_newton
@@ -164,14 +194,12 @@ class PFedMul(PFedMulOptions):
         return self._fresh(model, personal) | self._kept(data, stream)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        return self._together([Job("", state, message, data, stream)])[0]
+        state, update = self._together([Job("", state, message, data, stream)])[0]
+        return dict(state), update
 
     def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
-        alike: dict[ModelKey, list[int]] = {}
-        for i, job in enumerate(jobs):  # one model for all, unless clients count in units of their own
-            alike.setdefault(key_of(job.data.codecs, job.data.n_features), []).append(i)
-        for group in alike.values():
+        for group in alike([job.data for job in jobs]):
             for places in (group[i : i + MOST_TOGETHER] for i in range(0, len(group), MOST_TOGETHER)):
                 chosen = [jobs[i] for i in places]
                 try:
@@ -181,37 +209,46 @@ class PFedMul(PFedMulOptions):
                 outcomes |= zip(places, done, strict=True)
         return [outcomes[i] for i in range(len(jobs))]
 
-    def _together(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+    def _together(self, jobs: Sequence[Job]) -> list[tuple[Any, ClientUpdate]]:
         model = self.model(jobs[0].data)
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
         states = [job.state for job in jobs]
-        parts = [parted(job.data, job.state["kept"]) if self._share else (job.data, job.data) for job in jobs]
-        rows = [prepared_rows(kept, model.likelihoods) for _, kept in parts]
-        before = stacked([job.message for job in jobs], shared) | unlabelled(states, "personal", personal)
+        clients, kept_by = States(states), [job.data for job in jobs]
+        told_by = kept_by  # whose labels the features see
+        if self._share:
+            told_by, kept_by = zip(*(parted(job.data, job.state["kept"]) for job in jobs), strict=True)
+        rows = [prepared_rows(data, model.likelihoods) for data in kept_by]
+        before = stacked([job.message for job in jobs], shared) | {
+            name: value for name, value in clients.under("personal").items() if name in personal
+        }
         own_noise = [name for name in shared if self.client_noise and name in model.closed_form_noise]
         before = client_noise.with_own(before, states, own_noise)
         work = self._work(personal if self.mode == "gradient" else [*shared, *personal], self.local_steps)
-        memory = unlabelled(states, "adam", list(part(states[0], "adam")))
-        anchors = unlabelled(states, "anchor", list(part(states[0], "anchor")))
+        memory, anchors = clients.under("adam"), clients.under("anchor")
         knowledge = self._knowledge(model, states, [job.message for job in jobs])
-        after, memory, step = work.run(model, rows, before, memory, anchors, warm(states, "warm"), knowledge)
+        after, memory, step = work.run(model, rows, before, memory, anchors, clients.start("warm"), knowledge)
 
         closed = model.closed_form_noise
         learned = [name for name in shared if name not in closed]
         sent = step.gradient if self.mode == "gradient" else {name: after[name] - before[name] for name in learned}
         steps = {"warm": step}
         if self._share:  # what is sent of the features comes from the labels that are not kept apart
-            steps["seen"] = solver_of(model, [prepared_rows(seen, model.likelihoods) for seen, _ in parts]).step(
+            steps["seen"] = solver_of(model, [prepared_rows(data, model.likelihoods) for data in told_by]).step(
                 model.prior.with_values(after),
-                start=warm(states, "seen"),
+                start=clients.start("seen"),
                 tolerance=self.tolerance,
                 max_steps=self.mf_steps,
                 groups=("features",),
             )
             sent = sent | steps["seen"].gradient | labelled("kept", self._features(step.gradient))
             learned = [*learned, *labelled("kept", self._features(step.gradient))]
+        if theta_draws.CURVING in jobs[0].message:
+            drawn = sorted(name for name in shared if group_of(name) != "features")
+            second = hessians(model, solver_of(model, rows), after, drawn, step, knowledge)
+            sent = sent | {theta_draws.CURVATURE: theta_draws.triangle(second)}
+            learned = [*learned, theta_draws.CURVATURE]
         if "starting" in jobs[0].message:
-            seen = [prepared_rows(one, model.likelihoods) for one, _ in parts]
+            seen = [prepared_rows(data, model.likelihoods) for data in told_by]
             priors = [
                 model.prior.with_values({name: value[i] for name, value in before.items()}) for i in range(len(jobs))
             ]
@@ -224,48 +261,47 @@ class PFedMul(PFedMulOptions):
         }
         noises = client_noise.found(step.noise, [job.message for job in jobs], own_noise)
         evidence = self._evidence(states, step)
-        # One row of each for every client: a thousand of them at once, not each by itself.
-        own = {f"personal/{name}": after[name].unbind() for name in personal}
-        own |= {f"personal/{name}": value.unbind() for name, value in noises.items()}
-        own |= {f"adam/{name}": value.unbind() for name, value in memory.items()}
-        rows_of_sent = {name: sent[name].unbind() for name in learned}
-        sums = {name: list(zip(total.unbind(), count.unbind(), strict=True)) for name, (total, count) in pooled.items()}
-        warm_starts = {name: one.marginals_by_client() for name, one in steps.items()}
+        own = labelled("personal", {name: after[name] for name in personal} | noises)
+        own |= labelled("adam", memory) | labelled("anchor", anchors)
+        next_states = StateBatch(own, {label: one.marginals_alone() for label, one in steps.items()})
+        updates = UpdateBatch({name: sent[name] for name in learned}, pooled)
         for i, job in enumerate(jobs):
-            state = {
-                **{name: value[i] for name, value in own.items()},
-                **{n: value for n, value in job.state.items() if n == "kept" or n.startswith("anchor/")},
-            }
-            for name, starts in warm_starts.items():
-                state[f"{name}/m"], state[f"{name}/v"] = starts[i]
             kept, change = next(evidence)
-            state |= kept
+            if self._share:
+                kept = kept | {"kept": job.state["kept"]}
             counts = job.data.counts()
-            update = ClientUpdate(
-                {name: value[i] for name, value in rows_of_sent.items()} | change,
-                {name: pairs[i] for name, pairs in sums.items()},
-                float(sum(counts.values())),
-                counts,
-                {"bound": bounds[i]},
-            )
-            done.append((state, update))
+            update = updates.update(i, float(job.data.n_labels), counts, {"bound": bounds[i]})
+            if change:
+                update = replace(update, arrays=update.arrays | change)
+            done.append((next_states.state(i, kept), update))
         return done
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        return self.model(data).predict({**self._values(server), **part(state or {}, "personal")}, data)
+        model, own = self.model(data), part(state or {}, "personal")
+        draws = theta_draws.draws_in(server) or [{}]
+        each = [model.predict({**self._values(server), **draw, **own}, data) for draw in draws]
+        return Averaged(each) if len(each) > 1 else each[0]
 
     def predict_many(self, server: State, questions: Sequence[Question]) -> list[Predictions]:
-        predictors = [self.predictor(server, one.state, one.data) for one in questions]
+        served = [self.predictor(server, one.state, one.data) for one in questions]
+        each = [one.parts if isinstance(one, Averaged) else [one] for one in served]
+        pairs = [(asked, predict) for asked, own in zip(questions, each, strict=True) for predict in own]
+        said = iter(self._answers([asked for asked, _ in pairs], [predict for _, predict in pairs]))
+        return [mixed([next(said) for _ in own]) for own in each]
+
+    def _answers(self, questions: Sequence[Question], predictors: Sequence[Predictor]) -> list[Predictions]:
+        """What each of these predictors says, many at once where they are Gaussian processes alike."""
         found: dict[int, Predictions] = {}
-        alike: dict[ModelKey, list[int]] = {}
+        ready: list[int] = []
         for i, (one, predict) in enumerate(zip(questions, predictors, strict=True)):
             if not isinstance(predict, Conditioned):  # of a method that predicts in another way
                 found[i] = predict(one.x)
                 continue
             if not self._share:  # else some labels were held out where training ended
-                predict.begin_at(warm([one.state or {}], "warm")[0])
-            alike.setdefault(key_of(one.data.codecs, one.data.n_features), []).append(i)
-        for places in alike.values():
+                predict.begin_at(marginals_in(one.state or {}, "warm"))
+            ready.append(i)
+        for group in alike([questions[i].data for i in ready]):
+            places = [ready[i] for i in group]
             own = [predictors[i] for i in places]
             found |= zip(places, answers(own, [questions[i].x for i in places]), strict=True)  # pyright: ignore[reportArgumentType]
         return [found[i] for i in range(len(questions))]
@@ -363,8 +399,3 @@ class PFedMul(PFedMulOptions):
     @staticmethod
     def _values(server: State) -> State:
         return {**part(server, "initial"), **part(server, "theta"), **part(server, "pooled")}
-
-
-def _sums(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Sum and count over the clients."""
-    return torch.stack([total for total, _ in pairs]).sum(), torch.stack([count for _, count in pairs]).sum()

@@ -23,6 +23,7 @@ from polyfed.methods.sharing import shared_groups
 from polyfed.methods.theta_prior import hyperprior_of
 
 MOST_LATENTS = 1000  # far more than anyone has tasks; scales of latents would leave what a number can hold
+MOST_DRAWS = 1000  # every prediction is made as often
 MODES = ("gradient", "average")
 WEIGHTINGS = ("uniform", "samples")
 OPTIMISERS = ("adam", "quasi-newton")
@@ -71,6 +72,9 @@ class PFedMulOptions(Method):
         theta_prior: `none`, as in the paper, or `weak`: a prior of kernels, mixing weights and noise (gp/hyperprior.py), added
             once at the server, and for personal groups by each client (MAP); or a dictionary with those of its standard
             deviations that are to be others. Shared groups need mode `gradient` for it.
+        theta_draws: predictions are averaged over so many draws of what the server learned of kernels, mixing weights and
+            noise, so that intervals know how sure it is of them (methods/theta_draws.py); the last round finds out how sure,
+            which takes two gradients for each of their numbers. 0 for the best values alone.
         client_noise: each client has a noise level of its own for regression, drawn to the others' as far as these are alike
             (gp/noise_pool.py); needs mode `gradient` and a scheme that shares the noise.
         proximal: pull of personal parameters to the values that all clients started from.
@@ -105,6 +109,7 @@ class PFedMulOptions(Method):
     halve_every: float | None = None
     halve_after: float = 10.0
     theta_prior: str | Mapping[str, float] = "none"
+    theta_draws: int = 0
     client_noise: bool = False
     proximal: float = 0.0
     inducing: int | str | None = None
@@ -112,6 +117,10 @@ class PFedMulOptions(Method):
     join_steps: int = 50
     tolerance: float = 1e-6
     initial: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def takes_weights(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         check_table("initial", self.initial)
@@ -158,6 +167,9 @@ class PFedMulOptions(Method):
                 "theta_prior with mode 'average': clients would add it as often as they are many",
                 remedy="use mode 'gradient', or leave theta_prior out",
             )
+        check_number("theta_draws", self.theta_draws, whole=True, least=0, most=MOST_DRAWS)
+        if self.theta_draws and (reason := self._why_not_drawn()):
+            raise ConfigError(f"theta_draws is {self.theta_draws}, and {reason}", remedy="leave theta_draws out")
         if self.holdout is not None:
             check_number("holdout", self.holdout, least=0, below=1)
             if self.holdout and not self._may_hold_out:
@@ -175,6 +187,23 @@ class PFedMulOptions(Method):
                 remedy="set projection, network or mean, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
             )
         self._structure()
+
+    def _why_not_drawn(self) -> str | None:
+        """Why there is no Θ whose uncertainty the server could find, if there is none."""
+        if self.mode != "gradient":
+            return f"mode is {self.mode!r}, in which the server sees no gradient"
+        if not set(self._shared) - {"features"}:
+            return "the server learns neither kernels nor mixing weights nor noise"
+        if self._makes_features:
+            return "features are learned, of which there are too many numbers"
+        if self._shares:
+            return "clients share functions, of which as much would have to be known at every draw"
+        return "each client has a noise level of its own" if self.client_noise else None
+
+    @property
+    def _shares(self) -> bool:
+        """Whether clients have functions in common."""
+        return False
 
     @property
     def _n_latents(self) -> int | None:

@@ -72,6 +72,10 @@ class PFedMulPublished(PFedMul):
     regression_weight: float = 0.5
     batch: int = 32
 
+    @property
+    def takes_weights(self) -> bool:
+        return False  # nor does the published code
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mode == "gradient":

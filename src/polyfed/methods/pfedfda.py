@@ -81,18 +81,19 @@ def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:
 
 
 def estimated(h: Tensor, groups: Tensor, told: Gaussians, ridge: float) -> Gaussians:
-    """Gaussians of features with one-hot classes; a class without rows is as told."""
-    counts = groups.sum(0)
-    own = groups.T @ h / counts.clamp_min(1.0)[:, None]
+    """Gaussians of features with one-hot classes, times the weight of each row; a class without rows is as told."""
+    counts, weights = groups.sum(0), groups.sum(1, keepdim=True)
+    own = groups.T @ h / counts.clamp_min(torch.finfo(counts.dtype).tiny)[:, None]
     means = torch.where((counts > 0)[:, None], own, told.means)
-    away = h - groups @ means
-    covariance = away.T @ away / max(len(h), 1) + ridge * torch.eye(h.shape[1], dtype=torch.float64)
+    away = h - means[groups.argmax(1)]
+    scatter = (weights * away).T @ away / counts.sum().clamp_min(torch.finfo(counts.dtype).tiny)
+    covariance = scatter + ridge * torch.eye(h.shape[1], dtype=torch.float64)
     return Gaussians(means, covariance, torch.maximum(told.known, (counts > 0).to(torch.float64)))
 
 
 def priors_of(groups: Tensor) -> Tensor:
     """The share of each class among a client's labels."""
-    shares = groups.mean(0) + UNSEEN
+    shares = groups.sum(0) / groups.sum() + UNSEEN
     return shares / shares.sum()
 
 
@@ -219,8 +220,9 @@ class PFedFDA(Neural):
         """How much a client's own Gaussians count: for which one half of its rows tells the other half best."""
         if not bool((told.known > 0).any()):
             return 1.0
-        rank = (groups.cumsum(0) * groups).sum(1)  # of a row among those of its class
-        several = (groups @ groups.sum(0)) > 1
+        member = (groups > 0).to(torch.float64)
+        rank = (member.cumsum(0) * member).sum(1)  # of a row among those of its class
+        several = (member @ member.sum(0)) > 1
         losses = torch.zeros_like(BETAS)
         for fold in (0, 1):
             tested = several & (rank % 2 == fold)
@@ -236,17 +238,21 @@ class PFedFDA(Neural):
         """Of rows whose classes, or whose target beside the features, are known."""
         if codec.classes:
             weights, bias = gaussians.scores(priors, self.shrinkage)
-            return cross_entropy(h @ weights.T + bias, groups.argmax(1))
-        weights, bias = gaussians.regression(self.shrinkage)
-        return (h[:, :-1] @ weights.T + bias - h[:, -1:]).square().mean()
+            losses = cross_entropy(h @ weights.T + bias, groups.argmax(1), reduction="none")
+        else:
+            weights, bias = gaussians.regression(self.shrinkage)
+            losses = (h[:, :-1] @ weights.T + bias - h[:, -1:])[:, 0].square()
+        return (groups.sum(1) * losses).sum() / groups.sum()
 
     def _features(self, net: Network, values: State, data: ClientData, task: str) -> tuple[Tensor, Tensor]:
-        """Features and one-hot classes of a client's labels; without classes, features and target of one group."""
+        """Features and one-hot classes, times weights, of a client's labels; without classes, features and target of one
+        group."""
         x, y, codec = rows_of(data, task, slice(None))
         with torch.no_grad():
             h = net.features(values, x, task).to(torch.float64)
         target = [] if codec.classes else [SUPERVISION[codec.task.kind].target(y, codec)]
-        return torch.cat([h, *target], 1), groups_of(y, codec)
+        weights = torch.from_numpy(data.weights_of(task))[:, None]
+        return torch.cat([h, *target], 1), weights * groups_of(y, codec)
 
     def head(self, codec: LabelCodec, gaussians: Gaussians, priors: Tensor) -> tuple[Tensor, Tensor]:
         """Weight and bias of the head that says what these Gaussians say."""

@@ -34,6 +34,7 @@ from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.node_gp import unit_features
 from polyfed.methods.options import check_choice, check_number
 from polyfed.methods.shared_network import SharedNetwork
+from polyfed.methods.supervised import weights_of
 from polyfed.methods.task_gp import CLASSES, Conditioned, TaskGP
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
@@ -97,6 +98,10 @@ class PFedGP(SharedNetwork):
             check_number(option, getattr(self, option), above=0)
             if getattr(self, option) >= 1:
                 raise ConfigError(f"{option} is {getattr(self, option)}", remedy="give a number between 0 and 1")
+
+    @property
+    def takes_weights(self) -> bool:
+        return self.inference == "mf"  # a chain draws ω of whole labels
 
     @property
     def personalises(self) -> bool:
@@ -179,7 +184,9 @@ class PFedGP(SharedNetwork):
             at, y = data.seen[task]
             x = torch.from_numpy(data.x[at[positions]])
             z = unit_features(net.features(live, x, task, train=self.bn_buffers != "frozen"))
-            loss = TaskGP.of(self, live, data, task).loss(z, torch.from_numpy(y[positions]), generator)
+            loss = TaskGP.of(self, live, data, task).loss(
+                z, torch.from_numpy(y[positions]), generator, weights_of(data, task, positions)
+            )
             if loss is not None:
                 losses[task] = loss
         for name in net.buffers:  # moved on by the forward pass
@@ -210,7 +217,8 @@ class PFedGP(SharedNetwork):
                 y = y if len(at) or codec.task.kind == "proportion" else np.zeros(0)
                 generator = torch.Generator().manual_seed(Stream(0, f"pfedgp {task}").integer())
                 model = TaskGP.of(self, values, data, task)
-                conditioned[task] = Conditioned(model, features(data.x[at], task), torch.from_numpy(y), generator)
+                z, weights = features(data.x[at], task), weights_of(data, task, slice(None))
+                conditioned[task] = Conditioned(model, z, torch.from_numpy(y), generator, weights)
 
         def predict(x: np.ndarray) -> Predictions:
             with torch.no_grad():

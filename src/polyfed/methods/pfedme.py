@@ -6,17 +6,19 @@ client keeps θ_i, which is what it predicts with; w_i is sent. θ_i and w_i are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
-from polyfed.methods.base import Predictor
+from polyfed.methods.base import Job, Outcome, Predictor
+from polyfed.methods.cohorts import Alone, Cohort, Positions, side_by_side
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural import Neural
 from polyfed.methods.options import check_number
@@ -56,35 +58,52 @@ class PFedMe(Neural):
             check_number(option, getattr(self, option), whole=True, least=1)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net = self.net_of(data)
-        before = {**message, **part(state, "personal")}
-        w = {name: value.clone() for name, value in before.items()}
-        names = self.trainable(net, w)
-        theta, loss = dict(w), 0.0
-        for _, batch in zip(range(self.local_steps), self._endless(net, data, stream), strict=False):
-            theta, loss = self.near(net, theta, w, data, batch, self.inner_steps)
+        return self._learned([Job("", state, message, data, stream)])[0]
+
+    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
+
+    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+        net = self.net_of(jobs[0].data)
+        cohort = self._cohort(net, [job.data for job in jobs])
+        before = [{**job.message, **part(job.state, "personal")} for job in jobs]
+        w = cohort.stack(before)
+        names, theta, losses = self.trainable(net, w), dict(w), torch.zeros(len(jobs))
+        plans = zip(*(self._endless(net, job.data, job.stream) for job in jobs), strict=False)
+        for _, positions in zip(range(self.local_steps), plans, strict=False):
+            theta, losses = self.near(cohort, theta, w, positions, self.inner_steps)
             for name in names:
                 w[name] = w[name] - self.learning_rate * self.penalty * (w[name] - theta[name])
         for name in net.buffers:
             w[name] = theta[name]
-        arrays = {name: w[name] - before[name] for name in message}
+        found = zip(jobs, before, cohort.unstack(w), cohort.unstack(theta), losses.tolist(), strict=True)
+        return [self._outcome(net, *of_one) for of_one in found]
+
+    def _outcome(
+        self, net: Network, job: Job, before: State, w: State, theta: State, loss: float
+    ) -> tuple[State, ClientUpdate]:
+        arrays = {name: w[name] - before[name] for name in job.message}
         kept = labelled("personal", {name: w[name] for name in self.personal(net)})
         own = labelled("theta", {name: value.clone() for name, value in theta.items()})
-        return {**state, **kept, **own}, self.update(arrays, net, theta, data, loss)
+        return {**job.state, **kept, **own}, self.update(arrays, net, theta, job.data, loss)
 
     def near(
-        self, net: Network, theta: State, w: State, data: ClientData, batch: dict[str, np.ndarray], steps: int
-    ) -> tuple[State, float]:
-        """Steps from θ on the loss of a batch plus λ/2 ‖θ − w‖²."""
-        theta, loss, names = dict(theta), 0.0, self.trainable(net, theta)
+        self, cohort: Cohort, theta: State, w: State, positions: Sequence[Positions], steps: int
+    ) -> tuple[State, Tensor]:
+        """Steps from θ on the loss of a batch plus λ/2 ‖θ − w‖², of all clients of a cohort."""
+        theta, losses, names = dict(theta), torch.zeros(len(positions)), self.trainable(cohort.net, theta)
+        batch = cohort.batch(positions)
         for _ in range(steps):
-            loss, gradient = self.gradient(net, theta, data, batch, names)
+            losses, gradient = cohort.gradient(theta, batch, names)
             for name in names:
                 slope = self.penalty * (theta[name] - w[name])
                 slope = slope + gradient[name] if name in gradient else slope
                 slope = slope + self.weight_decay * theta[name] if self.weight_decay else slope
                 theta[name] = torch.sub(theta[name], slope, alpha=self.personal_rate)
-        return theta, loss
+        return theta, losses
+
+    def _cohort(self, net: Network, members: Sequence[ClientData]) -> Cohort:
+        return Cohort(net, members) if len(members) > 1 else Alone(net, members[0], self.gradient)
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         if state is None:
@@ -100,7 +119,7 @@ class PFedMe(Neural):
         net, state = self.net_of(data), super().join(server, data, stream)
         if not data.n_labels:
             return state | labelled("theta", w)
-        theta, _ = self.near(net, w, w, data, everything, self.inner_steps * self.local_steps)
+        theta, _ = self.near(self._cohort(net, [data]), w, w, [everything], self.inner_steps * self.local_steps)
         return state | labelled("theta", theta)
 
     def _endless(self, net: Network, data: ClientData, stream: Stream) -> Iterator[dict[str, np.ndarray]]:

@@ -31,19 +31,30 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import softplus
 
 from polyfed.data import ClientData, LabelCodec
-from polyfed.methods.base import Predictor
+from polyfed.methods.base import Job, Outcome, Predictor
+from polyfed.methods.cohorts import side_by_side
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural import Neural, Objective
 from polyfed.methods.options import check_choice, check_number
-from polyfed.methods.supervised import LEAST_NOISE, SUPERVISION
+from polyfed.methods.supervised import SUPERVISION, rows_of, weights_of
+from polyfed.methods.uncertain_heads import (
+    Labels,
+    Posterior,
+    divergence,
+    expected_loss,
+    filled_up,
+    outputs,
+    prior_variance,
+    with_one,
+)
+from polyfed.methods.vem_trunks import Turn, drawn, train_side_by_side
 from polyfed.nets import Network
 from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream
 
-Posterior = tuple[Tensor, Tensor]  # μ and s of a head, (outputs, features + 1): the last column is the bias
 _ATTEMPTS = 8  # at the trunk in a round, the last at 1/128 of the first rate
 _AVERAGED = {"binary": "proba", "multiclass": "proba", "proportion": "mean"}  # what is not linear in β, by kind
 
@@ -111,94 +122,139 @@ class PFedVEM(Neural):
     # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net, theta, pooled = self.net_of(data), part(message, "theta"), part(message, "noise")
-        before = {**theta, **part(state, "personal")}
-        after, heads, kept, precisions = dict(before), {}, {}, {}
+        return self._learned([Job("", state, message, data, stream)])[0]
+
+    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
+
+    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+        """A round of clients that train side by side; one alone may have any network."""
+        net, noise = self.net_of(jobs[0].data), [part(job.message, "noise") for job in jobs]
+        before = [{**part(job.message, "theta"), **part(job.state, "personal")} for job in jobs]
+        turns = [Turn(job, dict(values), {}) for job, values in zip(jobs, before, strict=True)]
+        kept: list[State] = [{} for _ in jobs]
+        precisions = [{precision_of(i): (_number(0.0), _number(0.0)) for i in range(len(net.tasks))} for _ in jobs]
         for i, task in enumerate(net.tasks):
-            precisions[precision_of(i)] = (_number(0.0), _number(0.0))
-            if data.counts()[task]:
-                heads[task], rho2 = self.head_phase(net, state, before, pooled, data, task, stream)
-                precisions[precision_of(i)] = (1 / rho2, _number(1.0))
-                kept |= {f"mean/{i}": heads[task][0], f"raw/{i}": heads[task][1], f"rho2/{i}": rho2}
-                after |= _as_layer(i, heads[task][0])
-        after, rates, loss = self.trunk_phase(net, state, after, data, heads, stream)
-        arrays = {name: after[name] - value for name, value in theta.items()}  # of heads, μ − w
-        kept |= labelled("personal", {name: after[name] for name in self.personal(net)})
-        update = self.update(arrays, net, after, data, loss)
-        noise = {task: self.noise_under(net, after, data, task, heads[task]) for task in update.pooled if task in heads}
-        return {**state, **kept, **rates}, replace(update, pooled={**update.pooled, **noise, **precisions})
+            who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
+            own = [(jobs[j].state, before[j], noise[j], jobs[j].data, jobs[j].stream) for j in who]
+            for j, (q, rho2) in zip(who, self.head_phase(net, task, own), strict=True):
+                turns[j].heads[task] = q
+                precisions[j][precision_of(i)] = (1 / rho2, _number(1.0))
+                kept[j] |= {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
+                turns[j].values.update(_as_layer(i, q[0]))
+        rates, losses = self.trunk_phase(net, turns)
+        found = []
+        for job, turn, own, rate, loss, sure in zip(jobs, turns, kept, rates, losses, precisions, strict=True):
+            arrays = {name: turn.values[name] - v for name, v in part(job.message, "theta").items()}  # of heads, μ − w
+            own |= labelled("personal", {name: turn.values[name] for name in self.personal(net)})
+            update = self.update(arrays, net, turn.values, job.data, loss)
+            measured = [task for task in update.pooled if task in turn.heads]
+            spread = {t: self.noise_under(net, turn.values, job.data, t, turn.heads[t]) for t in measured}
+            found.append(({**job.state, **own, **rate}, replace(update, pooled={**update.pooled, **spread, **sure})))
+        return found
 
     def head_phase(
-        self, net: Network, state: State, values: State, noise: State, data: ClientData, task: str, stream: Stream
-    ) -> tuple[Posterior, Tensor]:
-        """1. and 2. for one task: q of its head, and the ρ² with which it was found. The trunk stands still."""
-        i, codec, (at, y) = list(net.tasks).index(task), data.codecs[task], data.seen[task]
-        with torch.no_grad():
-            h = _with_one(net.features(values, torch.from_numpy(data.x[at]), task))
-        labels, w = torch.from_numpy(y), _as_matrix(i, values)
-        mean, raw = state.get(f"mean/{i}", w), state.get(f"raw/{i}", torch.full_like(w, _raw(self.initial_std)))
-        rho2, sigma2 = prior_variance(mean, raw, w), float(noise.get(task, torch.ones(())))
-        step = self.head_rate / (_information(labels, codec, sigma2) + 1 / float(rho2))
-        rng, velocity = _own(stream, f"head draws {i}").numpy(), torch.zeros(2, *w.shape, dtype=torch.float64)
+        self, net: Network, task: str, clients: Sequence[tuple[State, State, State, ClientData, Stream]]
+    ) -> list[tuple[Posterior, Tensor]]:
+        """1. and 2. for one task of each client (state, parameters, noise, data, stream): q of its head, and ρ².
+
+        The trunk stands still, so features are computed once and any network will do.
+        """
+        if not clients:
+            return []
+        i, features, labels = list(net.tasks).index(task), [], []
+        for _, values, _, data, _ in clients:
+            at, y = data.seen[task]
+            with torch.no_grad():
+                features.append(with_one(net.features(values, torch.from_numpy(data.x[at]), task)))
+            labels.append(Labels.of(torch.from_numpy(y), data.codecs[task], weights_of(data, task, slice(None))))
+        h, held = filled_up(features, labels)
+        w = torch.stack([_as_matrix(i, values) for _, values, _, _, _ in clients])
+        start = torch.full_like(w[0], _raw(self.initial_std))
+        mean = torch.stack([state.get(f"mean/{i}", mine) for (state, *_), mine in zip(clients, w, strict=True)])
+        raw = torch.stack([state.get(f"raw/{i}", start) for state, *_ in clients])
+        sigma2 = torch.stack([noise.get(task, torch.ones((), dtype=torch.float64)) for _, _, noise, _, _ in clients])
+        rho2 = prior_variance(mean, raw, w)
+        step = (self.head_rate / (held.information(sigma2) + 1 / rho2))[:, None, None]
+        rngs = [_own(stream, f"head draws {i}").numpy() for *_, stream in clients]
+        velocity = torch.zeros(2, *w.shape, dtype=torch.float64)
         for _ in range(self.head_steps):
             live = (mean.detach().requires_grad_(), raw.detach().requires_grad_())
-            draws = torch.from_numpy(rng.standard_normal((self.n_draws, *w.shape)))
-            bound = expected_loss(live, h, labels, codec, sigma2, draws) + divergence(*live, w, rho2)
-            velocity = self.momentum * velocity + torch.stack(torch.autograd.grad(bound, live))
+            draws = drawn(rngs, (self.n_draws, *w.shape[1:]))
+            bound = expected_loss(live, h, held, sigma2, draws) + divergence(*live, w, rho2)
+            velocity = self.momentum * velocity + torch.stack(torch.autograd.grad(bound.sum(), live))
             mean, raw = mean - step * velocity[0], raw - step * velocity[1]
-        return (mean, raw), rho2
+        return [((mean[j], raw[j]), rho2[j]) for j in range(len(clients))]
 
-    def trunk_phase(
-        self,
-        net: Network,
-        state: State,
-        values: State,
-        data: ClientData,
-        heads: Mapping[str, Posterior],
-        stream: Stream,
-    ) -> tuple[State, State, float]:
-        """3.: all parameters, the rates to remember, the loss. Trunks that tasks have to themselves have rates of their own."""
-        rates, total = {}, 0.0
-        trunk = [name for name in self.trainable(net, values) if name not in net.heads]
+    def trunk_phase(self, net: Network, turns: Sequence[Turn]) -> tuple[list[State], list[float]]:
+        """3.: the parameters in `turns` move on; the rates to remember, and the losses.
+
+        Trunks that tasks have to themselves have rates of their own.
+        """
+        rates: list[State] = [{} for _ in turns]
+        totals = [0.0] * len(turns)
+        trunk = [name for name in self.trainable(net, turns[0].values) if name not in net.heads]
         for owner in dict.fromkeys(net.owner(name) for name in trunk):
-            own = ClientData(data.x, {t: seen for t, seen in data.seen.items() if owner in (None, t)}, data.codecs)
-            if not own.n_labels:
-                continue
             names, key = [name for name in trunk if net.owner(name) == owner], f"rate/{owner or ''}"
-            rate = min(self.learning_rate, 2 * float(state.get(key, self.learning_rate)))
-            worst = self.trunk_loss(net, values, own, heads, stream)
+            mine = [turn.of(owner) for turn in turns]
+            left = {j for j, turn in enumerate(mine) if turn.job.data.n_labels}
+            rate = {j: min(self.learning_rate, 2 * float(mine[j].job.state.get(key, self.learning_rate))) for j in left}
+            worst = {j: self.trunk_loss(net, mine[j]) for j in left}
             for attempt in range(_ATTEMPTS):
-                objective = self.averaged(net, own, heads, _own(stream, f"trunk draws {attempt}").numpy())
-                trained, loss = self.train(
-                    net, values, own, stream, epochs=self.local_epochs, names=names, rate=rate, objective=objective
-                )
-                if self.trunk_loss(net, trained, own, heads, stream) <= worst:  # not so if it is no number
-                    values, worst = trained, loss
+                if not left:
                     break
-                rate /= 2
-            rates[key], total = torch.tensor(rate, dtype=torch.float64), total + worst
-        return values, rates, total
+                trying = sorted(left)
+                tried = self.trained(net, [mine[j] for j in trying], names, [rate[j] for j in trying], attempt)
+                for j, (values, loss) in zip(trying, tried, strict=True):
+                    if self.trunk_loss(net, replace(mine[j], values=values)) <= worst[j]:  # not so if it is no number
+                        turns[j].values.update(values)
+                        worst[j] = loss
+                        left.remove(j)
+                    else:
+                        rate[j] /= 2
+            for j in rate:
+                rates[j][key], totals[j] = _number(rate[j]), totals[j] + worst[j]
+        return rates, totals
 
-    def trunk_loss(
-        self, net: Network, values: State, data: ClientData, heads: Mapping[str, Posterior], stream: Stream
-    ) -> float:
+    def trained(
+        self, net: Network, turns: Sequence[Turn], names: list[str], rates: Sequence[float], attempt: int
+    ) -> list[tuple[State, float]]:
+        """Epochs on the trunks of these clients; parameters, and the mean loss of the last epoch."""
+        rngs = [_own(turn.job.stream, f"trunk draws {attempt}").numpy() for turn in turns]
+        if len(turns) > 1:
+            return train_side_by_side(self, net, turns, names, rates, rngs)
+        data, objective = turns[0].job.data, self.averaged(net, turns[0], rngs[0])
+        return [
+            self.train(
+                net,
+                turns[0].values,
+                data,
+                turns[0].job.stream,
+                epochs=self.local_epochs,
+                names=names,
+                rate=rates[0],
+                objective=objective,
+            )
+        ]
+
+    def trunk_loss(self, net: Network, turn: Turn) -> float:
         """What 3. makes smaller, on all labels and under the same draws whenever it is asked for in a round."""
-        everything = {task: np.arange(len(at)) for task, (at, _) in data.seen.items()}
-        live = {**values, **{name: values[name].clone() for name in net.buffers}}  # a forward pass moves them
+        everything = {task: np.arange(len(at)) for task, (at, _) in turn.job.data.seen.items()}
+        live = {**turn.values, **{name: turn.values[name].clone() for name in net.buffers}}  # a forward pass moves them
         with torch.no_grad():
-            return float(self.averaged(net, data, heads, _own(stream, "trunk loss").numpy())(live, everything))
+            objective = self.averaged(net, turn, _own(turn.job.stream, "trunk loss").numpy())
+            return float(objective(live, everything))
 
     def noise_under(
         self, net: Network, values: State, data: ClientData, task: str, q: Posterior
     ) -> tuple[Tensor, Tensor]:
         """(sum, count) of the noise of a task that has one, over draws of its head."""
         (at, y), codec = data.seen[task], data.codecs[task]
-        measure = SUPERVISION[codec.task.kind].noise
-        assert measure is not None
         with torch.no_grad():
-            h = _with_one(net.features(values, torch.from_numpy(data.x[at]), task))
-        total, count = measure(*_outputs(h, torch.from_numpy(y), self._mirrored(q)), codec)
-        n = 2 * self.read_draws
+            h = with_one(net.features(values, torch.from_numpy(data.x[at]), task))
+        f, labels = outputs(h, self._mirrored(q)), Labels.of(torch.from_numpy(y), codec)
+        n, weights = 2 * self.read_draws, torch.from_numpy(data.weights_of(task))
+        total, count = SUPERVISION[codec.task.kind].spread(f.flatten(0, -2), labels.under(f), codec, weights.repeat(n))
         return torch.tensor(total / n, dtype=torch.float64), torch.tensor(count / n, dtype=torch.float64)
 
     def _mirrored(self, q: Posterior) -> Tensor:
@@ -206,20 +262,18 @@ class PFedVEM(Neural):
         half = Stream(0, "read-out").numpy().standard_normal((self.read_draws, *q[0].shape))
         return q[0] + softplus(q[1]) * torch.from_numpy(np.concatenate([half, -half]))
 
-    def averaged(
-        self, net: Network, data: ClientData, heads: Mapping[str, Posterior], rng: np.random.Generator
-    ) -> Objective:
+    def averaged(self, net: Network, turn: Turn, rng: np.random.Generator) -> Objective:
         """The loss of the trunk, averaged over draws of the heads."""
 
         def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
             total = torch.zeros((), dtype=torch.float64)
             for task, positions in batch.items():
-                (at, y), codec, (mean, raw) = data.seen[task], data.codecs[task], heads[task]
-                x = torch.from_numpy(data.x[at[positions]])
-                h = _with_one(net.features(live, x, task, train=self.bn_buffers != "frozen"))
-                draws = torch.from_numpy(rng.standard_normal((self.n_draws, *mean.shape)))
-                f, labels = _outputs(h, torch.from_numpy(y[positions]), mean + softplus(raw) * draws)
-                total = total + SUPERVISION[codec.task.kind].loss(f, labels, codec)
+                x, y, codec = rows_of(turn.job.data, task, positions)
+                h = with_one(net.features(live, x, task, train=self.bn_buffers != "frozen"))
+                mean, raw = turn.heads[task]
+                heads = mean + softplus(raw) * drawn([rng], (self.n_draws, *mean.shape))[0]
+                weights = weights_of(turn.job.data, task, positions)
+                total = total + Labels.of(y, codec, weights).loss(outputs(h, heads))
             return total
 
         return objective
@@ -230,7 +284,9 @@ class PFedVEM(Neural):
         for i, (task, n) in enumerate(data.counts().items()):
             for k in range(self.join_rounds if n else 0):
                 own = _own(stream, f"join {k}")
-                (mean, raw), rho2 = self.head_phase(net, state, values, part(server, "noise"), data, task, own)
+                ((mean, raw), rho2), *_ = self.head_phase(
+                    net, task, [(state, values, part(server, "noise"), data, own)]
+                )
                 state = {**state, f"mean/{i}": mean, f"raw/{i}": raw, f"rho2/{i}": rho2}
         return state
 
@@ -256,7 +312,7 @@ class PFedVEM(Neural):
             found = dict(plain(x))
             for task, (mean, raw) in q.items():
                 with torch.no_grad():
-                    h = _with_one(net.features(values, torch.from_numpy(x), task))
+                    h = with_one(net.features(values, torch.from_numpy(x), task))
                 codec = data.codecs[task]
                 at_mean = SUPERVISION[codec.task.kind].predict((h @ mean.T).numpy(), noise.get(task, 0.0), codec)
                 found[task] = self._spread(at_mean, h, (mean, raw), codec)
@@ -276,56 +332,7 @@ class PFedVEM(Neural):
         return replace(prediction, **changes)  # pyright: ignore[reportArgumentType]
 
 
-# ---- the bound ------------------------------------------------------------------------------------------------------
-
-
-def prior_variance(mean: Tensor, raw: Tensor, w: Tensor) -> Tensor:
-    """ρ², at which KL(q ‖ N(w, ρ² I)) is least."""
-    return (softplus(raw).square() + (mean - w).square()).mean()
-
-
-def divergence(mean: Tensor, raw: Tensor, w: Tensor, rho2: Tensor) -> Tensor:
-    """KL(N(μ, diag σ²) ‖ N(w, ρ² I)).
-
-    >>> one = torch.ones(1, 1, dtype=torch.float64)
-    >>> divergence(one, torch.log(torch.expm1(one)), 0 * one, one).item()  # σ = ρ = 1, apart by 1: ½
-    0.5
-    """
-    sigma2 = softplus(raw).square()
-    return 0.5 * ((sigma2 + (mean - w).square()) / rho2 - 1 - torch.log(sigma2 / rho2)).sum()
-
-
-def expected_loss(q: Posterior, h: Tensor, y: Tensor, codec: LabelCodec, noise: float, draws: Tensor) -> Tensor:
-    """−log p(y | β, h), summed over the labels and averaged over draws of β; constants in β left out."""
-    f, labels = _outputs(h, y, q[0] + softplus(q[1]) * draws)
-    kind, n = codec.task.kind, len(y)
-    loss = SUPERVISION[kind].loss
-    if kind in ("regression", "robust"):
-        unit = max(noise, LEAST_NOISE) ** 0.5
-        return n * loss(f / unit, labels / unit, codec)
-    if kind == "proportion":  # by trials: the mean loss counts rows
-        return (labels[:, 1] * softplus(f[:, 0]) - labels[:, 0] * f[:, 0]).sum() / len(draws)
-    return _information(y, codec, noise) * loss(f, labels, codec)
-
-
-def _information(y: Tensor, codec: LabelCodec, noise: float) -> float:
-    """How much all labels say about f, in the unit of the mean loss."""
-    kind, n = codec.task.kind, len(y)
-    if kind in ("regression", "robust"):
-        return n / max(noise, LEAST_NOISE)
-    if kind == "count":  # μ/(1 + μ/ρ) each, of a negative binomial with mean μ
-        return n * codec.scale / (1 + codec.scale * noise)
-    return float(y[:, 1].sum()) if kind == "proportion" else float(n)
-
-
-def _outputs(h: Tensor, y: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs under each head, one head after the other, and the labels as often."""
-    f = torch.einsum("nd,skd->snk", h, heads)
-    return f.reshape(-1, f.shape[-1]), y.repeat(len(heads), *(1,) * (y.dim() - 1))
-
-
-def _with_one(h: Tensor) -> Tensor:
-    return pad(h, (0, 1), value=1.0)
+# ---- names and shapes ----------------------------------------------------------------------------------------------
 
 
 def _as_matrix(i: int, values: State) -> Tensor:

@@ -55,6 +55,10 @@ class Scaffold(Neural):
     def personalises(self) -> bool:
         return self.bn_buffers == "local"
 
+    @property
+    def needs_last_state(self) -> bool:
+        return True  # c is the mean of all c_i, from their changes
+
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
         net = self.net(spec.codecs, spec.n_features)

@@ -43,6 +43,13 @@ class SeparateTasks(Method):
     def start(self, data: ClientData, stream: Stream) -> State:
         return _joined([self.single.start(part_of(data, task), _own(stream, task)) for task in data.tasks])
 
+    @property
+    def needs_last_round(self) -> bool:
+        return self.single.needs_last_round
+
+    def begin_round(self, server: State, rounds_left: int) -> State:
+        return _joined([self.single.begin_round(part, rounds_left) for part in _apart(server)])
+
     def download(self, server: State, client: str) -> State:
         return _joined([self.single.download(part, client) for part in _apart(server)])
 

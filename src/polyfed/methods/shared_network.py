@@ -76,6 +76,10 @@ class SharedNetwork(Method):
         for width in self.hidden:
             check_number("hidden", width, whole=True, least=1)
 
+    @property
+    def takes_weights(self) -> bool:
+        return True
+
     # ---- the network ------------------------------------------------------------------------------------------
 
     def net(self, codecs: Mapping[str, LabelCodec], n_features: int) -> Network:

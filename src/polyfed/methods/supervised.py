@@ -33,20 +33,31 @@ class Supervision:
     """How outputs are trained and read for one kind of task.
 
     Attributes:
-        loss: (outputs, coded labels, codec) → mean loss.
+        losses: (outputs, coded labels, codec) → the loss of each row.
         target: (coded labels, codec) → outputs (rows, outputs) that would say just this, for least squares. Classes are ±1 or
             one-hot. Counts and proportions are on the scale of their outputs, with ½ added, which keeps zero finite and
             makes the expected log of a Poisson count nearly the log of its mean, from two on.
-        noise: (outputs, coded labels, codec) → (sum, count) of which the ratio is the noise; None for kinds without.
+        noise: (outputs, coded labels, codec, weight of each row) → (sum, count) of which the ratio is the noise; None for
+            kinds without.
         predict: (outputs, noise, codec) → prediction.
         counts_labels: whether the count of the noise is the number of labels.
     """
 
-    loss: Callable[[Tensor, Tensor, LabelCodec], Tensor]
+    losses: Callable[[Tensor, Tensor, LabelCodec], Tensor]
     target: Callable[[Tensor, LabelCodec], Tensor]
     predict: Callable[[np.ndarray, float, LabelCodec], Prediction]
-    noise: Callable[[Tensor, Tensor, LabelCodec], tuple[float, float]] | None = None
+    noise: Callable[[Tensor, Tensor, LabelCodec, Tensor], tuple[float, float]] | None = None
     counts_labels: bool = True
+
+    def loss(self, f: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor | None = None) -> Tensor:
+        """The mean loss; with weights, whose mean over all of a client's labels is one, each row's counts so much."""
+        losses = self.losses(f, y, codec)
+        return losses.mean() if weights is None else (weights * losses).mean()
+
+    def spread(self, f: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor | None = None) -> tuple[float, float]:
+        """Sum and count of the noise; zeros for kinds without."""
+        weights = torch.ones(len(f), dtype=torch.float64) if weights is None else weights
+        return (0.0, 0.0) if self.noise is None else self.noise(f, y, codec, weights)
 
 
 def n_outputs(codec: LabelCodec) -> int:
@@ -57,6 +68,11 @@ def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple
     """Inputs, coded labels and codec of some labels of a task."""
     at, y = data.seen[task]
     return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
+
+
+def weights_of(data: ClientData, task: str, positions: np.ndarray | slice) -> Tensor | None:
+    """How much some labels of a task count; None if all of the client's count alike."""
+    return torch.from_numpy(data.weights[task][positions]) if task in data.weights else None
 
 
 def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
@@ -105,45 +121,46 @@ def _proportion(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
     return ProportionPrediction(f[:, 0], np.zeros(len(f)), 1 / (1 + np.exp(-f[:, 0])))
 
 
-def _squares(f: Tensor, y: Tensor, codec: LabelCodec) -> tuple[float, float]:
-    return float((y - f[:, 0]).square().sum()), float(len(y))
+def _squares(f: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor) -> tuple[float, float]:
+    return float((weights * (y - f[:, 0]).square()).sum()), float(weights.sum())
 
 
-def _student_squares(f: Tensor, y: Tensor, codec: LabelCodec) -> tuple[float, float]:
+def _student_squares(f: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor) -> tuple[float, float]:
     """σ² of Student's t: outliers count less, the less the further out they are."""
-    squares, nu = (y - f[:, 0]).square(), codec.task.dof
-    sigma2 = squares.mean().clamp_min(LEAST_NOISE)
+    squares, nu, n = (y - f[:, 0]).square(), codec.task.dof, weights.sum()
+    sigma2 = ((weights * squares).sum() / n).clamp_min(LEAST_NOISE)
     for _ in range(20):
-        sigma2 = ((nu + 1) * squares / (nu + squares / sigma2)).mean().clamp_min(LEAST_NOISE)
-    return float(sigma2) * len(y), float(len(y))
+        sigma2 = ((weights * (nu + 1) * squares / (nu + squares / sigma2)).sum() / n).clamp_min(LEAST_NOISE)
+    return float(sigma2 * n), float(n)
 
 
-def _excess(f: Tensor, y: Tensor, codec: LabelCodec) -> tuple[float, float]:
+def _excess(f: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor) -> tuple[float, float]:
     """1/ρ of a negative binomial: what (y − μ)² is beyond μ, relative to μ²."""
     mean = codec.scale * f[:, 0].exp()
-    return float(((y - mean).square() - mean).sum().clamp_min(0.0)), float(mean.square().sum())
+    excess = (weights * ((y - mean).square() - mean)).sum().clamp_min(0.0)
+    return float(excess), float((weights * mean.square()).sum())
 
 
 SUPERVISION: dict[str, Supervision] = {
-    "regression": Supervision(lambda f, y, _: 0.5 * (y - f[:, 0]).square().mean(), _itself, _regression, _squares),
+    "regression": Supervision(lambda f, y, _: 0.5 * (y - f[:, 0]).square(), _itself, _regression, _squares),
     "robust": Supervision(
-        lambda f, y, c: (0.5 * (c.task.dof + 1) * torch.log1p((y - f[:, 0]).square() / c.task.dof)).mean(),
+        lambda f, y, c: 0.5 * (c.task.dof + 1) * torch.log1p((y - f[:, 0]).square() / c.task.dof),
         _itself,
         _robust,
         _student_squares,
     ),
-    "binary": Supervision(lambda f, y, _: softplus(-y * f[:, 0]).mean(), _itself, _binary),
-    "multiclass": Supervision(lambda f, y, _: cross_entropy(f, y.long()), groups_of, _multiclass),
+    "binary": Supervision(lambda f, y, _: softplus(-y * f[:, 0]), _itself, _binary),
+    "multiclass": Supervision(lambda f, y, _: cross_entropy(f, y.long(), reduction="none"), groups_of, _multiclass),
     # Poisson, in units of the typical count: the loss of a thousand steps must not drown all others.
     "count": Supervision(
-        lambda f, y, c: (f[:, 0].exp() - y / c.scale * f[:, 0]).mean(),
+        lambda f, y, c: f[:, 0].exp() - y / c.scale * f[:, 0],
         lambda y, c: ((y[:, None] + 0.5) / c.scale).log(),
         _count,
         _excess,
         counts_labels=False,
     ),
     "proportion": Supervision(
-        lambda f, y, _: (softplus(f[:, 0]) - y[:, 0] / y[:, 1] * f[:, 0]).mean(),
+        lambda f, y, _: softplus(f[:, 0]) - y[:, 0] / y[:, 1] * f[:, 0],
         lambda y, _: ((y[:, :1] + 0.5) / (y[:, 1:] - y[:, :1] + 0.5)).log(),
         _proportion,
     ),

@@ -63,13 +63,13 @@ class TaskGP:
     def covariance(self, z: Tensor, z2: Tensor) -> Tensor:
         return kernel(z, z2, self.amplitude, self.length)
 
-    def node(self, z: Tensor, y: Tensor) -> NodeGP:
+    def node(self, z: Tensor, y: Tensor, weights: Tensor | None) -> NodeGP:
         """The process of one branch (y: its sides), or of all rows of a task without classes."""
         K = self.covariance(z, z)
         if self.classifies:
             power = self.likelihood.power if self.codec.task.kind == "binary" else 1.0
-            return NodeGP(K, Bernoulli(power=power), y)
-        return NodeGP(K, self.likelihood, y, self.noise)
+            return NodeGP(K, Bernoulli(power=power), y, weights=weights)
+        return NodeGP(K, self.likelihood, y, self.noise, weights)
 
     def tree(self, z: Tensor, y: Tensor) -> ClassTree | None:
         return ClassTree.of(z, y) if self.codec.task.kind == "multiclass" else None
@@ -85,19 +85,19 @@ class TaskGP:
 
     # ---- what rows teach --------------------------------------------------------------------------------------------
 
-    def loss(self, z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor | None:
+    def loss(self, z: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None) -> Tensor | None:
         """The objective of these rows, for each label that it speaks of; None if they cannot teach anything."""
         if self.classifies and len(y.unique()) < 2:
             return None
         if self.method.objective == "marginal":
-            return self._marginal(z, y, generator)
+            return self._marginal(z, y, weights, generator)
         given, scored = halves(y if self.classifies else torch.zeros(len(y)), self.method.predict_ratio)
-        return self._predictive(z, y, given, scored, generator) if len(scored) else None
+        return self._predictive(z, y, weights, given, scored, generator) if len(scored) else None
 
-    def _marginal(self, z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    def _marginal(self, z: Tensor, y: Tensor, weights: Tensor | None, generator: torch.Generator) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)
         for rows, side in branches(self.tree(z, y), y):
-            node = self.node(z[rows], side)
+            node = self.node(z[rows], side, _some(weights, rows))
             if self.classifies and self.method.inference == "gibbs":
                 # log p(y, ω) but for what K does not change: the gradient of its average over p(ω | y) is that of log p(y)
                 h, r = self.sites(node, generator, self.method.n_chains)
@@ -106,21 +106,30 @@ class TaskGP:
                 total = total - node.bound(node.posterior())
         return total / len(y)
 
-    def _predictive(self, z: Tensor, y: Tensor, given: Tensor, scored: Tensor, generator: torch.Generator) -> Tensor:
+    def _predictive(
+        self,
+        z: Tensor,
+        y: Tensor,
+        weights: Tensor | None,
+        given: Tensor,
+        scored: Tensor,
+        generator: torch.Generator,
+    ) -> Tensor:
         """Minus the mean log probability of the scored labels; they have no say in the tree nor in the sites."""
         total, z_given, z_scored = torch.zeros((), dtype=torch.float64), z[given], z[scored]
         tree = self.tree(z_given, y[given])
         for (rows, side), (there, wanted) in zip(branches(tree, y[given]), branches(tree, y[scored]), strict=True):
             if not len(there):
                 continue
-            node = self.node(z_given[rows], side)
+            node = self.node(z_given[rows], side, _some(weights, given[rows]))
             k_star = self.covariance(z_given[rows], z_scored[there])
             sites = self.sites(node, generator, self.method.n_chains)
             mean, variance = node.predict(sites, k_star, self.amplitude)
             if self.classifies:
-                total = total - _average(expected_sigmoid(wanted * mean, variance)).clamp_min(LEAST).log().sum()
+                logs = _average(expected_sigmoid(wanted * mean, variance)).clamp_min(LEAST).log()
             else:
-                total = total - log_predictive(self.likelihood, wanted, mean, variance, self.noise).sum()
+                logs = log_predictive(self.likelihood, wanted, mean, variance, self.noise)
+            total = total - (logs if weights is None else weights[scored[there]] * logs).sum()
         return total / len(scored)
 
 
@@ -155,13 +164,15 @@ def halves(groups: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
 class Conditioned:
     """A task with the labels of a client: all branches solved once, for any number of predictions."""
 
-    def __init__(self, task: TaskGP, z: Tensor, y: Tensor, generator: torch.Generator) -> None:
+    def __init__(
+        self, task: TaskGP, z: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None
+    ) -> None:
         self.task, self.tree = task, task.tree(z, y)
         n_chains = task.method.n_test_chains
         self.nodes: list[tuple[NodeGP, Tensor, Sites]] = []
         for rows, side in branches(self.tree, y):
             if len(rows):
-                node = task.node(z[rows], side)
+                node = task.node(z[rows], side, _some(weights, rows))
                 self.nodes.append((node, z[rows], task.sites(node, generator, n_chains, exact=True)))
 
     def predict(self, z: Tensor) -> Prediction:
@@ -212,6 +223,10 @@ class Conditioned:
         proba = torch.full((n, K), floor, dtype=torch.float64)
         proba[:, seen] = (1.0 - floor * (K - len(seen))) * self.tree.leaf_probabilities(list(turns.unbind(1)))
         return latent, variance.sqrt(), proba
+
+
+def _some(weights: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if weights is None else weights[rows]
 
 
 def _average(values: Tensor) -> Tensor:

@@ -45,6 +45,10 @@ class WeightClients(Method):
     mf_steps: int = 2
     tolerance: float = 1e-6
 
+    @property
+    def takes_weights(self) -> bool:
+        return True
+
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         counts = data.counts()
         if "basis" in message:

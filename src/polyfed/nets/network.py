@@ -28,7 +28,10 @@ Values = Mapping[str, Tensor]
 
 
 class Network:
-    """Trunks and heads for these tasks (name → number of outputs)."""
+    """Trunks and heads for these tasks (name → number of outputs).
+
+    With parameters that have a leading dimension (`is_mlp` alone), it is as many networks at once, each with rows of its own.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class Network:
 
         self.trunks = {f"trunk.{i}." if separate else "trunk.": trunk() for i in range(len(tasks) if separate else 1)}
         self.width = n_outputs_of(next(iter(self.trunks.values())), n_features)
-        self._plain = factory is None
+        self.is_mlp = factory is None
         self.has_batch_norm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for t in self.trunks.values() for layer in t.modules()
         )
@@ -103,11 +106,11 @@ class Network:
         """What the trunk of this task makes of the inputs. In training, running statistics in `values` move on."""
         prefix = f"trunk.{self._position[task]}." if self.separate else "trunk."
         trunk = self.trunks[prefix]
-        if self._plain:  # what functional_call does, without its cost, which is that of a small network
+        if self.is_mlp:  # what functional_call does, without its cost, which is that of a small network
             for i, layer in enumerate(trunk.children()):
                 own = f"{prefix}{i}."
                 linear = isinstance(layer, nn.Linear)
-                x = nn.functional.linear(x, values[f"{own}weight"], values[f"{own}bias"]) if linear else layer(x)
+                x = _linear(x, values[f"{own}weight"], values[f"{own}bias"]) if linear else layer(x)
             return x
         mine = {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
         # A batch of one has no statistics of its own.
@@ -118,7 +121,14 @@ class Network:
         """The outputs of one task, (rows, outputs)."""
         head = self._head(task)
         features = self.features(values, x, task, train=train)
-        return nn.functional.linear(features, values[f"{head}weight"], values[f"{head}bias"])
+        return _linear(features, values[f"{head}weight"], values[f"{head}bias"])
 
     def _head(self, task: str) -> str:
         return f"head.{self._position[task]}."
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer; with weights (networks, outputs, inputs), one for each network, at rows of its own."""
+    if weight.dim() == 3:
+        return torch.baddbmm(bias[:, None], x, weight.mT)
+    return nn.functional.linear(x, weight, bias)

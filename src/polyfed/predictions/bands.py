@@ -20,7 +20,11 @@ from polyfed.predictions.numeric import CountPrediction, ProportionPrediction
 
 REACH = 1.96  # standard deviations on each side hold 95 %
 
-_LINKS = {CountPrediction: lambda f: np.exp(np.clip(f, -300, 300)), ProportionPrediction: special.expit}
+_LINKS = (
+    (BinaryPrediction, special.expit),
+    (CountPrediction, lambda f: np.exp(np.clip(f, -300, 300))),
+    (ProportionPrediction, special.expit),
+)
 
 
 def band(prediction: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
@@ -36,5 +40,5 @@ def band(prediction: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | N
     reach = REACH * prediction.latent_std
     if not np.isfinite(reach).all() or not reach.any():
         return mean, None, None
-    link = special.expit if is_binary else _LINKS.get(type(prediction), lambda f: f)
+    link = next((link for kind, link in _LINKS if isinstance(prediction, kind)), lambda f: f)
     return mean, link(prediction.latent_mean - reach)[:, None], link(prediction.latent_mean + reach)[:, None]

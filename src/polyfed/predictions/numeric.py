@@ -13,13 +13,17 @@ from polyfed.errors import ConfigError
 from polyfed.predictions import observed
 from polyfed.predictions.base import Prediction
 from polyfed.predictions.densities import log_binomial_average, log_count_average, log_normal, log_student_average
-from polyfed.predictions.quantiles import count_quantile, in_blocks, rate_std, student_reach
+from polyfed.predictions.quantiles import count_cdf, count_quantile, in_blocks, rate_std, student_cdf, student_reach
 
 
 class _NumericPrediction(Prediction):
     @abstractmethod
     def quantile(self, q: float) -> np.ndarray:
         """The value that is not exceeded with probability q."""
+
+    @abstractmethod
+    def cdf(self, y: Any) -> np.ndarray:
+        """The probability that the value of each row is at most this one."""
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """The central interval with this probability, as (lower, upper)."""
@@ -55,6 +59,11 @@ class RegressionPrediction(_NumericPrediction):
         """The value that y does not exceed with probability q."""
         return self.mean + special.ndtri(_probability("q", q)) * self.std
 
+    def cdf(self, y: Any) -> np.ndarray:
+        """The probability that y is at most this."""
+        away = observed.numbers(y, n=len(self)) - self.mean
+        return special.ndtr(np.clip(away / np.maximum(self.std, 1e-150), -1e150, 1e150))
+
     def log_density(self, y: Any) -> np.ndarray:
         """The log density of each observed y."""
         return log_normal(observed.numbers(y, n=len(self)) - self.mean, self.std)
@@ -85,6 +94,14 @@ class RobustPrediction(_NumericPrediction):
         """The value that y does not exceed with probability q."""
         q = _probability("q", q)
         return self.mean + (self._reach(1 - q) if q > 0.5 else -self._reach(q))
+
+    def cdf(self, y: Any) -> np.ndarray:
+        """The probability that y is at most this."""
+        away, below = observed.numbers(y, n=len(self)) - self.mean, np.full(len(self), np.nan)
+        for dof in np.unique(self.dof):
+            rows = self.dof == dof
+            below[rows] = in_blocks(student_cdf(float(dof)), away[rows], self.latent_std[rows], self.scale[rows])
+        return below
 
     def log_density(self, y: Any) -> np.ndarray:
         """The log density of each observed y."""
@@ -126,6 +143,12 @@ class CountPrediction(_NumericPrediction):
         q = _probability("q", q)
         return in_blocks(lambda *row: count_quantile(q, *row), self._log_rate(), self.latent_std, self.dispersion)
 
+    def cdf(self, y: Any) -> np.ndarray:
+        """The probability that the count is at most this, which need not be a whole number."""
+        y = np.floor(observed.numbers(y, n=len(self)))
+        below = in_blocks(count_cdf, np.maximum(y, 0.0), self._log_rate(), self.latent_std, self.dispersion)
+        return np.where(y < 0, 0.0, below)
+
     def log_density(self, y: Any) -> np.ndarray:
         """The log probability of each observed count."""
         y = observed.counts(y, n=len(self))
@@ -151,6 +174,11 @@ class ProportionPrediction(_NumericPrediction):
     def quantile(self, q: float) -> np.ndarray:
         """The value that the rate (not k / n) does not exceed with probability q."""
         return special.expit(self.latent_mean + special.ndtri(_probability("q", q)) * self.latent_std)
+
+    def cdf(self, y: Any) -> np.ndarray:
+        """The probability that the rate (not k / n) is at most this."""
+        away = special.logit(np.clip(observed.numbers(y, n=len(self)), 0.0, 1.0)) - self.latent_mean
+        return special.ndtr(np.clip(away / np.maximum(self.latent_std, 1e-150), -1e150, 1e150))
 
     def log_density(self, y: Any) -> np.ndarray:
         """The log probability of each pair (successes, trials): of k, given n."""

@@ -30,18 +30,34 @@ def rate_std(m: np.ndarray, s: np.ndarray) -> np.ndarray:
     return np.sqrt((rate - mean[:, None]) ** 2 @ weight)
 
 
+def _log_precision_rule(dof: float) -> tuple[float, np.ndarray, np.ndarray]:
+    """Nodes and weights for the average over u = log tau with tau ~ Gamma(a, a), and a = dof/2."""
+    a = min(dof / 2, 5e7)  # beyond this the noise is normal to 1e-8
+    low = np.log(max(special.gammaincinv(a, _LEFT_OUT), 1e-300) / a)
+    high = np.log(special.gammainccinv(a, _LEFT_OUT) / a)
+    u = np.linspace(low, high, int((high - low) / min(0.4, 0.8 / np.sqrt(a))) + 2)
+    weight = np.exp(a * (u - np.expm1(u)))
+    return a, u, weight / weight.sum()
+
+
+def student_cdf(dof: float) -> Callable[..., np.ndarray]:
+    """The function that gives P(f + scale * t <= x), where f ~ N(0, s^2), as `student_reach` has it."""
+    _, u, weight = _log_precision_rule(dof)
+
+    def below(x: np.ndarray, s: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        std = np.maximum(np.hypot(s[:, None], scale[:, None] * np.exp(-u / 2)), 1e-150)
+        return special.ndtr(np.clip(x[:, None] / std, -1e150, 1e150)) @ weight
+
+    return below
+
+
 def student_reach(tail: float, dof: float) -> Callable[..., np.ndarray]:
     """The function that finds x with P(f + scale * t > x) = tail < 1/2, where f ~ N(0, s^2).
 
     Student-t noise is normal noise of variance scale^2 / tau with tau ~ Gamma(dof/2, dof/2), so this tail is
     the average of normal tails over u = log tau.
     """
-    a = min(dof / 2, 5e7)  # beyond this the noise is normal to 1e-8
-    low = np.log(max(special.gammaincinv(a, _LEFT_OUT), 1e-300) / a)
-    high = np.log(special.gammainccinv(a, _LEFT_OUT) / a)
-    u = np.linspace(low, high, int((high - low) / min(0.4, 0.8 / np.sqrt(a))) + 2)
-    weight = np.exp(a * (u - np.expm1(u)))
-    weight /= weight.sum()
+    a, u, weight = _log_precision_rule(dof)
 
     def solve(s: np.ndarray, scale: np.ndarray) -> np.ndarray:
         unit = np.maximum(np.hypot(s, scale), 1e-300)
@@ -73,7 +89,7 @@ def count_quantile(q: float, m: np.ndarray, s: np.ndarray, rho: np.ndarray) -> n
     low = np.full(len(m), -1.0)
     high = np.ceil(np.exp(np.minimum(m + s * abs(special.ndtri(q)), 600)))
     short = np.arange(len(m))
-    while len(short := short[_count_cdf(high[short], m[short], s[short], rho[short]) < q]):
+    while len(short := short[count_cdf(high[short], m[short], s[short], rho[short]) < q]):
         low[short], high[short] = high[short], 4 * high[short] + 4
         short = short[high[short] < 1e300]  # an answer for a latent_std beyond reason
     while True:
@@ -82,11 +98,11 @@ def count_quantile(q: float, m: np.ndarray, s: np.ndarray, rho: np.ndarray) -> n
             return high
         middle = np.floor(np.sqrt(low[wide] + 1) * np.sqrt(high[wide] + 1))
         middle = np.clip(middle, low[wide] + 1, high[wide] - 1)
-        enough = _count_cdf(middle, m[wide], s[wide], rho[wide]) >= q
+        enough = count_cdf(middle, m[wide], s[wide], rho[wide]) >= q
         high[wide], low[wide] = np.where(enough, middle, high[wide]), np.where(enough, low[wide], middle)
 
 
-def _count_cdf(k: np.ndarray, m: np.ndarray, s: np.ndarray, rho: np.ndarray) -> np.ndarray:
+def count_cdf(k: np.ndarray, m: np.ndarray, s: np.ndarray, rho: np.ndarray) -> np.ndarray:
     """P(y <= k) for y negative binomial with log rate f ~ N(m, s^2).
 
     Given f, y <= k is as probable as logit(beta) > f - log rho with beta ~ Beta(k + 1, rho): two independent

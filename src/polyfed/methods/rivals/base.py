@@ -34,18 +34,22 @@ class Rival(Method):
     kinds: ClassVar[tuple[str, ...] | None] = None
 
     @property
+    def takes_weights(self) -> bool:
+        return True
+
+    @property
     def personalises(self) -> bool:
         return False  # there is one model, whoever asks for it
 
     @abstractmethod
-    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
         """A model of real targets: mean and, if it has one, standard deviation of y at new inputs."""
 
     @abstractmethod
     def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
         """A model of classes 0, 1, ..., each of which occurs in y: their probabilities at new inputs."""
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
+    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
         """A model of counts: the expected one at new inputs."""
         raise NotImplementedError
 
@@ -93,7 +97,7 @@ class Rival(Method):
         by_task = {}
         for task, codec in data.codecs.items():
             at, y = data.seen.get(task, nothing)
-            by_task[task] = fit_task(self, x.take(at), y, codec, seed)
+            by_task[task] = fit_task(self, x.take(at), y, codec, seed, data.weights.get(task))
 
         def predict(new: np.ndarray) -> Predictions:
             inputs = Inputs.of(new, named=self.needs_client)

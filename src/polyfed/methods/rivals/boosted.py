@@ -43,11 +43,11 @@ class HistGradientBoostingPooled(Rival):
         check_number("min_samples_leaf", self.min_samples_leaf, whole=True, least=1)
         check_number("learning_rate", self.learning_rate, above=0)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         columns = _columns(x)
-        model = HistGradientBoostingRegressor(**self._options(seed)).fit(columns(x), y)
+        model = HistGradientBoostingRegressor(**self._options(seed)).fit(columns(x), y, sample_weight=weights)
         return lambda new: (model.predict(columns(new)), None)
 
     def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
@@ -57,11 +57,13 @@ class HistGradientBoostingPooled(Rival):
         model = HistGradientBoostingClassifier(**self._options(seed)).fit(columns(x), y, sample_weight=weights)
         return lambda new: model.predict_proba(columns(new))
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
+    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         columns = _columns(x)
-        model = HistGradientBoostingRegressor(loss="poisson", **self._options(seed)).fit(columns(x), y)
+        model = HistGradientBoostingRegressor(loss="poisson", **self._options(seed)).fit(
+            columns(x), y, sample_weight=weights
+        )
         return lambda new: model.predict(columns(new))
 
     def _options(self, seed: int) -> dict[str, Any]:
@@ -108,16 +110,16 @@ class CatBoostPooled(Rival):
     def require(cls) -> None:
         require("catboost", cls.name)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
-        predict = self._boosted("CatBoostRegressor", x, y, None, seed, "predict", loss_function="RMSE")
+    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
+        predict = self._boosted("CatBoostRegressor", x, y, weights, seed, "predict", loss_function="RMSE")
         return lambda new: (predict(new), None)
 
     def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
         loss = "Logloss" if y.max() == 1 else "MultiClass"
         return self._boosted("CatBoostClassifier", x, y, weights, seed, "predict_proba", loss_function=loss)
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
-        return self._boosted("CatBoostRegressor", x, y, None, seed, "predict", loss_function="Poisson")
+    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
+        return self._boosted("CatBoostRegressor", x, y, weights, seed, "predict", loss_function="Poisson")
 
     def _boosted(
         self, kind: str, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int, ask: str, **options: Any
@@ -151,6 +153,6 @@ def _varies(x: Inputs) -> bool:
 
 def _of_constants(y: np.ndarray, weights: np.ndarray | None, *, classes: bool) -> Callable[[Inputs], np.ndarray]:
     if not classes:
-        return lambda new: np.full(len(new), y.mean())
+        return lambda new: np.full(len(new), np.average(y, weights=weights))
     often = np.bincount(y, weights)
     return lambda new: np.tile(often / often.sum(), (len(new), 1))

@@ -35,12 +35,12 @@ class LinearPooled(Rival):
     def __post_init__(self) -> None:
         check_number("strength", self.strength, above=0)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
         from sklearn.linear_model import BayesianRidge
 
         columns, model = _columns(x), BayesianRidge()
         with quietly():
-            model.fit(columns(x), y)
+            model.fit(columns(x), y, sample_weight=weights)
         return lambda new: model.predict(columns(new), return_std=True)  # pyright: ignore[reportReturnType]
 
     def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
@@ -51,12 +51,12 @@ class LinearPooled(Rival):
             model.fit(columns(x), y, sample_weight=weights)
         return lambda new: model.predict_proba(columns(new))
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
+    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
         from sklearn.linear_model import PoissonRegressor
 
         columns, model = _columns(x), PoissonRegressor(alpha=1.0 / self.strength, max_iter=STEPS)
         with quietly():
-            model.fit(columns(x), y)
+            model.fit(columns(x), y, sample_weight=weights)
         return lambda new: _finite(model, columns(new))
 
 

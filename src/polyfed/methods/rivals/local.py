@@ -34,11 +34,12 @@ class RandomForestLocal(Rival):
         for option in ("trees", "min_samples_leaf"):
             check_number(option, getattr(self, option), whole=True, least=1)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
-        model = self._regressor(x, y, seed, oob_score=True)
+    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
+        model = self._regressor(x, y, weights, seed, oob_score=True)
         left = y - model.oob_prediction_
         # A row that no tree has left out was not predicted; with trees enough there is none.
-        spread = float(np.sqrt(np.mean(left[np.isfinite(left)] ** 2))) if np.isfinite(left).any() else float(y.std())
+        known, counted = np.isfinite(left), np.ones(len(y)) if weights is None else weights
+        spread = float(np.sqrt(np.average(left[known] ** 2, weights=counted[known]))) if known.any() else float(y.std())
         return lambda new: (model.predict(new.features), np.full(len(new), spread))
 
     def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
@@ -48,16 +49,16 @@ class RandomForestLocal(Rival):
         model.fit(x.features, y, sample_weight=weights)
         return lambda new: np.asarray(model.predict_proba(new.features))
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, seed: int) -> Rates:
-        model = self._regressor(x, y, seed)
+    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
+        model = self._regressor(x, y, weights, seed)
         return lambda new: model.predict(new.features)
 
-    def _regressor(self, x: Inputs, y: np.ndarray, seed: int, **options: Any) -> Any:
+    def _regressor(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int, **options: Any) -> Any:
         from sklearn.ensemble import RandomForestRegressor
 
         model = RandomForestRegressor(self.trees, min_samples_leaf=self.min_samples_leaf, random_state=seed, **options)
         with quietly():  # of rows that every tree has seen
-            return model.fit(x.features, y)
+            return model.fit(x.features, y, sample_weight=weights)
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,14 @@ class GaussianProcessLocal(Rival):
 
     max_rows: int = 1000
 
+    @property
+    def takes_weights(self) -> bool:
+        return False  # scikit-learn's Gaussian processes know none
+
     def __post_init__(self) -> None:
         check_number("max_rows", self.max_rows, whole=True, least=10)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import WhiteKernel
 

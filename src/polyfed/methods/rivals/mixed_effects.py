@@ -39,6 +39,10 @@ class MixedEffects(Rival):
 
     labels_per_effect: int = 5
 
+    @property
+    def takes_weights(self) -> bool:
+        return False  # statsmodels has none for mixed effects
+
     def __post_init__(self) -> None:
         check_number("labels_per_effect", self.labels_per_effect, whole=True, least=1)
 
@@ -46,7 +50,7 @@ class MixedEffects(Rival):
     def require(cls) -> None:
         require("statsmodels", cls.name)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
         design, clients = _design(x, self.labels_per_effect), Clients.of(x)
         groups = np.nan_to_num(clients.positions(x), nan=-1.0)
         MixedLM = require("statsmodels.regression.mixed_linear_model", self.name).MixedLM

@@ -25,15 +25,18 @@ if TYPE_CHECKING:
 Numbers = Callable[[Inputs], tuple[np.ndarray, np.ndarray | None]]
 Classes = Callable[[Inputs], np.ndarray]
 Rates = Callable[[Inputs], np.ndarray]
-Fit = Callable[["Rival", Inputs, np.ndarray, LabelCodec, int], Callable[[Inputs], Prediction]]
+Weights = np.ndarray | None  # of labels; None if they count alike
+Fit = Callable[["Rival", Inputs, np.ndarray, LabelCodec, int, Weights], Callable[[Inputs], Prediction]]
 
 FOLDS = 3
 LEAST_RATE = 1e-6  # in units of the typical count
 
 
-def fit_task(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
+def fit_task(
+    rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, weights: Weights = None
+) -> Callable[[Inputs], Prediction]:
     """The rival's model of one task, from its coded labels y at x; a guess if there are none."""
-    return _KINDS[codec.task.kind](rival, x, y, codec, seed)
+    return _KINDS[codec.task.kind](rival, x, y, codec, seed, weights)
 
 
 def folds(n: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -46,9 +49,12 @@ def folds(n: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
 # ---- numbers -------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
-    model = _fit_numbers(rival, x, y, seed)
-    fixed = None if len(x) and model(x.take(np.zeros(1, dtype=np.int64)))[1] is not None else _spread(rival, x, y, seed)
+def _numbers(
+    rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, weights: Weights
+) -> Callable[[Inputs], Prediction]:
+    model = _fit_numbers(rival, x, y, weights, seed)
+    states_one = len(x) and model(x.take(np.zeros(1, dtype=np.int64)))[1] is not None
+    fixed = None if states_one else _spread(rival, x, y, weights, seed)
 
     def predict(new: Inputs) -> Prediction:
         mean, std = model(new)
@@ -58,14 +64,14 @@ def _numbers(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: in
     return predict
 
 
-def _fit_numbers(rival: Rival, x: Inputs, y: np.ndarray, seed: int) -> Numbers:
+def _fit_numbers(rival: Rival, x: Inputs, y: np.ndarray, weights: Weights, seed: int) -> Numbers:
     if len(y) < 3 or np.ptp(y) == 0.0:  # no spread to explain
-        mean = float(y.mean()) if len(y) else 0.0
+        mean = float(np.average(y, weights=weights)) if len(y) else 0.0
         return lambda new: (np.full(len(new), mean), None)
-    return rival.fit_numbers(x, y, seed)
+    return rival.fit_numbers(x, y, weights, seed)
 
 
-def _spread(rival: Rival, x: Inputs, y: np.ndarray, seed: int) -> float:
+def _spread(rival: Rival, x: Inputs, y: np.ndarray, weights: Weights, seed: int) -> float:
     """The root mean square of out-of-fold residuals; of labels about their mean where they are too few for folds."""
     if len(y) < 2:
         return 1.0  # the federation's spread, in coded units
@@ -73,8 +79,9 @@ def _spread(rival: Rival, x: Inputs, y: np.ndarray, seed: int) -> float:
         return float(y.std(ddof=1))
     left = np.empty(len(y))
     for learn, out in folds(len(y), seed):
-        left[out] = y[out] - _fit_numbers(rival, x.take(learn), y[learn], seed)(x.take(out))[0]
-    return float(np.sqrt(np.mean(left**2)))
+        model = _fit_numbers(rival, x.take(learn), y[learn], _some(weights, learn), seed)
+        left[out] = y[out] - model(x.take(out))[0]
+    return float(np.sqrt(np.average(left**2, weights=weights)))
 
 
 def _regression(mean: np.ndarray, std: np.ndarray, codec: LabelCodec) -> Prediction:
@@ -96,10 +103,11 @@ _WRITTEN = {"regression": _regression, "robust": _robust}
 
 
 def _classes(
-    rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, *, binary: bool
+    rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, weights: Weights, *, binary: bool
 ) -> Callable[[Inputs], Prediction]:
     positions = ((y + 1) / 2 if binary else y).astype(np.int64)
-    proba = _probabilities(rival, x, positions, np.ones(len(y)), len(codec.classes or ()), seed)
+    counted = np.ones(len(y)) if weights is None else weights
+    proba = _probabilities(rival, x, positions, counted, len(codec.classes or ()), seed)
 
     def predict(new: Inputs) -> Prediction:
         logs = np.log(proba(new))
@@ -109,14 +117,17 @@ def _classes(
     return predict
 
 
-def _shares(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
+def _shares(
+    rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, weights: Weights
+) -> Callable[[Inputs], Prediction]:
     """Successes and failures as rows of two classes, each with its number as weight."""
     pairs = y.reshape(-1, 2)
-    weights = np.concatenate([pairs[:, 1] - pairs[:, 0], pairs[:, 0]])
-    some = weights > 0
+    counted = np.concatenate([pairs[:, 1] - pairs[:, 0], pairs[:, 0]])
+    counted = counted if weights is None else counted * np.tile(weights, 2)
+    some = counted > 0
     twice = x.take(np.tile(np.arange(len(pairs)), 2)[some])
     sides = np.repeat([0, 1], len(pairs))[some]
-    proba = _probabilities(rival, twice, sides, weights[some], 2, seed)
+    proba = _probabilities(rival, twice, sides, counted[some], 2, seed)
 
     def predict(new: Inputs) -> Prediction:
         logs = np.log(proba(new))
@@ -148,24 +159,32 @@ def _probabilities(
 # ---- counts --------------------------------------------------------------------------------------------------------------
 
 
-def _counts(rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int) -> Callable[[Inputs], Prediction]:
-    model = _fit_rates(rival, x, y, codec.scale, seed)
+def _counts(
+    rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, weights: Weights
+) -> Callable[[Inputs], Prediction]:
+    model = _fit_rates(rival, x, y, weights, codec.scale, seed)
     how, noise = SUPERVISION["count"], 1.0
     if len(y) >= 3 * FOLDS:
         rates = np.empty(len(y))
         for learn, out in folds(len(y), seed):
-            rates[out] = _fit_rates(rival, x.take(learn), y[learn], codec.scale, seed)(x.take(out))
-        assert how.noise is not None
-        excess, count = how.noise(torch.from_numpy(_log(rates, codec)), torch.from_numpy(y), codec)
+            model_of_some = _fit_rates(rival, x.take(learn), y[learn], _some(weights, learn), codec.scale, seed)
+            rates[out] = model_of_some(x.take(out))
+        counted = None if weights is None else torch.from_numpy(weights)
+        excess, count = how.spread(torch.from_numpy(_log(rates, codec)), torch.from_numpy(y), codec, counted)
         noise = excess / count
     return lambda new: how.predict(_log(model(new), codec), noise, codec)
 
 
-def _fit_rates(rival: Rival, x: Inputs, y: np.ndarray, typical: float, seed: int) -> Rates:
+def _fit_rates(rival: Rival, x: Inputs, y: np.ndarray, weights: Weights, typical: float, seed: int) -> Rates:
     if len(y) < 3 or np.ptp(y) == 0.0:
-        rate = (y.sum() + typical) / (len(y) + 1.0)
+        counted = np.ones(len(y)) if weights is None else weights
+        rate = (counted @ y + typical) / (counted.sum() + 1.0)
         return lambda new: np.full(len(new), rate)
-    return rival.fit_rates(x, y, seed)
+    return rival.fit_rates(x, y, weights, seed)
+
+
+def _some(weights: Weights, rows: np.ndarray) -> Weights:
+    return None if weights is None else weights[rows]
 
 
 def _log(rates: np.ndarray, codec: LabelCodec) -> np.ndarray:

@@ -1,0 +1,145 @@
+"""Clients that train side by side: at small sizes a step costs what its calls cost, so one call is made for all of them.
+
+Parameters of several clients are stacked along a first dimension; so are their batches, the shorter ones filled up with rows
+that weigh nothing. No client's numbers enter another's: the sum of all losses has, in the parameters of each, the gradient
+of its own. What a method computes with the parameters is the same code for one client and for many, as long as it goes
+elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyfed.data import ClientData, LabelCodec
+from polyfed.methods.base import Job, Outcome
+from polyfed.methods.messages import State
+from polyfed.methods.supervised import SUPERVISION
+from polyfed.nets import Network
+
+Positions = Mapping[str, np.ndarray]  # task → positions among a client's labels
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Labels of one task: inputs (clients, rows, features), coded labels, and the share of each in its client's mean loss."""
+
+    x: Tensor
+    y: Tensor
+    shares: Tensor
+    codec: LabelCodec
+
+    @classmethod
+    def of(cls, members: Sequence[ClientData], task: str, positions: Sequence[np.ndarray]) -> Rows:
+        """Rows of weight zero are copies of some label of this task, so that their loss is a number."""
+        somewhere = next(data for data, at in zip(members, positions, strict=True) if len(at))
+        x0, y0 = (torch.from_numpy(a[:1]) for a in (somewhere.x, somewhere.seen[task][1]))
+        shape = (len(members), max(map(len, positions)))
+        x, y = x0.expand(*shape, -1).clone(), y0.expand(*shape, *y0.shape[1:]).clone()
+        shares = torch.zeros(shape, dtype=torch.float64)
+        for i, (data, at) in enumerate(zip(members, positions, strict=True)):
+            if n := len(at):
+                places, labels = data.seen[task]
+                x[i, :n], y[i, :n] = torch.from_numpy(data.x[places[at]]), torch.from_numpy(labels[at])
+                shares[i, :n] = torch.from_numpy(data.weights_of(task)[at]) / n
+        return cls(x, y, shares, somewhere.codecs[task])
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """The mean loss of each client, (clients,), at outputs (clients, rows, outputs)."""
+        kind = SUPERVISION[self.codec.task.kind]
+        losses = kind.losses(outputs.flatten(0, 1), self.y.flatten(0, 1), self.codec).reshape(self.shares.shape)
+        return (self.shares * losses).sum(1)
+
+
+class Cohort:
+    """Several clients with the same tasks, and an MLP each."""
+
+    def __init__(self, net: Network, members: Sequence[ClientData]) -> None:
+        self.net, self.members = net, members
+
+    def stack(self, states: Sequence[State]) -> State:
+        return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+    def unstack(self, values: State) -> list[State]:
+        parts = {name: value.unbind() for name, value in values.items()}
+        return [{name: part[i] for name, part in parts.items()} for i in range(len(self.members))]
+
+    def batch(self, positions: Sequence[Positions]) -> Any:
+        """What each client looks at in a step."""
+        nothing = np.zeros(0, dtype=np.int64)
+        tasks = [task for task in self.net.tasks if any(len(mine.get(task, nothing)) for mine in positions)]
+        return {task: Rows.of(self.members, task, [mine.get(task, nothing) for mine in positions]) for task in tasks}
+
+    def gradient(self, values: State, batch: Any, names: Sequence[str]) -> tuple[Tensor, State]:
+        """The sum of the tasks' mean losses of each client, and its gradient in those parameters that it touches."""
+        leaves = {name: values[name].detach().requires_grad_() for name in names}
+        live = {**values, **leaves}
+        loss = torch.stack([self.loss_of(live, task, rows) for task, rows in batch.items()]).sum(0)
+        grads = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
+        return loss.detach(), {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
+
+    def loss_of(self, live: State, task: str, rows: Any) -> Tensor:
+        """The mean loss of each client on its rows of a task."""
+        return rows.loss(self.net(live, rows.x, task))
+
+
+class Alone(Cohort):
+    """One client, with any network: nothing is stacked. `gradient_of` is the method's own (`Neural.gradient`)."""
+
+    def __init__(self, net: Network, data: ClientData, gradient_of: Callable[..., tuple[float, State]]) -> None:
+        super().__init__(net, [data])
+        self.gradient_of = gradient_of
+
+    def stack(self, states: Sequence[State]) -> State:
+        return {name: value.clone() for name, value in states[0].items()}
+
+    def unstack(self, values: State) -> list[State]:
+        return [dict(values)]
+
+    def batch(self, positions: Sequence[Positions]) -> Any:
+        return positions[0]
+
+    def gradient(self, values: State, batch: Any, names: Sequence[str]) -> tuple[Tensor, State]:
+        loss, gradient = self.gradient_of(self.net, values, self.members[0], batch, names)
+        return torch.tensor([loss], dtype=torch.float64), gradient
+
+
+def cohorts(jobs: Sequence[Job], net: Network, batch_size: int) -> list[list[int]]:
+    """Positions of the jobs whose clients train side by side: an MLP each, labels coded alike, batches of like sizes.
+
+    What is filled up is computed in vain, so sizes differ by less than a factor of four.
+    """
+    if not net.is_mlp:
+        return [[i] for i in range(len(jobs))]
+
+    def alike(i: int) -> tuple[int, str]:
+        most = max((len(at) for at, _ in jobs[i].data.seen.values()), default=0)
+        return min(most, batch_size).bit_length() // 2, repr(jobs[i].data.codecs)
+
+    order = sorted(range(len(jobs)), key=lambda i: (alike(i), i))
+    return [list(group) for _, group in groupby(order, key=alike)]
+
+
+def side_by_side(
+    jobs: Sequence[Job],
+    net_of: Callable[[ClientData], Network],
+    batch_size: int,
+    learned: Callable[[Sequence[Job]], Sequence[Outcome]],
+    attempt: Callable[[Job], Outcome],
+) -> list[Outcome]:
+    """What `learned` makes of each cohort. If one of a cohort breaks it, each tries alone, and the error is that client's."""
+    outcomes: dict[int, Outcome] = {}
+    for group in cohorts(jobs, net_of(jobs[0].data), batch_size) if jobs else ():
+        members = [jobs[i] for i in group]
+        try:
+            found = learned(members) if len(members) > 1 else [attempt(members[0])]
+        except Exception:
+            found = [attempt(job) for job in members]
+        outcomes |= dict(zip(group, found, strict=True))
+    return [outcomes[i] for i in range(len(jobs))]

@@ -1,0 +1,104 @@
+"""Heads β of a network with q(β) = N(μ, diag σ²), σ = softplus(s): the terms of pFedVEM's bound.
+
+Every function takes one client, or many with a leading dimension: features (..., rows, features + 1), whose last column is one,
+heads (..., outputs, features + 1), and the share of each row in its client's mean loss, zero for rows that fill up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, softplus
+
+from polyfed.data import LabelCodec
+from polyfed.methods.supervised import LEAST_NOISE, SUPERVISION
+
+Posterior = tuple[Tensor, Tensor]  # μ and s of a head, (..., outputs, features + 1): the last column is the bias
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Coded labels (..., rows) of a task, and the share of each in the mean loss of its client."""
+
+    y: Tensor
+    shares: Tensor
+    codec: LabelCodec
+
+    @classmethod
+    def of(cls, y: Tensor, codec: LabelCodec, weights: Tensor | None = None) -> Labels:
+        """Those of one client, which may count more or less."""
+        once = torch.ones(len(y), dtype=torch.float64)
+        return cls(y, (once if weights is None else weights) / len(y), codec)
+
+    def loss(self, f: Tensor) -> Tensor:
+        """The mean loss over rows and draws, (...), at outputs (..., draws, rows, outputs)."""
+        return self.averaged(SUPERVISION[self.codec.task.kind].losses(f.flatten(0, -2), self.under(f), self.codec), f)
+
+    def under(self, f: Tensor) -> Tensor:
+        """The labels of all rows under each draw, one after the other."""
+        rows = self.shares.dim()
+        return self.y.unsqueeze(rows - 1).expand(*f.shape[:-1], *self.y.shape[rows:]).flatten(0, rows)
+
+    def averaged(self, losses: Tensor, f: Tensor) -> Tensor:
+        return (self.shares.unsqueeze(-2) * losses.reshape(f.shape[:-1])).sum(-1).mean(-1)
+
+    def information(self, noise: Tensor) -> Tensor:
+        """How much all labels of a client say about f, in the unit of the mean loss."""
+        kind, scale = self.codec.task.kind, self.codec.scale
+        held = (self.shares > 0).to(torch.float64)
+        if kind in ("regression", "robust"):
+            return held.sum(-1) / noise.clamp_min(LEAST_NOISE)
+        if kind == "count":  # μ/(1 + μ/ρ) each, of a negative binomial with mean μ
+            return held.sum(-1) * scale / (1 + scale * noise)
+        return (held * self.y[..., 1]).sum(-1) if kind == "proportion" else held.sum(-1)
+
+
+def filled_up(h: Sequence[Tensor], labels: Sequence[Labels]) -> tuple[Tensor, Labels]:
+    """Features and labels of many clients, the shorter ones filled up with copies of a row that weigh nothing."""
+    n = max(map(len, h))
+    features = torch.stack([pad(mine, (0, 0, 0, n - len(mine))) for mine in h])
+    y = torch.stack([torch.cat([mine.y, mine.y[:1].expand(n - len(mine.y), *mine.y.shape[1:])]) for mine in labels])
+    shares = torch.stack([pad(mine.shares, (0, n - len(mine.y))) for mine in labels])
+    return features, Labels(y, shares, labels[0].codec)
+
+
+def with_one(h: Tensor) -> Tensor:
+    return pad(h, (0, 1), value=1.0)
+
+
+def outputs(h: Tensor, heads: Tensor) -> Tensor:
+    """Outputs (..., draws, rows, outputs) under each of the heads (..., draws, outputs, features + 1)."""
+    return h.unsqueeze(-3) @ heads.mT
+
+
+def prior_variance(mean: Tensor, raw: Tensor, w: Tensor) -> Tensor:
+    """ρ², at which KL(q ‖ N(w, ρ² I)) is least."""
+    return (softplus(raw).square() + (mean - w).square()).mean((-2, -1))
+
+
+def divergence(mean: Tensor, raw: Tensor, w: Tensor, rho2: Tensor) -> Tensor:
+    """KL(N(μ, diag σ²) ‖ N(w, ρ² I)).
+
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> divergence(one, torch.log(torch.expm1(one)), 0 * one, one[0, 0]).item()  # σ = ρ = 1, apart by 1: ½
+    0.5
+    """
+    sigma2, rho2 = softplus(raw).square(), rho2[..., None, None]
+    return 0.5 * ((sigma2 + (mean - w).square()) / rho2 - 1 - torch.log(sigma2 / rho2)).sum((-2, -1))
+
+
+def expected_loss(q: Posterior, h: Tensor, labels: Labels, noise: Tensor, draws: Tensor) -> Tensor:
+    """−log p(y | β, h), summed over the labels and averaged over draws of β; constants in β left out."""
+    kind = labels.codec.task.kind
+    f = outputs(h, q[0].unsqueeze(-3) + softplus(q[1]).unsqueeze(-3) * draws)
+    n = (labels.shares > 0).sum(-1)
+    if kind in ("regression", "robust"):
+        unit = noise.clamp_min(LEAST_NOISE).sqrt()
+        return n * Labels(labels.y / unit[..., None], labels.shares, labels.codec).loss(f / unit[..., None, None, None])
+    if kind == "proportion":  # by trials: the mean loss counts rows
+        y = labels.under(f)
+        return n * labels.averaged(y[:, 1] * softplus(f.flatten(0, -2)[:, 0]) - y[:, 0] * f.flatten(0, -2)[:, 0], f)
+    return labels.information(noise) * labels.loss(f)
