@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-browser test-deploy bench-deploy check format bench tables clean
+.PHONY: help demo test fuzz test-browser test-deploy bench-deploy docs check format bench tables clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -32,10 +32,15 @@ fuzz: $(VENV)/.dev  ## fuzzers of updates, notes and run folders, with fresh cas
 test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/browser
 
-# A server and three nodes as processes of their own, on 127.0.0.1, warm and stock. DEPLOY=tests/deployment/test_warm.py is the short part.
+# A server and three nodes as processes of their own, on 127.0.0.1, warm and stock. DEPLOY="tests/deployment -k warm" is the short part.
 DEPLOY ?= tests/deployment
 test-deploy: $(VENV)/.dev  ## the real thing on this machine: Flower with TLS, faults, kills, resume (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(DEPLOY) --durations=0
+
+# Offline; a warning, a link that leads nowhere or a cell that fails ends it.
+docs: $(VENV)/.docs  ## build the documentation site into docs/_build/html, every example run
+	@$(BIN)/python -m sphinx -b html -W -j 2 -q docs docs/_build/html
+	@echo "The site is docs/_build/html/index.html"
 
 check: $(VENV)/.dev  ## style, format, types, and who imports whom
 	@$(BIN)/ruff check
@@ -80,3 +85,7 @@ $(VENV)/.demo: $(DESCRIPTION)
 $(VENV)/.dev: $(DESCRIPTION)
 	$(call install,dev)
 	@touch $(VENV)/.demo $@  # dev holds demo
+
+$(VENV)/.docs: $(DESCRIPTION)
+	$(call install,docs)
+	@touch $@

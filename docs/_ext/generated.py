@@ -1,0 +1,365 @@
+"""Pages of the reference that the code writes itself, before the site is built: nothing in them can be out of date."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from papers import PAPERS
+
+FOLDER = "reference/generated"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table in Markdown."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _code(value: Any) -> str:
+    return "" if value is None else f"`{value}`"
+
+
+def described(made: type) -> dict[str, str]:
+    """Name → what `Args:` or `Attributes:` of a class, or of one it is derived from, say of it."""
+    found: dict[str, str] = {}
+    for kind in reversed(made.__mro__):
+        for section in re.split(r"(?:Args|Attributes):\n", kind.__doc__ or "")[1:]:
+            for names, said in re.findall(r"^ {8}([\w, ]+): (.+(?:\n {12}.+)*)", section, re.M):
+                found |= {name.strip(): " ".join(said.split()).rstrip(".") for name in names.split(",")}
+    return found
+
+
+def _sentence(text: str | None) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join((text or "").strip().split("\n\n")[0].split())
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+def commands() -> dict[str, Any]:
+    """Name → command as click has it, those of `deploy` as "deploy init"."""
+    from polyfed.cli.app import command
+
+    found: dict[str, Any] = {}
+    for name, made in command().commands.items():
+        parts = getattr(made, "commands", None)
+        found |= {f"{name} {part}": inner for part, inner in parts.items()} if parts else {name: made}
+    return found
+
+
+def cli_page() -> str:
+    """Every command, argument and option."""
+    text = [
+        "# Command line",
+        "This page is made from the commands themselves. [The command line, by what you want to do](../../cli.md) shows them "
+        "at work; `polyfed COMMAND --help` says the same in a terminal.",
+        table(
+            ["command", "what it does"],
+            [[f"[`{n}`](#polyfed-{_slug(n)})", _sentence(c.help)] for n, c in commands().items()],
+        ),
+    ]
+    for name, made in commands().items():
+        arguments = [p for p in made.params if p.param_type_name == "argument"]
+        options = [p for p in made.params if p.param_type_name == "option"]
+        usage = " ".join(["polyfed", name, *(_metavar(p) for p in arguments), "[OPTIONS]" if options else ""]).strip()
+        text += [f"## polyfed {name}", " ".join((made.help or "").split()), f"```text\n{usage}\n```"]
+        if arguments:
+            text.append(
+                table(
+                    ["argument", "what it is"], [[_code(_metavar(p)), getattr(p, "help", "") or ""] for p in arguments]
+                )
+            )
+        if options:
+            rows = [[_flags(p), _default(p), p.help or ""] for p in options]
+            text.append(table(["option", "default", "what it is"], rows))
+    return "\n\n".join(text)
+
+
+def _slug(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def _metavar(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    return name if parameter.required or name.startswith("[") else f"[{name}]"
+
+
+def _flags(option: Any) -> str:
+    return ", ".join(_code(flag) for flag in [*option.opts, *option.secondary_opts])
+
+
+def _default(option: Any) -> str:
+    default = option.default
+    if default is None or default is False or callable(default) or type(default).__name__ == "Sentinel":
+        return ""
+    return "" if default == [] or default == () else _code("yes" if default is True else default)
+
+
+# ---- configs --------------------------------------------------------------------------------------------------------
+
+
+def config_page() -> str:
+    """All sections of a config file."""
+    from polyfed.engine.settings import Settings
+    from polyfed.experiments.config import CompareConfig, DataConfig, ImagesConfig, MethodConfig, RunConfig, TaskConfig
+
+    sections = {
+        "[data]": (DataConfig, {}),
+        "[[data.tasks]]": (TaskConfig, _TASK),
+        "[data.images]": (ImagesConfig, {}),
+        "[method]": (MethodConfig, {"name": "which method; all further keys are its [options](methods.md)"}),
+        "[run]": (RunConfig, {**described(Settings), "folder": "where the run is kept, if `--out` does not say"}),
+        "[compare]": (CompareConfig, {}),
+    }
+    text = [
+        "# Config files",
+        "A config is a TOML file with these sections; an unknown key, a wrong type or a value out of range is an error that "
+        "names the key. `polyfed init TABLE --out study.toml` writes one with comments, `--set SECTION.KEY=VALUE` replaces "
+        "a value on the command line. This page is made from the models that check the file.",
+    ]
+    for name, (model, more) in sections.items():
+        said = {**more, **described(model)}
+        rows = [
+            [_code(key), _code(_type(field.annotation)), _field_default(field), said.get(key, "")]
+            for key, field in model.model_fields.items()
+        ]
+        text += [f"## {name}", _sentence(model.__doc__), table(["key", "type", "default", "what it is"], rows)]
+    return "\n\n".join(text)
+
+
+_TASK = {
+    "name": "the column",
+    "kind": "one of the [kinds](kinds.md)",
+    "classes": "binary: negative, positive; multiclass: all in order; learned from the labels if not given",
+    "likelihood": "multiclass only: `one-vs-each` or `logistic-softmax`",
+    "temperature": "of the logistic-softmax",
+    "dof": "robust only: degrees of freedom of the Student-t noise",
+    "power": "the likelihood is raised to this power",
+}
+
+
+def _type(annotation: Any) -> str:
+    text = (
+        annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else str(annotation)
+    )
+    text = re.sub(r"typing\.|polyfed\.[\w.]*\.", "", text)
+    return re.sub(r"Annotated\[(.*?), FieldInfo.*?\)\]\)?\]?", r"\1", text).replace(" | None", "")
+
+
+def _field_default(field: Any) -> str:
+    if field.default_factory is not None:
+        made = field.default_factory()
+        return _code(made) if made else ""
+    return "required" if field.is_required() else _code(field.default)
+
+
+# ---- methods and kinds ----------------------------------------------------------------------------------------------
+
+
+def methods_page() -> str:
+    """The methods that polyfed brings, their papers and their options."""
+    from polyfed.methods import METHODS
+
+    text = [
+        "# Methods and their options",
+        "Made from the methods themselves; [Methods](../../methods.md) tells how they differ and how to add one, "
+        "[Choose a method](../../start/choose-a-method.md) which one to take.",
+        table(
+            ["method", "what it is", "paper", "class"],
+            [
+                [_code(name), made.summary, _cited(name), f"[`{made.__name__}`](../api/methods.md)"]
+                for name, made in METHODS.items()
+            ],
+        ),
+        "Options are keys of `[method]` in a config, `--set method.NAME=VALUE` on the command line, or keywords of "
+        "`simulate`. Methods with the same options and defaults are listed once.",
+    ]
+    alike: dict[str, list[str]] = {}
+    for name, made in METHODS.items():
+        rows = [[_code(o.name), _code(_option_default(o)), described(made).get(o.name, "")] for o in _options(made)]
+        alike.setdefault(table(["option", "default", "what it is"], rows), []).append(name)
+    for options, names in alike.items():
+        text += [f"## {', '.join(names)}", options]
+    return "\n\n".join(text)
+
+
+def _cited(name: str) -> str:
+    return " ".join(f"{{cite:p}}`{key}`" for key in PAPERS[name])
+
+
+def _options(made: type) -> list[Any]:
+    return list(fields(made)) if is_dataclass(made) else []
+
+
+def _option_default(option: Any) -> Any:
+    default = option.default_factory() if option.default_factory is not MISSING else option.default
+    return None if default is MISSING or default is None else list(default) if isinstance(default, tuple) else default
+
+
+def kinds_page() -> str:
+    """The kinds of tasks: likelihood, what a prediction has, what is measured."""
+    from polyfed.data.task import KINDS
+    from polyfed.metrics.scores import HEADLINE, LOSS, SCORES
+
+    rows = [
+        [
+            f"`{kind}`",
+            f"`{_likelihood(kind)}`",
+            f"[`{_prediction(kind).__name__}`](../api/predictions.md)",
+            f"`{HEADLINE[kind]}`, `{LOSS[kind]}`",
+            ", ".join(f"`{metric}`" for metric in SCORES[kind]),
+        ]
+        for kind in KINDS
+    ]
+    return "\n\n".join(
+        [
+            "# Kinds of tasks",
+            "Made from the code; [Choose a kind](../../start/choose-a-kind.md) says which one a column is. The first of the "
+            "two scores is shown first, by the second one models are chosen on validation rows.",
+            table(["kind", "likelihood", "prediction", "headline, loss", "all scores"], rows),
+        ]
+    )
+
+
+def _example(kind: str) -> tuple[Any, Any]:
+    """A model of one task of a kind, and the task's prediction."""
+    import numpy as np
+
+    from polyfed import MultiTaskGP
+
+    labels = {
+        "binary": [0, 1, 0, 1],
+        "multiclass": list("abca"),
+        "proportion": [(1, 2), (2, 2), (0, 2), (1, 2)],
+    }.get(kind, [0.0, 1.0, 2.0, 1.0])
+    x = np.arange(4.0)[:, None]
+    gp = MultiTaskGP({"y": kind}, n_latents=1).fit({"y": (x, labels)}, learn=False)
+    return gp.likelihoods["y"], gp.predict(x)["y"]
+
+
+def _likelihood(kind: str) -> str:
+    return type(_example(kind)[0]).__name__
+
+
+def _prediction(kind: str) -> type:
+    return type(_example(kind)[1])
+
+
+# ---- documents ------------------------------------------------------------------------------------------------------
+
+
+def documents_page() -> str:
+    """What commands print with --json, and what a run folder holds."""
+    from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
+    from polyfed.cli.documents import DOCUMENTS
+    from polyfed.folders import schemas
+
+    text = [
+        "# Events and documents",
+        "All that other programs read, made from the models that write or check it. `polyfed schema COMMAND` prints the JSON "
+        "schema of a command's document. Numbers that do not exist are `null`.",
+        "## Events",
+        "`events.jsonl` of a run folder has one JSON object a line, and is the same for every run of a seed. A program that "
+        "follows a run reads new lines as they come. Unknown keys are to be ignored: later versions may have more.",
+    ]
+    for name, model in schemas.EVENTS.items():
+        text += [f"### {name}", _model(model)]
+    text += ["## Files of a run folder"]
+    for title, model in {
+        "run.json": schemas.RunDocument,
+        "study.json": schemas.StudyDocument,
+        "results.json": schemas.ResultsDocument,
+        "checkpoints": schemas.CheckpointDocument,
+        "guests.json": schemas.GuestsDocument,
+        "timing.jsonl": schemas.TimingEntry,
+    }.items():
+        text += [f"### {title}", _sentence(model.__doc__) if model.__doc__ else "", _model(model)]
+    text += ["## What commands print with --json"]
+    for name, model in {**DOCUMENTS, **DEPLOY_DOCUMENTS}.items():
+        text += [f"### {name}", " ".join((model.__doc__ or "").split()), _model(model)]
+    return "\n\n".join(text)
+
+
+def _model(model: Any) -> str:
+    schema = model.model_json_schema()
+    required = schema.get("required", [])
+    rows = [
+        [_code(key), _shape(value), "yes" if key in required else ""] for key, value in schema["properties"].items()
+    ]
+    return table(["key", "JSON", "always there"], rows)
+
+
+def _shape(schema: dict[str, Any]) -> str:
+    """A JSON schema in a few words."""
+    if "const" in schema:
+        return _code(schema["const"])
+    if "enum" in schema:
+        return " or ".join(_code(value) for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_shape(part) for part in schema["anyOf"]))
+    if "$ref" in schema:
+        return schema["$ref"].rpartition("/")[2]
+    kind = schema.get("type", "anything")
+    if kind == "array":
+        return f"list of {_shape(schema['items'])}" if "items" in schema else "list"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"name → {_shape(schema['additionalProperties'])}"
+    return kind
+
+
+def errors_page() -> str:
+    """Errors and exit codes."""
+    from polyfed import errors
+
+    family = [errors.PolyfedError, *_below(errors.PolyfedError)]
+    rows = [
+        [f"`{made.__name__}`", made.exit_code, _sentence(made.__doc__)]
+        for made in family
+        if made.__module__ == "polyfed.errors"
+    ]
+    return "\n\n".join(
+        [
+            "# Errors and exit codes",
+            "Every error says the value, the place and the remedy in one sentence; a command prints that sentence and ends "
+            "with the code of its class. [Troubleshooting](../../troubleshooting.md) goes by the text.",
+            table(["class", "exit code", "when"], rows),
+        ]
+    )
+
+
+def _below(made: type) -> list[Any]:
+    return [found for child in made.__subclasses__() for found in (child, *_below(child))]
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli": cli_page,
+    "config": config_page,
+    "methods": methods_page,
+    "kinds": kinds_page,
+    "documents": documents_page,
+    "errors": errors_page,
+}
+
+
+def _write(app: Any, config: Any) -> None:
+    folder = Path(app.srcdir) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        path, text = folder / f"{name}.md", page() + "\n"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("config-inited", _write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
