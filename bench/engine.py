@@ -18,7 +18,7 @@ from polyfed.engine.settings import Settings
 from polyfed.gp.batch import ClientBatch
 from polyfed.methods import ClientUpdate, Method, PFedMul, State
 from polyfed.methods.base import Predictor
-from polyfed.methods.gp_model import prepared_rows
+from polyfed.methods.gp.model import prepared_rows
 from polyfed.seeds import Stream
 
 from .clients import GROUPS

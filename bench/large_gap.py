@@ -14,7 +14,7 @@ import torch
 
 import polyfed as pf
 from polyfed.gp import ExactModel, InformedSparseModel, Model, choose_inducing, infer, predict_latents
-from polyfed.methods.gp_model import Conditioned, prepared_rows
+from polyfed.methods.gp.model import Conditioned, prepared_rows
 
 from .large import SIZES
 

@@ -26,7 +26,7 @@ from polyfed.data.splits import Division
 from polyfed.gp import Evidence
 from polyfed.gp.whitened import features_of_rows
 from polyfed.methods import ClientUpdate, Method, PFedHier, method
-from polyfed.methods.pfed_hier import POINTS
+from polyfed.methods.gp.pfed_hier import POINTS
 from polyfed.seeds import Stream
 
 N_COLUMNS = 20

@@ -170,7 +170,7 @@ def test_presets_share_the_runs_they_have_in_common(polyfed, place, pillow, monk
 def test_trained_networks(polyfed, place, pillow, monkeypatch):
     """The version of table1 whose networks are trained, with random weights and tiny images."""
     from polyfed.data.images import make_images
-    from polyfed.experiments.reproducing import presets
+    from polyfed.paper import presets
 
     for name in ("celeba", "dogcat"):
         make_images(place / "data" / name, 60, layout=name)
@@ -281,7 +281,7 @@ def test_a_run_that_fails_does_not_stop_the_others(polyfed, place, monkeypatch):
 
 
 def test_a_backbone_without_weights_does_not_stop_the_others(polyfed, place, pillow, monkeypatch):
-    from polyfed.experiments.reproducing import presets
+    from polyfed.paper import presets
 
     two = [
         presets.Variant(group="backbone", name="none", backbone="polyfed.nowhere:net"),

@@ -18,7 +18,7 @@ def folder(tmp_path, monkeypatch):
 
     my_networks(monkeypatch, small=small)
     pf.simulate("fedavg", make_federation(2), rounds=1, folder=tmp_path / "run", network="my_networks:small")
-    from polyfed.methods import shared_network
+    from polyfed.methods.neural import shared_network
 
     shared_network.network_of.cache_clear()
     called.clear()

@@ -16,9 +16,11 @@ from polyfed.engine.form import LARGEST
 from polyfed.engine.robust import AGGREGATIONS
 from polyfed.engine.rounds import Progress, conclude, play_round
 from polyfed.engine.settings import Settings
-from polyfed.methods import METHODS, ClientUpdate, method
+from polyfed.methods import ClientUpdate, known_methods, method
 from polyfed.methods.rivals.base import Rival
 from polyfed.seeds import Stream
+
+METHODS = known_methods()
 
 NETS = {"hidden": (3,), "local_epochs": 1}
 FAMILIES = {

@@ -13,7 +13,7 @@ from polyfed.engine.rounds import Progress, play_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, PFedMul, PFedSt
 from polyfed.methods.messages import part
-from polyfed.methods.scaffold import Scaffold
+from polyfed.methods.neural.scaffold import Scaffold
 
 FIRST = "mixing.binary"
 

@@ -14,7 +14,7 @@ from polyfed.engine.robust import AGGREGATIONS, clipped, krum, median, robust, t
 from polyfed.engine.rounds import Progress, play_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, FedAvg, PFedMul, PFedVEM
-from polyfed.methods.neural import Neural
+from polyfed.methods.neural.base import Neural
 
 ROWS = torch.from_numpy(
     np.random.default_rng(0).normal(size=(9, 5)) * np.array([[1], [1], [1], [2], [3], [1], [50], [1], [9]])

@@ -14,7 +14,9 @@ from federations import TASKS, make_federation, people
 from polyfed.data import SCALINGS
 from polyfed.engine.members import pooled
 from polyfed.errors import UnknownNameError
-from polyfed.methods import METHODS
+from polyfed.methods import known_methods
+
+METHODS = known_methods()
 
 FOR_ALL_KINDS = sorted(name for name, made in METHODS.items() if made.kinds is None)
 X_NEW = np.array([[0.3, 0.1], [-2.0, 1.0]])

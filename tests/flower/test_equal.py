@@ -22,7 +22,9 @@ from flower_playing import (
 )
 from polyfed.cli import main
 from polyfed.errors import UsageError
-from polyfed.methods import METHODS, method
+from polyfed.methods import known_methods, method
+
+METHODS = known_methods()
 
 FAST = {  # options that make rounds short
     "pfedme": {"local_steps": 3},

@@ -15,7 +15,9 @@ from polyfed.data.vetting import FIELDS
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import SERVER, InProcessGrid
 from polyfed.flower.wire import opened
-from polyfed.methods import METHODS, method
+from polyfed.methods import known_methods, method
+
+METHODS = known_methods()
 
 FEDERATED = [name for name in METHODS if not method(name).pools_data]
 FAST = {"pfedme": {"local_steps": 2}, "fedpac": {"local_epochs": 1}, "pfedvem": {"head_steps": 2, "local_epochs": 1}}

@@ -8,9 +8,11 @@ from typing import ClassVar
 import pytest
 import torch
 
-from polyfed.methods import METHODS, FedAvg, PFedMul, method
+from polyfed.methods import FedAvg, PFedMul, known_methods, method
 from polyfed.methods.checks import CHECKS, CheckFailed, check_method
 from polyfed.methods.messages import labelled
+
+METHODS = known_methods()
 
 FEW_TREES = {
     "sklearn-hgb-pooled": {"iterations": 5},

@@ -17,7 +17,7 @@ from polyfed.data import ClientData
 from polyfed.methods import METHODS, FedAvg, method
 from polyfed.methods.checks import functions_change_nothing_in_place
 from polyfed.methods.messages import part
-from polyfed.methods.shared_network import SharedNetwork
+from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.seeds import Stream
 
 NETWORKS = [name for name, made in METHODS.items() if issubclass(made, SharedNetwork)]

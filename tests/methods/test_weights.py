@@ -17,10 +17,12 @@ from federations import START
 from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.engine.members import Members, pooled
 from polyfed.errors import ConfigError
-from polyfed.methods import METHODS, Job, method
-from polyfed.methods.pfedfda import Gaussians, estimated
-from polyfed.methods.uncertain_heads import Labels, expected_loss
+from polyfed.methods import Job, known_methods, method
+from polyfed.methods.bayesian_heads.uncertain_heads import Labels, expected_loss
+from polyfed.methods.neural.pfedfda import Gaussians, estimated
 from polyfed.seeds import Stream
+
+METHODS = known_methods()
 
 N = 15
 FULL = {"batch_size": 1000, "hidden": (4,)}

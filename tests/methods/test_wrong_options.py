@@ -6,8 +6,10 @@ import pytest
 
 from federations import START, federation
 from polyfed.errors import ConfigError
-from polyfed.methods import METHODS, method
-from polyfed.methods.shared_network import SharedNetwork
+from polyfed.methods import known_methods, method
+from polyfed.methods.neural.shared_network import SharedNetwork
+
+METHODS = known_methods()
 
 NETWORKS = [name for name, made in METHODS.items() if issubclass(made, SharedNetwork)]
 

@@ -13,7 +13,7 @@ import polyfed as pf
 from polyfed.data.datasets import load_dataset
 from polyfed.gp import ExactModel, infer
 from polyfed.methods import PFedMul
-from polyfed.methods.gp_model import prepared_rows
+from polyfed.methods.gp.model import prepared_rows
 from polyfed.seeds import Stream
 
 SEEDS = range(10)

@@ -14,7 +14,7 @@ from polyfed.cli.progress import images_bar, shared_bar
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:
-    from polyfed.experiments.reproducing.reproduce import Experiment
+    from polyfed.paper.reproduce import Experiment
 
 IMAGES = "Images"
 
@@ -69,10 +69,10 @@ def command(
     """Play an experiment of the paper; the same command again goes on where it was stopped."""
     from polyfed.cli.compare import _whole
     from polyfed.cli.reproduce_documents import ReproduceDocument
-    from polyfed.experiments.reproducing.beside import read_page
-    from polyfed.experiments.reproducing.blocks import Choices
-    from polyfed.experiments.reproducing.presets import read_preset
-    from polyfed.experiments.reproducing.reproduce import image_folders, prepare, write
+    from polyfed.paper.beside import read_page
+    from polyfed.paper.blocks import Choices
+    from polyfed.paper.presets import read_preset
+    from polyfed.paper.reproduce import image_folders, prepare, write
 
     original, argv = read_preset(preset), context.obj["argv"]
     page = None if beside is None else read_page(beside)
@@ -123,7 +123,7 @@ def _tell(block: Any) -> None:
 def _play(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
     """The runs that failed; one bar over all rounds."""
     from polyfed.experiments.comparing import finished
-    from polyfed.experiments.reproducing.reproduce import run
+    from polyfed.paper.reproduce import run
 
     cells, failed = experiment.cells, experiment.unplayed
     for error in dict.fromkeys(map(str, failed.values())):
@@ -144,8 +144,8 @@ def _play(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Pat
 
 
 def _show(document: dict[str, Any], records: Any) -> None:
-    from polyfed.experiments.reproducing.tables import tables
-    from polyfed.experiments.reproducing.writing import says, told
+    from polyfed.paper.tables import tables
+    from polyfed.paper.writing import says, told
 
     say(f"{document['title']}. {says(document['preset'])}")
     for table in tables(records):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from polyfed.methods import ClientUpdate, Method, State
-from polyfed.methods.update_batch import Columns, UpdateBatch
+from polyfed.methods.gp.update_batch import Columns, UpdateBatch
 
 CLIP = 2.0  # times the median norm: see docs/security.md for what 1, 2 and 3 cost and save
 RATIO = 3.0

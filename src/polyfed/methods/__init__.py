@@ -13,25 +13,24 @@ from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import Job, Method, Outcome, Predictor
-from polyfed.methods.by_width import PFedHier
-from polyfed.methods.ditto import Ditto
-from polyfed.methods.ends import Local, Pooled
-from polyfed.methods.fed3r import Fed3R
-from polyfed.methods.fedavg import FedAvg, FedAvgFT
-from polyfed.methods.fedbabu import FedBABU
-from polyfed.methods.fedpac import FedPAC
-from polyfed.methods.fedper import FedPer
-from polyfed.methods.fedrod import FedRoD
+from polyfed.methods.bayesian_heads.pfedgp import PFedGP
+from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
+from polyfed.methods.gp.by_width import PFedHier
+from polyfed.methods.gp.ends import Local, Pooled
+from polyfed.methods.gp.pfed_mul import PFedMul
+from polyfed.methods.gp.pfed_st import PFedSt
 from polyfed.methods.messages import ClientUpdate, State
-from polyfed.methods.pfed_mul import PFedMul
-from polyfed.methods.pfed_mul_published import PFedMulPublished
-from polyfed.methods.pfed_st import PFedSt
-from polyfed.methods.pfedfda import PFedFDA
-from polyfed.methods.pfedgp import PFedGP
-from polyfed.methods.pfedme import PFedMe
-from polyfed.methods.pfedvem import PFedVEM
+from polyfed.methods.neural.ditto import Ditto
+from polyfed.methods.neural.fed3r import Fed3R
+from polyfed.methods.neural.fedavg import FedAvg, FedAvgFT
+from polyfed.methods.neural.fedbabu import FedBABU
+from polyfed.methods.neural.fedpac import FedPAC
+from polyfed.methods.neural.fedper import FedPer
+from polyfed.methods.neural.fedrod import FedRoD
+from polyfed.methods.neural.pfedfda import PFedFDA
+from polyfed.methods.neural.pfedme import PFedMe
+from polyfed.methods.neural.scaffold import Scaffold
 from polyfed.methods.rivals import RIVALS
-from polyfed.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {
     made.name: made
@@ -39,7 +38,6 @@ METHODS: dict[str, type[Method]] = {
         *(PFedMul, PFedHier, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM),
         *(FedAvgFT, Ditto, FedBABU, FedRoD, PFedFDA, Fed3R),
         *RIVALS,  # what users would pick instead, as yardsticks
-        PFedMulPublished,  # last, for nobody should choose it but to explain a published figure
     )
 }
 
@@ -91,7 +89,6 @@ __all__ = [
     "PFedHier",
     "PFedMe",
     "PFedMul",
-    "PFedMulPublished",
     "PFedSt",
     "PFedVEM",
     "Pooled",

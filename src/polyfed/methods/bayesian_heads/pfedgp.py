@@ -1,0 +1,231 @@
+"""pFedGP: a shared network makes features, and each client's own labels are its personal model, by Gaussian processes on them.
+
+    z = φ(x)/‖φ(x)‖,   k(z, z') = s exp(−‖z − z'‖² / 2ℓ²),  s = 8 and ℓ = 1
+
+A client has no parameters of its own. Its K classes become a tree (`class_tree`), with a binary classifier on the labels of
+each branch; a binary task is one branch. Classifiers by Pólya-Gamma augmentation: mean field, or Gibbs sampling. A round is
+a few gradient steps on the network with, for each client,
+
+* `predictive`: half of its labels, split by class, condition the process; the other half is scored by cross-entropy;
+* `marginal`: the evidence of its labels (its bound for mean field), for each label.
+
+Probabilities are averages of the sigmoid over the latent function, P(right) = P(left) with the sign turned: swapped labels
+give swapped probabilities. (Public code has exp(E[log sigmoid]) on the left: 0.263 where f ~ N(0, 8) says one half.)
+
+Beyond the paper: regression by the exact process; `robust`, `count` and `proportion` by mean field with the likelihoods of
+`gp`; the noise of a task is a shared parameter that is learned along with the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError
+from polyfed.estimators.observations import likelihoods_of
+from polyfed.methods.base import Predictor
+from polyfed.methods.bayesian_heads.node_gp import unit_features
+from polyfed.methods.bayesian_heads.task_gp import CLASSES, Conditioned, TaskGP
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.neural.shared_network import SharedNetwork
+from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.supervised import weights_of
+from polyfed.nets import Network
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
+
+
+@dataclass(frozen=True)
+class PFedGP(SharedNetwork):
+    """Options as of `SharedNetwork` (an epoch is one step on all labels, up to `batch_size` of each task), and
+
+    Args:
+        inference: of classes: `mf` (mean field) or `gibbs`; other kinds have mean field, and regression needs neither.
+        objective: `predictive` or `marginal`.
+        predict_ratio: the share of labels that is scored, for `predictive`.
+        amplitude: s, the prior variance of the latent functions.
+        length: ℓ; features have length one, so no two are more than 2 apart.
+        learn_kernel: learn s and ℓ of every task along with the network.
+        n_chains: Gibbs chains in training, an even number: they come in pairs that mirror each other.
+        n_test_chains: and in prediction.
+        n_sweeps: steps of each chain, from the mean-field solution.
+        floor: ε; a class that a client has never seen has probability ε/K there.
+        clip: the largest norm of a gradient.
+    """
+
+    name: ClassVar[str] = "pfedgp"
+    summary: ClassVar[str] = "a shared network, and Gaussian processes on its features at each client"
+
+    inference: str = "mf"
+    objective: str = "predictive"
+    predict_ratio: float = 0.5
+    amplitude: float = 8.0
+    length: float = 1.0
+    learn_kernel: bool = False
+    n_chains: int = 20
+    n_test_chains: int = 30
+    n_sweeps: int = 5
+    floor: float = 0.01
+    clip: float = 50.0
+    local_epochs: int = 3
+    batch_size: int = 512
+    momentum: float = 0.9
+    weight_decay: float = 1e-3
+    weighting: str = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("inference", self.inference, ("mf", "gibbs"))
+        check_choice("objective", self.objective, ("predictive", "marginal"))
+        if not isinstance(self.learn_kernel, bool):
+            raise ConfigError(f"learn_kernel is {self.learn_kernel!r}", remedy="give true or false")
+        for option in ("amplitude", "length", "clip"):
+            check_number(option, getattr(self, option), above=0)
+        check_number("n_sweeps", self.n_sweeps, whole=True, least=1)
+        for option in ("n_chains", "n_test_chains"):
+            check_number(option, getattr(self, option), whole=True, least=2)
+            if getattr(self, option) % 2:
+                raise ConfigError(
+                    f"{option} is {getattr(self, option)}", remedy="give an even number: chains are paired"
+                )
+        for option in ("predict_ratio", "floor"):
+            check_number(option, getattr(self, option), above=0)
+            if getattr(self, option) >= 1:
+                raise ConfigError(f"{option} is {getattr(self, option)}", remedy="give a number between 0 and 1")
+
+    @property
+    def takes_weights(self) -> bool:
+        return self.inference == "mf"  # a chain draws ω of whole labels
+
+    @property
+    def personalises(self) -> bool:
+        return (
+            self.bn_buffers == "local"
+        )  # its labels make a client's model its own, and the server has none without them
+
+    # ---- the server -------------------------------------------------------------------------------------------
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        for name, codec in spec.codecs.items():
+            if self.inference == "gibbs" and codec.task.kind in CLASSES and codec.task.power != 1.0:
+                raise ConfigError(
+                    f"power={codec.task.power!r} is not for inference='gibbs'",
+                    where=f"task {name!r}",
+                    remedy="leave power at 1, or use inference='mf'",
+                )
+        server = super().init(spec, stream)
+        shared = {name: value for name, value in part(server, "theta").items() if not name.startswith("head.")}
+        for i, likelihood in enumerate(likelihoods_of(spec.codecs, "polya-gamma").values()):
+            if likelihood.initial_noise is not None:
+                shared[f"noise.{i}"] = _log(likelihood.initial_noise)
+            if self.learn_kernel:
+                shared |= {f"kernel.{i}.amplitude": _log(self.amplitude), f"kernel.{i}.length": _log(self.length)}
+        rest = {name: value for name, value in server.items() if not name.startswith("theta/")}
+        return labelled("theta", shared) | rest
+
+    def template(self, server: State) -> ClientUpdate:
+        nothing = torch.zeros((), dtype=torch.float64)
+        return replace(super().template(server), pooled=dict.fromkeys(part(server, "task"), (nothing, nothing)))
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        return list(part(server, "task"))  # it counts once, whether it has the task or not
+
+    def _labels(self, name: str, update: ClientUpdate) -> float:
+        """Only tasks that taught the client something count: one class alone teaches a classifier nothing."""
+        taught = {task: int(n) if bool(update.pooled[task][0] > 0) else 0 for task, n in update.counts.items()}
+        return super()._labels(name, replace(update, counts=taught))
+
+    # ---- a client -----------------------------------------------------------------------------------------------
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        net = self.net_of(data)
+        before = {**message, **part(state, "personal")}
+        values, velocity = dict(before), {}
+        names, losses, taught = self.trainable(net, values), [0.0], dict.fromkeys(data.tasks, 0.0)
+        for epoch in range(self.local_epochs):
+            losses = []
+            for k, batch in enumerate(self.batches(net, data, stream, epoch)):
+                draws = Stream(stream.seed, f"{stream.purpose} gibbs {epoch} {k}", stream.round, stream.client)
+                loss, gradient, said = self.step(net, values, data, batch, names, draws)
+                losses.append(loss)
+                taught |= dict.fromkeys(said, 1.0)
+                self.descend(values, gradient, velocity)
+        one = torch.ones((), dtype=torch.float64)
+        update = ClientUpdate(
+            {name: values[name] - before[name] for name in message},
+            {task: (seen * one, one) for task, seen in taught.items()},
+            float(data.n_labels),
+            data.counts(),
+            {"loss": float(np.mean(losses or [0.0]))},
+        )
+        return {**state, **labelled("personal", {name: values[name] for name in self.personal(net)})}, update
+
+    def step(
+        self,
+        net: Network,
+        values: State,
+        data: ClientData,
+        batch: Mapping[str, np.ndarray],
+        names: list[str],
+        draws: Stream,
+    ) -> tuple[float, State, list[str]]:
+        """The sum of the tasks' losses, its clipped gradient, and the tasks that said something."""
+        leaves = {name: values[name].detach().requires_grad_() for name in names}
+        live = {**values, **leaves, **{name: values[name].clone() for name in net.buffers}}
+        generator = torch.Generator().manual_seed(draws.integer())
+        losses: dict[str, Tensor] = {}
+        for task, positions in batch.items():
+            at, y = data.seen[task]
+            x = torch.from_numpy(data.x[at[positions]])
+            z = unit_features(net.features(live, x, task, train=self.bn_buffers != "frozen"))
+            loss = TaskGP.of(self, live, data, task).loss(
+                z, torch.from_numpy(y[positions]), generator, weights_of(data, task, positions)
+            )
+            if loss is not None:
+                losses[task] = loss
+        for name in net.buffers:  # moved on by the forward pass
+            values[name] = live[name]
+        if not losses:
+            return 0.0, {}, []
+        total = torch.stack(list(losses.values())).sum()
+        if not total.requires_grad:  # no hidden layer, no noise, a fixed kernel: there is nothing to learn
+            return total.item(), {}, list(losses)
+        grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        gradient = {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
+        norm = torch.stack([g.square().sum() for g in gradient.values()]).sum().sqrt()
+        share = min(1.0, self.clip / max(float(norm), 1e-300))
+        return total.item(), {name: share * g for name, g in gradient.items()}, list(losses)
+
+    # ---- predictions ----------------------------------------------------------------------------------------------
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        values, net = self.values(server, state), self.net_of(data)
+
+        def features(x: np.ndarray, task: str) -> Tensor:
+            return unit_features(net.features(values, torch.from_numpy(x), task))
+
+        conditioned = {}
+        with torch.no_grad():
+            for task, codec in data.codecs.items():
+                at, y = data.seen.get(task, (np.zeros(0, dtype=np.int64), np.zeros((0, 2))))
+                y = y if len(at) or codec.task.kind == "proportion" else np.zeros(0)
+                generator = torch.Generator().manual_seed(Stream(0, f"pfedgp {task}").integer())
+                model = TaskGP.of(self, values, data, task)
+                z, weights = features(data.x[at], task), weights_of(data, task, slice(None))
+                conditioned[task] = Conditioned(model, z, torch.from_numpy(y), generator, weights)
+
+        def predict(x: np.ndarray) -> Predictions:
+            with torch.no_grad():
+                return Predictions({task: known.predict(features(x, task)) for task, known in conditioned.items()})
+
+        return predict
+
+
+def _log(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64).log()

@@ -1,0 +1,361 @@
+"""pFedVEM: a shared trunk, and heads β_j with a prior N(w, ρ_j² I) around a mean head w that the server learns.
+
+A client keeps q(β_j) = N(μ_j, diag σ_j²), σ = softplus(s), for the head of each task. In a round, with the φ and w it was sent:
+
+    1. ρ_j² = (Σ σ_j² + ‖μ_j − w‖²) / D     the optimum of the KL; D counts the weights and biases of the head
+    2. steps on μ_j, s_j:  E_q[−log p(y | β, φ(x))] + KL(q ‖ N(w, ρ_j² I)), the expectation over a few draws of β
+    3. epochs on the trunk φ under draws of β, q held fixed; a step of EM must not make its objective worse, so epochs
+       that do are done again at half the rate. A client remembers its rate, and tries twice of it in its next round
+
+Without that care 3. runs away: with q fixed its curvature is ‖x‖² E‖β‖², and nothing in 3. can make β smaller.
+
+
+The server takes w = Σ μ_j/ρ_j² / Σ 1/ρ_j² and the mean of the trunks: a client that is unsure, or unlike the others, says
+less about w. `server_rate` is 1 − β of the publication.
+
+Steps on the head are divided by (information in the labels + 1/ρ²), its curvature up to the size of the features: a learning
+rate then fits clients with ten labels and with ten thousand. For a client with n labels of classes the publication's rate of
+0.001 on the plain sum is head_rate = (n + 1/ρ²)/1000.
+
+The publication has classes alone. The others are an extension of polyfed's: a binary task has one logit, Gaussian and
+Student-t noise is that of all clients' residuals, counts are Poisson with the variance that they are seen to have. Noise is
+measured under q, not at μ: the optimum of the bound is E_q (y − f)², which a head that is unsure keeps away from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from polyfed.data import ClientData, LabelCodec
+from polyfed.methods.base import Job, Outcome, Predictor
+from polyfed.methods.bayesian_heads.uncertain_heads import (
+    Labels,
+    Posterior,
+    divergence,
+    expected_loss,
+    filled_up,
+    outputs,
+    prior_variance,
+    with_one,
+)
+from polyfed.methods.bayesian_heads.vem_trunks import Turn, drawn, train_side_by_side
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.neural.base import Neural, Objective
+from polyfed.methods.neural.cohorts import side_by_side
+from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.supervised import SUPERVISION, rows_of, weights_of
+from polyfed.nets import Network
+from polyfed.predictions import Prediction, Predictions
+from polyfed.seeds import Stream
+
+_ATTEMPTS = 8  # at the trunk in a round, the last at 1/128 of the first rate
+_AVERAGED = {"binary": "proba", "multiclass": "proba", "proportion": "mean"}  # what is not linear in β, by kind
+
+
+@dataclass(frozen=True)
+class PFedVEM(Neural):
+    """Options as of `Neural` (of the trunk; `momentum` of the heads too), and
+
+    Args:
+        n_draws: draws of a head in each step.
+        initial_std: σ of a client's head before its first round (the publication's 1 lets counts explode).
+        head_rate: learning rate of μ and s, see above.
+        head_steps: steps on μ and s in a round, each on all of a client's labels.
+        join_rounds: a client that joins later does 1. and 2. so many times.
+        read_out: `mc` (predictions are averaged over q, as calibration needs) or `mean` (those of μ).
+        read_draws: pairs of draws, mirrored at μ, for the probabilities of `mc`.
+    """
+
+    name: ClassVar[str] = "pfedvem"
+    summary: ClassVar[str] = "a shared trunk, uncertain heads around a mean head, weighted by confidence"
+
+    n_draws: int = 5
+    initial_std: float = 0.1
+    head_rate: float = 0.05
+    head_steps: int = 10
+    join_rounds: int = 10
+    read_out: str = "mc"
+    read_draws: int = 50
+    learning_rate: float = 0.01
+    local_epochs: int = 5
+    batch_size: int = 10
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("read_out", self.read_out, ("mc", "mean"))
+        for option in ("n_draws", "head_steps", "join_rounds", "read_draws"):
+            check_number(option, getattr(self, option), whole=True, least=1)
+        for option in ("initial_std", "head_rate"):
+            check_number(option, getattr(self, option), above=0)
+
+    # ---- the server -------------------------------------------------------------------------------------------
+
+    def download(self, server: State, client: str) -> State:
+        return labelled("theta", part(server, "theta")) | labelled("noise", part(server, "noise"))
+
+    def template(self, server: State) -> ClientUpdate:
+        plain, nothing = super().template(server), (_number(0.0), _number(0.0))
+        precisions = {precision_of(i): nothing for i in range(len(plain.counts))}
+        return replace(plain, pooled={**plain.pooled, **precisions})
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        precisions = [precision_of(i) for i in range(len(part(server, "task")))]
+        return list(part(server, "task")) if name in precisions else super().counted_tasks(server, name)
+
+    def weights(self, name: str, sent: Sequence[ClientUpdate]) -> Tensor:
+        """Heads count by 1/ρ², which is sent as 0 by those who do not have the task.
+
+        It is sent as a pooled statistic: how sure a client may be of itself is bounded by how sure others are.
+        """
+        if not name.startswith("head."):
+            return super().weights(name, sent)
+        return torch.stack([update.pooled[precision_of(int(name.split(".")[1]))][0] for update in sent])
+
+    # ---- a client -----------------------------------------------------------------------------------------------
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        return self._learned([Job("", state, message, data, stream)])[0]
+
+    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
+
+    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+        """A round of clients that train side by side; one alone may have any network."""
+        net, noise = self.net_of(jobs[0].data), [part(job.message, "noise") for job in jobs]
+        before = [{**part(job.message, "theta"), **part(job.state, "personal")} for job in jobs]
+        turns = [Turn(job, dict(values), {}) for job, values in zip(jobs, before, strict=True)]
+        kept: list[State] = [{} for _ in jobs]
+        precisions = [{precision_of(i): (_number(0.0), _number(0.0)) for i in range(len(net.tasks))} for _ in jobs]
+        for i, task in enumerate(net.tasks):
+            who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
+            own = [(jobs[j].state, before[j], noise[j], jobs[j].data, jobs[j].stream) for j in who]
+            for j, (q, rho2) in zip(who, self.head_phase(net, task, own), strict=True):
+                turns[j].heads[task] = q
+                precisions[j][precision_of(i)] = (1 / rho2, _number(1.0))
+                kept[j] |= {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
+                turns[j].values.update(_as_layer(i, q[0]))
+        rates, losses = self.trunk_phase(net, turns)
+        found = []
+        for job, turn, own, rate, loss, sure in zip(jobs, turns, kept, rates, losses, precisions, strict=True):
+            arrays = {name: turn.values[name] - v for name, v in part(job.message, "theta").items()}  # of heads, μ − w
+            own |= labelled("personal", {name: turn.values[name] for name in self.personal(net)})
+            update = self.update(arrays, net, turn.values, job.data, loss)
+            measured = [task for task in update.pooled if task in turn.heads]
+            spread = {t: self.noise_under(net, turn.values, job.data, t, turn.heads[t]) for t in measured}
+            found.append(({**job.state, **own, **rate}, replace(update, pooled={**update.pooled, **spread, **sure})))
+        return found
+
+    def head_phase(
+        self, net: Network, task: str, clients: Sequence[tuple[State, State, State, ClientData, Stream]]
+    ) -> list[tuple[Posterior, Tensor]]:
+        """1. and 2. for one task of each client (state, parameters, noise, data, stream): q of its head, and ρ².
+
+        The trunk stands still, so features are computed once and any network will do.
+        """
+        if not clients:
+            return []
+        i, features, labels = list(net.tasks).index(task), [], []
+        for _, values, _, data, _ in clients:
+            at, y = data.seen[task]
+            with torch.no_grad():
+                features.append(with_one(net.features(values, torch.from_numpy(data.x[at]), task)))
+            labels.append(Labels.of(torch.from_numpy(y), data.codecs[task], weights_of(data, task, slice(None))))
+        h, held = filled_up(features, labels)
+        w = torch.stack([_as_matrix(i, values) for _, values, _, _, _ in clients])
+        start = torch.full_like(w[0], _raw(self.initial_std))
+        mean = torch.stack([state.get(f"mean/{i}", mine) for (state, *_), mine in zip(clients, w, strict=True)])
+        raw = torch.stack([state.get(f"raw/{i}", start) for state, *_ in clients])
+        sigma2 = torch.stack([noise.get(task, torch.ones((), dtype=torch.float64)) for _, _, noise, _, _ in clients])
+        rho2 = prior_variance(mean, raw, w)
+        step = (self.head_rate / (held.information(sigma2) + 1 / rho2))[:, None, None]
+        rngs = [_own(stream, f"head draws {i}").numpy() for *_, stream in clients]
+        velocity = torch.zeros(2, *w.shape, dtype=torch.float64)
+        for _ in range(self.head_steps):
+            live = (mean.detach().requires_grad_(), raw.detach().requires_grad_())
+            draws = drawn(rngs, (self.n_draws, *w.shape[1:]))
+            bound = expected_loss(live, h, held, sigma2, draws) + divergence(*live, w, rho2)
+            velocity = self.momentum * velocity + torch.stack(torch.autograd.grad(bound.sum(), live))
+            mean, raw = mean - step * velocity[0], raw - step * velocity[1]
+        return [((mean[j], raw[j]), rho2[j]) for j in range(len(clients))]
+
+    def trunk_phase(self, net: Network, turns: Sequence[Turn]) -> tuple[list[State], list[float]]:
+        """3.: the parameters in `turns` move on; the rates to remember, and the losses.
+
+        Trunks that tasks have to themselves have rates of their own.
+        """
+        rates: list[State] = [{} for _ in turns]
+        totals = [0.0] * len(turns)
+        trunk = [name for name in self.trainable(net, turns[0].values) if name not in net.heads]
+        for owner in dict.fromkeys(net.owner(name) for name in trunk):
+            names, key = [name for name in trunk if net.owner(name) == owner], f"rate/{owner or ''}"
+            mine = [turn.of(owner) for turn in turns]
+            left = {j for j, turn in enumerate(mine) if turn.job.data.n_labels}
+            rate = {j: min(self.learning_rate, 2 * float(mine[j].job.state.get(key, self.learning_rate))) for j in left}
+            worst = {j: self.trunk_loss(net, mine[j]) for j in left}
+            for attempt in range(_ATTEMPTS):
+                if not left:
+                    break
+                trying = sorted(left)
+                tried = self.trained(net, [mine[j] for j in trying], names, [rate[j] for j in trying], attempt)
+                for j, (values, loss) in zip(trying, tried, strict=True):
+                    if self.trunk_loss(net, replace(mine[j], values=values)) <= worst[j]:  # not so if it is no number
+                        turns[j].values.update(values)
+                        worst[j] = loss
+                        left.remove(j)
+                    else:
+                        rate[j] /= 2
+            for j in rate:
+                rates[j][key], totals[j] = _number(rate[j]), totals[j] + worst[j]
+        return rates, totals
+
+    def trained(
+        self, net: Network, turns: Sequence[Turn], names: list[str], rates: Sequence[float], attempt: int
+    ) -> list[tuple[State, float]]:
+        """Epochs on the trunks of these clients; parameters, and the mean loss of the last epoch."""
+        rngs = [_own(turn.job.stream, f"trunk draws {attempt}").numpy() for turn in turns]
+        if len(turns) > 1:
+            return train_side_by_side(self, net, turns, names, rates, rngs)
+        data, objective = turns[0].job.data, self.averaged(net, turns[0], rngs[0])
+        return [
+            self.train(
+                net,
+                turns[0].values,
+                data,
+                turns[0].job.stream,
+                epochs=self.local_epochs,
+                names=names,
+                rate=rates[0],
+                objective=objective,
+            )
+        ]
+
+    def trunk_loss(self, net: Network, turn: Turn) -> float:
+        """What 3. makes smaller, on all labels and under the same draws whenever it is asked for in a round."""
+        everything = {task: np.arange(len(at)) for task, (at, _) in turn.job.data.seen.items()}
+        live = {**turn.values, **{name: turn.values[name].clone() for name in net.buffers}}  # a forward pass moves them
+        with torch.no_grad():
+            objective = self.averaged(net, turn, _own(turn.job.stream, "trunk loss").numpy())
+            return float(objective(live, everything))
+
+    def noise_under(
+        self, net: Network, values: State, data: ClientData, task: str, q: Posterior
+    ) -> tuple[Tensor, Tensor]:
+        """(sum, count) of the noise of a task that has one, over draws of its head."""
+        (at, y), codec = data.seen[task], data.codecs[task]
+        with torch.no_grad():
+            h = with_one(net.features(values, torch.from_numpy(data.x[at]), task))
+        f, labels = outputs(h, self._mirrored(q)), Labels.of(torch.from_numpy(y), codec)
+        n, weights = 2 * self.read_draws, torch.from_numpy(data.weights_of(task))
+        total, count = SUPERVISION[codec.task.kind].spread(f.flatten(0, -2), labels.under(f), codec, weights.repeat(n))
+        return torch.tensor(total / n, dtype=torch.float64), torch.tensor(count / n, dtype=torch.float64)
+
+    def _mirrored(self, q: Posterior) -> Tensor:
+        """Draws of a head in pairs around μ, the same for all rows and at any time: a prediction depends on its row alone."""
+        half = Stream(0, "read-out").numpy().standard_normal((self.read_draws, *q[0].shape))
+        return q[0] + softplus(q[1]) * torch.from_numpy(np.concatenate([half, -half]))
+
+    def averaged(self, net: Network, turn: Turn, rng: np.random.Generator) -> Objective:
+        """The loss of the trunk, averaged over draws of the heads."""
+
+        def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
+            total = torch.zeros((), dtype=torch.float64)
+            for task, positions in batch.items():
+                x, y, codec = rows_of(turn.job.data, task, positions)
+                h = with_one(net.features(live, x, task, train=self.bn_buffers != "frozen"))
+                mean, raw = turn.heads[task]
+                heads = mean + softplus(raw) * drawn([rng], (self.n_draws, *mean.shape))[0]
+                weights = weights_of(turn.job.data, task, positions)
+                total = total + Labels.of(y, codec, weights).loss(outputs(h, heads))
+            return total
+
+        return objective
+
+    def join(self, server: State, data: ClientData, stream: Stream) -> State:
+        state, net = super().join(server, data, stream), self.net_of(data)
+        values = self.values(server, None)
+        for i, (task, n) in enumerate(data.counts().items()):
+            for k in range(self.join_rounds if n else 0):
+                own = _own(stream, f"join {k}")
+                ((mean, raw), rho2), *_ = self.head_phase(
+                    net, task, [(state, values, part(server, "noise"), data, own)]
+                )
+                state = {**state, f"mean/{i}": mean, f"raw/{i}": raw, f"rho2/{i}": rho2}
+        return state
+
+    # ---- predictions ----------------------------------------------------------------------------------------------
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        net, state = self.net_of(data), state or {}
+        values = self.values(server, state)
+        heads = {task: i for i, task in enumerate(net.tasks) if f"mean/{i}" in state}
+        for i in heads.values():
+            values |= _as_layer(i, state[f"mean/{i}"])
+        plain = self.reader(server, values, data)
+        if self.read_out == "mean" or not heads:
+            return plain
+
+        q = {task: (state[f"mean/{i}"], state[f"raw/{i}"]) for task, i in heads.items()}
+        noise = {task: float(value) for task, value in part(server, "noise").items()}
+        for task in noise.keys() & q.keys() & data.seen.keys():
+            total, count = self.noise_under(net, values, data, task, q[task])
+            noise[task] = float(total / count) if count > 0 else noise[task]
+
+        def predict(x: np.ndarray) -> Predictions:
+            found = dict(plain(x))
+            for task, (mean, raw) in q.items():
+                with torch.no_grad():
+                    h = with_one(net.features(values, torch.from_numpy(x), task))
+                codec = data.codecs[task]
+                at_mean = SUPERVISION[codec.task.kind].predict((h @ mean.T).numpy(), noise.get(task, 0.0), codec)
+                found[task] = self._spread(at_mean, h, (mean, raw), codec)
+            return Predictions(found)
+
+        return predict
+
+    def _spread(self, prediction: Prediction, h: Tensor, q: Posterior, codec: LabelCodec) -> Prediction:
+        """The prediction of μ with the uncertainty of the head: f is linear in β, so its variance is Σ σ² h²."""
+        (_, raw), kind = q, codec.task.kind
+        std = (h.square() @ softplus(raw).square().T).sqrt().numpy()
+        unit = codec.scale if kind in ("regression", "robust") else 1.0
+        changes = {"latent_std": unit * (std if kind == "multiclass" else std[:, 0])}
+        if kind in _AVERAGED:
+            read, field, heads = SUPERVISION[kind].predict, _AVERAGED[kind], self._mirrored(q)
+            changes[field] = np.mean([getattr(read((h @ beta.T).numpy(), 0.0, codec), field) for beta in heads], axis=0)
+        return replace(prediction, **changes)  # pyright: ignore[reportArgumentType]
+
+
+# ---- names and shapes ----------------------------------------------------------------------------------------------
+
+
+def _as_matrix(i: int, values: State) -> Tensor:
+    return torch.cat([values[f"head.{i}.weight"], values[f"head.{i}.bias"][:, None]], 1)
+
+
+def _as_layer(i: int, head: Tensor) -> State:
+    return {f"head.{i}.weight": head[:, :-1].clone(), f"head.{i}.bias": head[:, -1].clone()}
+
+
+def _raw(std: float) -> float:
+    """softplus⁻¹"""
+    return std + float(np.log(-np.expm1(-std)))
+
+
+def precision_of(i: int) -> str:
+    """Under which name 1/ρ² of the head of task i is sent."""
+    return f"precision/{i}"
+
+
+def _number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def _own(stream: Stream, purpose: str) -> Stream:
+    return replace(stream, purpose=f"{stream.purpose} {purpose}")

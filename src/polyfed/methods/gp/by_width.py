@@ -1,0 +1,152 @@
+"""pfed-hier as users know it: it looks at how wide the inputs are, and does what is right for them.
+
+Points that fill the space of the inputs, which the shared functions of methods/gp/pfed_hier.py go through, fill no space of a
+thousand features. Beyond `wide` of these, shared functions are those of principal components (methods/gp/wide/weight_space.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError
+from polyfed.methods.base import Job, Outcome, Outlook, Predictor
+from polyfed.methods.gp import pfed_hier
+from polyfed.methods.gp.wide.weight_features import SHARED
+from polyfed.methods.gp.wide.weight_space import WeightSpace
+from polyfed.methods.messages import ClientUpdate, State
+from polyfed.methods.options import check_number
+from polyfed.seeds import Stream
+
+COMMON = ("bound", "damping", "mf_steps", "tolerance", "n_components", "passes", "linear_rounds")
+
+
+@dataclass(frozen=True)
+class PFedHier(pfed_hier.PFedHier):
+    """Options as there, and where there are more than `wide` features only these, `bound`, `damping`, `mf_steps` and
+    `n_personal`.
+
+    Args:
+        wide: so many features are still seen as they are; shared functions of more are functions of their principal components.
+        n_components: at the most; None for 256, or fewer where their evidence would be a message of over 2 MB.
+        passes: rounds in which the components are found.
+        linear_rounds: rounds after these in which the shared functions are linear in the components; then they are bent.
+    """
+
+    wide: int = 128
+    n_components: int | None = None
+    passes: int = 4
+    linear_rounds: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("wide", self.wide, whole=True, least=0)
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, whole=True, least=1)
+        check_number("passes", self.passes, whole=True, least=1)
+        check_number("linear_rounds", self.linear_rounds, whole=True, least=1)
+
+    # ---- which of the two -----------------------------------------------------------------------------------
+
+    @property
+    def _weights(self) -> WeightSpace:
+        options = {name: getattr(self, name) for name in COMMON}
+        return WeightSpace(**options) if self.n_personal else WeightSpace(**options, personal_start=0.0)
+
+    def _is_wide(self, n_features: int) -> bool:
+        return self._shares and n_features > self.wide
+
+    def _for(self, server: State) -> WeightSpace | None:
+        return self._weights if SHARED in server else None
+
+    def _check_options(self, n_features: int) -> None:
+        """Options that the weight space does not have would be ignored in silence."""
+        for field in fields(self):
+            given = getattr(self, field.name)
+            default = pfed_hier.PFedHier.__dataclass_fields__.get(field.name, field)
+            usual = {} if field.name == "initial" else default.default
+            if field.name not in (*COMMON, "wide", "n_personal") and given != usual:
+                raise ConfigError(
+                    f"{field.name} is {given!r}, and of {n_features:,} features the principal components are used, "
+                    "which know no such option",
+                    remedy=f"leave {field.name} out, set wide = {n_features}, or use the method 'pfed-mul'",
+                )
+
+    # ---- the contract ---------------------------------------------------------------------------------------
+
+    @property
+    def needs_last_state(self) -> bool:
+        return self._shares
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        if self._is_wide(spec.n_features):
+            self._check_options(spec.n_features)
+            return self._weights.init(spec, stream)
+        return super().init(spec, stream)
+
+    def start(self, data: ClientData, stream: Stream) -> State:
+        return {} if self._is_wide(data.n_features) else super().start(data, stream)
+
+    def untrained(self, data: ClientData) -> State | None:
+        return self._weights.untrained(data) if self._is_wide(data.n_features) else super().untrained(data)
+
+    def begin_round(self, server: State, rounds_left: int) -> State:
+        return server if self._for(server) else super().begin_round(server, rounds_left)
+
+    def download(self, server: State, client: str) -> State:
+        mine = self._for(server)
+        return mine.download(server, client) if mine else super().download(server, client)
+
+    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+        mine = self._for(server)
+        return mine.downloads(server, clients) if mine else super().downloads(server, clients)
+
+    def portion(self, server: State, client: str) -> State:
+        mine = self._for(server)
+        return mine.portion(server, client) if mine else super().portion(server, client)
+
+    def template(self, server: State) -> ClientUpdate:
+        mine = self._for(server)
+        return mine.template(server) if mine else super().template(server)
+
+    def is_evidence(self, name: str) -> bool:
+        return super().is_evidence(name) or self._weights.is_evidence(name)
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        mine = self._for(server)
+        return mine.counted_tasks(server, name) if mine else super().counted_tasks(server, name)
+
+    def objection(self, server: State, update: ClientUpdate) -> str | None:
+        mine = self._for(server)
+        return mine.objection(server, update) if mine else super().objection(server, update)
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        mine = self._for(server)
+        return mine.aggregate(server, updates) if mine else super().aggregate(server, updates)
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        if self._is_wide(data.n_features):
+            return self._weights.local(state, message, data, stream)
+        return super().local(state, message, data, stream)
+
+    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+        if jobs and self._is_wide(jobs[0].data.n_features):
+            return self._weights.local_many(jobs)
+        return super().local_many(jobs)
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        mine = self._for(server)
+        return mine.predictor(server, state, data) if mine else super().predictor(server, state, data)
+
+    def join(self, server: State, data: ClientData, stream: Stream) -> State:
+        mine = self._for(server)
+        return mine.join(server, data, stream) if mine else super().join(server, data, stream)
+
+    def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
+        return Outlook() if self._for(server) else super().outlook(server, state, data)
+
+    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+        mine = self._for(server)
+        return mine.explain(server, data) if mine else super().explain(server, data)

@@ -1,0 +1,260 @@
+"""The local work of many Gaussian-process clients at once: E-steps, gradients, local steps on what they may change.
+
+Clients that fit into memory as exact models go through the batched solver, so thousands take one call; those with
+inducing inputs (by choice, or because memory does not hold the exact model) go one by one. Who shares a batch changes
+nothing in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyfed.estimators.memory import holds, memory
+from polyfed.gp import BatchStep, ClientBatch, Prior, Rows, hyperprior, infer
+from polyfed.gp.batch import Places
+from polyfed.gp.hyperprior import HyperPrior
+from polyfed.gp.knowledge import Evidence, KnowledgeOf
+from polyfed.gp.meanfield import Marginals
+from polyfed.methods.gp.model import GPModel, clamped
+from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.messages import State
+
+KEPT = 0.125  # of the memory, for inputs and distances of batches that are kept for the next round
+_kept: dict[tuple[int, ...], tuple[Sequence[Rows], int, ClientBatch]] = {}  # the rows too: their identities stay taken
+_lock = Lock()
+
+
+def batch_of(rows: Sequence[Rows]) -> ClientBatch:
+    """A batch of these clients; the latest ones are kept, since with full participation every round has the same."""
+    key = tuple(id(client) for client in rows)
+    found = _kept.get(key)
+    if found is None:
+        found = list(rows), sum(len(client) ** 2 + client.x.numel() for client in rows), ClientBatch(rows)
+    with _lock:
+        _kept.pop(key, None)  # the latest comes last
+        _kept[key] = found
+        while len(_kept) > 1 and 8.0 * sum(size for _, size, _ in _kept.values()) > KEPT * memory():
+            _kept.pop(next(iter(_kept)))
+    return found[2]
+
+
+def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
+    """What solves these clients: all at once, but for those that go alone, and in turn where memory does not hold all."""
+    sizes = [len(client) for client in rows]
+    by_size = {size: goes_alone(model, size) for size in set(sizes)}
+    apart = [by_size[size] for size in sizes]
+    alone = [i for i, is_apart in enumerate(apart) if is_apart]
+    together = _that_fit([i for i, is_apart in enumerate(apart) if not is_apart], rows)
+    if not alone and len(together) == 1:
+        return batch_of(rows)
+    if not together:
+        return OneByOne(model, rows)
+    # What does not fit at once is made anew for every step: to keep all of it would be to hold it at once.
+    make = batch_of if len(together) == 1 else ClientBatch
+    parts: list[tuple[list[int], Callable[[], ClientBatch | OneByOne]]] = [
+        (places, lambda places=places: make([rows[i] for i in places])) for places in together
+    ]
+    if alone:
+        parts.append((alone, lambda: OneByOne(model, [rows[i] for i in alone])))
+    return Parted(parts)
+
+
+def goes_alone(model: GPModel, n_rows: int) -> bool:
+    """Whether a client with so many rows has inducing inputs or a network, and is solved by itself."""
+    sparsity, prior = model.structure.sparsity, model.prior
+    return prior.features is not None or sparsity.points_for(n_rows, prior.n_latents) is not None
+
+
+def _that_fit(places: Sequence[int], rows: Sequence[Rows]) -> list[list[int]]:
+    """Groups of clients whose distances memory holds at once; one group, as a rule."""
+    groups: list[list[int]] = []
+    numbers = 0
+    for i in places:
+        numbers += len(rows[i]) ** 2
+        if not groups or not holds(8.0 * numbers):
+            groups.append([])
+            numbers = len(rows[i]) ** 2
+        groups[-1].append(i)
+    return groups
+
+
+class Parted:
+    """Clients of several solvers, one after the other; answers as one. A solver is made when its turn comes."""
+
+    def __init__(self, parts: Sequence[tuple[list[int], Callable[[], ClientBatch | OneByOne]]]) -> None:
+        self.parts = [(torch.tensor(places), make) for places, make in parts]
+
+    def step(
+        self,
+        prior: Prior,
+        *,
+        start: BatchStep | Sequence[Marginals | None],
+        knowledge: KnowledgeOf | None = None,
+        **options: Any,
+    ) -> BatchStep:
+        done: list[BatchStep] = []
+        for places, make in self.parts:
+            own = [start.marginals_of(i) if isinstance(start, BatchStep) else start[i] for i in places.tolist()]
+            told = None if knowledge is None else lambda group, places=places: knowledge(places[group])
+            done.append(make().step(prior.take(places), start=own, knowledge=told, **options))
+        order = torch.cat([places for places, _ in self.parts]).argsort()
+
+        def of_all(parts: Sequence[Tensor]) -> Tensor:
+            return torch.cat(list(parts))[order]
+
+        noise: dict[str, tuple[Tensor, Tensor]] = {}
+        for task in dict.fromkeys(task for step in done for task in step.noise):
+            pairs = [step.noise.get(task, (torch.zeros_like(step.bound),) * 2) for step in done]
+            noise[task] = of_all([pair[0] for pair in pairs]), of_all([pair[1] for pair in pairs])
+        marginals: list[Marginals] = []
+        where: list[tuple[int, int, Tensor]] = []
+        for step in done:
+            where += [(bucket + len(marginals), c, spot) for bucket, c, spot in step.where]
+            marginals += step.marginals
+        widths = [width for step in done for width in step.where.widths]
+        evidence = [step.evidence for step in done if step.evidence is not None]
+        return BatchStep(
+            of_all([step.bound for step in done]),
+            {name: of_all([step.gradient[name] for step in done]) for name in done[0].gradient},
+            noise,
+            marginals,
+            Places([where[i] for i in order.tolist()], widths),
+            Evidence(of_all([one.triangle for one in evidence]), of_all([one.shift for one in evidence]))
+            if evidence
+            else None,
+        )
+
+
+class OneByOne:
+    """Clients with inducing inputs or a network under their kernels, solved in a loop; answers as a `ClientBatch` does."""
+
+    def __init__(self, model: GPModel, rows: Sequence[Rows]) -> None:
+        self.sparsity, self.rows = model.structure.sparsity, rows
+
+    def step(
+        self,
+        prior: Prior,
+        *,
+        start: BatchStep | Sequence[Marginals | None],
+        tolerance: float,
+        max_steps: int,
+        groups: Sequence[str],
+        knowledge: KnowledgeOf | None = None,
+    ) -> BatchStep:
+        bounds, marginals, where = [], [], []
+        wanted = list(prior.group(*groups))
+        gradients: dict[str, list[Tensor]] = {name: [] for name in wanted}
+        noise: list[dict[str, tuple[Tensor, Tensor]]] = []
+        said: list[Evidence] = []
+        for i, rows in enumerate(self.rows):
+            mine = prior.with_values({name: value[i] for name, value in prior.parameters.items()})
+            begin = start.marginals_of(i) if isinstance(start, BatchStep) else start[i]
+            told = None if knowledge is None else knowledge(torch.tensor([i]))[0]
+            gp = self.sparsity.build(mine, rows, self.sparsity.choose(mine, rows), knowledge=told)
+            begin = None if begin is None else gp.rows.as_f(begin, back=True)
+            q = infer(gp, start=begin, tolerance=tolerance, max_steps=max_steps).q
+            value = gp.bound(q)
+            leaves = [mine.parameters[name] for name in wanted]
+            grads = torch.autograd.grad(value, leaves, allow_unused=True) if leaves else ()
+            for name, leaf, grad in zip(wanted, leaves, grads, strict=True):
+                gradients[name].append(torch.zeros_like(leaf) if grad is None else grad)
+            bounds.append(value.detach())
+            noise.append(gp.rows.noise_statistics(mine, q.m, q.v))
+            m, v = gp.rows.as_f((q.m, q.v))
+            marginals.append((m[None], v[None]))
+            where.append((i, 0, torch.arange(len(rows))))
+            if told is not None:
+                said.append(gp.evidence(q))  # pyright: ignore[reportAttributeAccessIssue]
+        zero = torch.zeros((), dtype=torch.float64)
+        tasks = dict.fromkeys(task for statistics in noise for task in statistics)
+        pairs = {task: [statistics.get(task, (zero, zero)) for statistics in noise] for task in tasks}
+        return BatchStep(
+            torch.stack(bounds),
+            {name: torch.stack(parts) for name, parts in gradients.items()},
+            {t: (torch.stack([p[0] for p in pair]), torch.stack([p[1] for p in pair])) for t, pair in pairs.items()},
+            marginals,
+            Places(where, [len(rows) for rows in self.rows]),
+            Evidence.stack(said) if said else None,
+        )
+
+
+Solver = ClientBatch | OneByOne | Parted
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What clients do in a round.
+
+    Attributes:
+        moving: the parameters that clients change themselves, by name (closed-form noise among them).
+        groups: the groups whose gradient is wanted.
+        optimiser: of the parameters that move and have no closed form.
+        steps: M-steps, each after an E-step of `mf_steps` mean-field steps.
+        proximal: pull of moving parameters to their `anchors`, in nats for a squared distance of two.
+        hyper: prior of what clients learn for themselves, in full for each of them; None for none.
+    """
+
+    moving: tuple[str, ...]
+    groups: tuple[str, ...]
+    optimiser: Adam
+    steps: int
+    mf_steps: int
+    tolerance: float
+    proximal: float = 0.0
+    hyper: HyperPrior | None = None
+
+    def run(
+        self,
+        model: GPModel,
+        rows: Sequence[Rows],
+        values: State,
+        memory: State,
+        anchors: State,
+        start: BatchStep | Sequence[Marginals | None],
+        knowledge: KnowledgeOf | None = None,
+    ) -> tuple[State, State, BatchStep]:
+        """Θ of each client after its steps, the state of its optimiser, and the last E-step with its gradient.
+
+        `values`, `memory` and `anchors` hold all clients in a leading dimension; `knowledge` as for a `ClientBatch`.
+        """
+        solver = solver_of(model, rows)
+        step: BatchStep | None = None
+        for _ in range(self.steps):
+            step = solver.step(
+                model.prior.with_values(values),
+                start=start if step is None else step,
+                tolerance=self.tolerance,
+                max_steps=self.mf_steps,
+                groups=self.groups,
+                knowledge=knowledge,
+            )
+            values, memory = self._move(model, values, memory, anchors, step)
+        assert step is not None
+        return values, memory, step
+
+    def _move(
+        self, model: GPModel, values: State, memory: State, anchors: State, step: BatchStep
+    ) -> tuple[State, State]:
+        closed = model.closed_form_noise
+        mine = {name: values[name] for name in self.moving if name not in closed}
+        gradient = {name: step.gradient[name] for name in mine}
+        for name, anchor in anchors.items():
+            if name in gradient:
+                gradient[name] = gradient[name] - self.proximal * (values[name] - anchor)
+        densities = {} if self.hyper is None else self.hyper.densities(model.prior)
+        for name, pull in hyperprior.gradient(mine, densities).items():
+            gradient[name] = gradient[name] + pull
+        moved, memory = self.optimiser.step(mine, gradient, memory, 1 / self.steps) if mine else ({}, memory)
+        for name in set(closed) & set(self.moving):
+            task = name.removeprefix("noise.")
+            if task in step.noise:  # optimial sigma; who has no label of the task keeps what it has
+                total, count = step.noise[task]
+                best = hyperprior.best_log_noise(total, count, densities.get(name))
+                moved[name] = torch.where(count > 0, best, values[name])
+        return {**values, **clamped(moved)}, memory

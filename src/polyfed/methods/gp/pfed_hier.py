@@ -1,0 +1,280 @@
+"""pfed-hier: clients share functions with what is known of them, and not a prior alone.
+
+pFed-Mul (KDD 2025) with latents of two kinds (gp/knowledge.py): shared ones, each one function for all clients, and personal
+ones. The server holds Θ as before, and beside it the sums of all clients' evidence of the shared functions, (Ω − I, η). In a
+round
+
+* a client takes its own evidence of its last turn out of the sums, so that what is left is what the *others* know;
+* under that prior it runs the E-step and sends the gradient of its bound and its sums of noise, as in pFed-Mul;
+* its labels now give new evidence of the shared functions: it keeps that, and sends the *change* since its last turn;
+* the server adds the changes.
+
+So the server has nothing by client, and who is not asked or whose update is rejected has simply not changed. A client without
+labels predicts from the shared functions. Without shared latents all of this is pFed-Mul, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError, DataError, NumericalError
+from polyfed.estimators.memory import holds
+from polyfed.estimators.sparsity import PAPER
+from polyfed.gp import GROUPS, BatchStep, Evidence, Knowledge
+from polyfed.gp.kernels import KERNELS
+from polyfed.gp.knowledge import KnowledgeOf, width_of
+from polyfed.gp.whitened import normal_points
+from polyfed.methods.base import Predictor
+from polyfed.methods.gp.evidence_limits import is_evidence_of_someone, limits_of, too_much
+from polyfed.methods.gp.model import GPModel, Structure
+from polyfed.methods.gp.pfed_mul import PFedMul
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.options import check_number
+from polyfed.seeds import Stream
+
+# Chosen on validation rows (bench/tables/tried.md).
+LEAST_PLANES, CURVED, MOST_POINTS = 3, 2, 64
+PLANE = "affine"
+MATRICES = 8  # of all features by all features, at once, on the server or at a client
+WIDEST = 148  # features of all shared latents together: their triangle is a message of 88 kB
+PLANES_WIDEST = WIDEST // 2  # of them for planes: with many inputs there are fewer planes, or none
+SUMS, OWN, LIMITS, POINTS = "evidence", "own", "limit", "shared/Z"  # in states and messages
+
+
+@dataclass(frozen=True)
+class _Shared(Structure):
+    """Latents where only the kernel of curved ones is given: what is shared is mostly a plane, and the rest of it bends. What
+    a client has for itself is a plane too, if there is more of it than one function."""
+
+    n_personal: int = 2
+
+    def latents(self, n_tasks: int, n_features: int) -> tuple[str, ...]:
+        if not isinstance(self.kernels, str):
+            return self.kernels
+        n = max(LEAST_PLANES, n_tasks)
+        planes = min(n, PLANES_WIDEST // KERNELS[PLANE].n_features(n_features, 0))
+        shared = (PLANE,) * planes + (self.kernels,) * (n - planes + CURVED)
+        own_plane = min(1, self.n_personal // 2)
+        return shared + (PLANE,) * own_plane + (self.kernels,) * (self.n_personal - own_plane)
+
+
+@dataclass(frozen=True)
+class PFedHier(PFedMul):
+    """Options as of `PFedMul`, but for the latents.
+
+    Args:
+        n_shared: latent functions that all clients have in common; they come first where there is a kernel for each. None for
+            planes (kernel `affine`), one for each task and at least three, and two of `kernel`; where inputs are many, fewer
+            planes and as many more of `kernel`.
+        n_personal: latent functions that each client has for itself; where n_shared is None, the first of several is a plane.
+        n_points: features of each shared latent; a linear one has as many as there are inputs. None for 64, or fewer where the
+            evidence of that many latents would be a message of over 100 kB.
+        damping: part of its new evidence that a client sends in a round; less than one where rounds do not settle.
+        bound, per_dimension, learning_rate, betas, halve_every, theta_prior: as there, with other defaults.
+    """
+
+    name: ClassVar[str] = "pfed-hier"
+    summary: ClassVar[str] = "functions that all clients share, with what is known of them, and a personal part"
+
+    n_shared: int | None = None
+    n_personal: int = 2
+    n_points: int | None = None
+    damping: float = 1.0
+    bound: str = "gaussian"
+    per_dimension: bool = True
+    learning_rate: float | Mapping[str, float] = 0.3
+    betas: Sequence[float] = (0.7, 0.95)
+    halve_every: float | None = 5.0
+    theta_prior: str | Mapping[str, float] = "weak"
+
+    def __post_init__(self) -> None:
+        for option, least in (("n_shared", 0), ("n_personal", 0), ("n_points", 1)):
+            if option == "n_personal" or getattr(self, option) is not None:
+                check_number(option, getattr(self, option), whole=True, least=least)
+        check_number("damping", self.damping, above=0, most=1)
+        if self._n_latents == 0:
+            raise ConfigError("n_shared and n_personal are both 0: no latent is left", remedy="give at least one")
+        if self.n_latents not in (None, self._n_latents):
+            raise ConfigError(
+                f"n_latents is {self.n_latents}, and shared and personal latents are counted apart",
+                remedy="leave n_latents out, and give n_shared and n_personal",
+            )
+        super().__post_init__()
+        if self._shares and self.inducing_method == PAPER:
+            raise ConfigError(
+                f"inducing_method is {PAPER!r}, which has no place for shared functions", remedy="use another"
+            )
+        if self._shares and self._makes_features:
+            option = next((name for name in ("projection", "network") if getattr(self, name) is not None), "mean")
+            raise ConfigError(
+                f"{option} is set, and shared functions are functions of the features themselves",
+                remedy=f"leave {option} out, or use the method 'pfed-mul'",
+            )
+
+    @property
+    def personalises(self) -> bool:
+        return self._shares or super().personalises
+
+    @property
+    def _shares(self) -> bool:
+        return self.n_shared != 0
+
+    @property
+    def _n_latents(self) -> int | None:
+        return None if self.n_shared is None else self.n_shared + self.n_personal
+
+    def _structure(self, made: type[Structure] = _Shared) -> Structure:
+        return replace(super()._structure(made), n_personal=self.n_personal)
+
+    def _n_shared(self, model: GPModel) -> int:
+        return model.prior.n_latents - self.n_personal
+
+    def _n_points(self, model: GPModel, n_shared: int) -> int:
+        """As many as leave the evidence of all shared latents a message of less than 100 kB."""
+        if self.n_points is not None:
+            return self.n_points
+        curved = sum(KERNELS[name].features is None for name in model.prior.kernels[:n_shared])
+        planes = width_of(model.prior, n_shared, 0)
+        return max(1, min(MOST_POINTS, (WIDEST - planes) // max(1, curved)))
+
+    def _width(self, model: GPModel, n_shared: int, n_points: int) -> int:
+        """The number of features of all shared latents, if memory holds what is made of them."""
+        width = width_of(model.prior, n_shared, n_points)
+        if not holds(MATRICES * 8.0 * width**2):
+            raise ConfigError(
+                f"{n_shared} shared latents have {width:,} features, and memory does not hold their precision",
+                remedy="set fewer n_points or n_shared",
+            )
+        return width
+
+    # ---- the server ---------------------------------------------------------------------------------------
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        server = super().init(spec, stream)
+        if self._shares:
+            model = self._structure().model(spec.codecs, spec.n_features)
+            n_shared = self._n_shared(model)
+            n_points = self._n_points(model, n_shared)
+            nothing = Evidence.none(self._width(model, n_shared, n_points))
+            server |= labelled(SUMS, _arrays(nothing)) | {POINTS: normal_points(n_points, spec.n_features)}
+            if self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared):  # else Θ of a client is its own
+                server |= labelled(LIMITS, limits_of(model))
+        return server
+
+    def portion(self, server: State, client: str) -> State:
+        whole = super().portion(server, client)
+        return {name: value for name, value in whole.items() if not name.startswith(f"{LIMITS}/")}
+
+    def download(self, server: State, client: str) -> State:
+        told = {name: value for name, value in server.items() if name == POINTS or name.startswith(f"{SUMS}/")}
+        return super().download(server, client) | told
+
+    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+        return [self.download(server, "")] * len(clients)  # the same for all, and made once
+
+    def template(self, server: State) -> ClientUpdate:
+        form = super().template(server)
+        form.arrays.update(labelled(SUMS, part(server, SUMS)))
+        return form
+
+    def is_evidence(self, name: str) -> bool:
+        return name.startswith(f"{SUMS}/") or super().is_evidence(name)
+
+    def objection(self, server: State, update: ClientUpdate) -> str | None:
+        if not self._shares:
+            return super().objection(server, update)
+        change = Evidence(**part(update.arrays, SUMS))
+        if limits := part(server, LIMITS):
+            theta = self._values(server)
+            n_shared = sum(name.endswith(".log_amplitude") for name in theta) - self.n_personal
+            if reason := too_much(theta, n_shared, limits, update.counts, change):
+                return reason
+        if not is_evidence_of_someone(_sums(server) + change):
+            return "with its evidence, the precision of the shared functions would no longer be positive definite"
+        return None
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        after = super().aggregate(server, updates)
+        for name in labelled(SUMS, part(server, SUMS)):
+            total = server[name].clone()
+            for client in sorted(updates):
+                total += updates[client].arrays[name]
+            after[name] = total
+        if self._shares and not is_evidence_of_someone(_sums(after)):  # each may be sound, and all together not
+            raise NumericalError(
+                "the evidence of all clients is no distribution of the shared functions",
+                remedy="look for clients that send what is not theirs",
+            )
+        return after
+
+    # ---- a client -----------------------------------------------------------------------------------------
+
+    def _knowledge(self, model: GPModel, states: Sequence[State], told: Sequence[State]) -> KnowledgeOf | None:
+        if not self._shares:
+            return None
+        for message in told:
+            self._check_inputs(model, message[POINTS])
+
+        def of_some(clients: Tensor) -> Knowledge:
+            chosen = clients.tolist()
+            others = [_sums(told[i]) - _own(states[i], told[i]) for i in chosen]
+            return Knowledge(told[0][POINTS], self._n_shared(model), Evidence.stack(others))
+
+        return of_some
+
+    def _evidence(self, states: Sequence[State], step: BatchStep) -> Iterator[tuple[State, State]]:
+        if step.evidence is None:
+            yield from super()._evidence(states, step)
+            return
+        none = step.evidence[0] * 0.0
+        old = Evidence.stack([Evidence(**part(state, OWN)) if f"{OWN}/shift" in state else none for state in states])
+        change = (step.evidence - old) * self.damping
+        kept = old + change
+        for i in range(len(states)):  # a copy for each: a view would keep the evidence of all who shared its batch
+            yield labelled(OWN, _copied(kept[i])), labelled(SUMS, _copied(change[i]))
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
+        if not self._shares:
+            return super().predictor(server, state, data)
+        model, own = self.model(data), state or {}
+        self._check_inputs(model, server[POINTS])
+        others = Knowledge(server[POINTS], self._n_shared(model), _sums(server) - _own(own, server)).checked()
+        seen = data if state is not None else ClientData(data.x, {}, data.codecs)
+        return model.predict({**self._values(server), **part(own, "personal")}, seen, others)
+
+    def untrained(self, data: ClientData) -> State | None:
+        return {} if self._shares else super().untrained(data)  # its labels are in no sum: the model may see them
+
+    def _check_inputs(self, model: GPModel, points: Tensor) -> None:
+        if points.shape[-1] != model.prior.dims:
+            raise DataError(
+                f"{model.prior.dims} features, and the shared functions have {points.shape[-1]}",
+                where="the client's inputs",
+                remedy="give the columns that the federation agreed on",
+            )
+
+
+def _arrays(evidence: Evidence) -> State:
+    return {"triangle": evidence.triangle, "shift": evidence.shift}
+
+
+def _copied(evidence: Evidence) -> State:
+    return {name: value.clone() for name, value in _arrays(evidence).items()}
+
+
+def _sums(told: Mapping[str, Tensor]) -> Evidence:
+    """The evidence of all clients, as the server sends it."""
+    return Evidence(**part(told, SUMS))
+
+
+def _own(state: State, told: Mapping[str, Tensor]) -> Evidence:
+    """What of it is a client's own."""
+    if f"{OWN}/shift" in state:
+        return Evidence(**part(state, OWN))
+    return Evidence.none(told[f"{SUMS}/shift"].shape[-1])

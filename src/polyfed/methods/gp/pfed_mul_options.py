@@ -1,0 +1,283 @@
+"""The options of pFed-Mul: their meaning, their checks, and what follows from them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from polyfed.errors import ConfigError
+from polyfed.estimators.sparsity import Sparsity
+from polyfed.gp.hyperprior import HyperPrior
+from polyfed.gp.kernels import KERNELS
+from polyfed.gp.likelihoods.logistic import BOUNDS
+from polyfed.gp.prior import MEANS
+from polyfed.methods.base import Method
+from polyfed.methods.gp.holdout import HOLDOUT
+from polyfed.methods.gp.model import Structure
+from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
+from polyfed.methods.gp.projection_start import PROJECTION, STARTS
+from polyfed.methods.gp.quasi_newton import QuasiNewton
+from polyfed.methods.gp.sharing import shared_groups
+from polyfed.methods.gp.theta_prior import hyperprior_of
+from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
+
+MOST_LATENTS = 1000  # far more than anyone has tasks; scales of latents would leave what a number can hold
+MOST_DRAWS = 1000  # every prediction is made as often
+MODES = ("gradient", "average")
+WEIGHTINGS = ("uniform", "samples")
+OPTIMISERS = ("adam", "quasi-newton")
+
+
+@dataclass(frozen=True)
+class PFedMulOptions(Method):
+    """What a user may choose of pFed-Mul.
+
+    Args:
+        n_latents: latent functions that the tasks share; None for one for each task, and at least two.
+        kernel: of all latents, or one for each.
+        per_dimension: a length-scale for each feature.
+        projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
+            network that is kept as it is); None for kernels that see the features themselves.
+        projection_start: `random`, or `moments`: towards what tells the labels, which takes round 1
+            (methods/gp/projection_start.py); None for `moments` where the server learns projections by their gradient
+            and there is no network below them.
+        network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
+            for what the factory froze. It runs in float32, each input by itself: batch norms keep their statistics and never
+            use those of a batch.
+        network_per_latent: each latent has such a network of its own (and sees, or projects, its features alone).
+        chunk: inputs of a client that go through the network at once, to save memory; the gradient is the same, as the E-step
+            and the kernels see all of the client and only the network works in parts (gp/feature_map.py). None for all.
+        mean: prior mean of the outputs, `zero` as in the paper or `linear`: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x) with
+            μ(x) = Vᵀx̃ + c, where x̃ are the inputs or the features of the network. V and c belong to the group `features`.
+        weight_decay: of the parameters of networks, projections and means, apart from the gradient (AdamW); kernels, mixing
+            weights and noise never decay.
+        holdout: share of a client's inputs whose labels the features never see: noise, kernels and mixing weights are learned
+            from them, and they tell the server when the features begin to memorise (methods/gp/holdout.py); None for a third
+            where features are learned in mode `gradient`, and none elsewhere.
+        bound: `polya-gamma` or `gaussian`.
+        scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
+        mode: `gradient` or `average`.
+        weighting: `uniform` (each client counts once) or `samples`.
+        mf_steps: mean-field steps of an E-step, from where the last round ended.
+        local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
+        learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`
+            (and prior mean).
+        optimiser: of the server in mode `gradient`: `adam`, or `quasi-newton` (see its file), which needs about half
+            as many rounds where the same clients take part in each, and is Adam where they do not; not for features.
+        betas: of Adam, how long it remembers gradients and their squares.
+        halve_every: rates are halved every so many passes over the clients (rounds, where all take part in each), once
+            `halve_after` are over, down to a twentieth of what they were; None for rates that stay.
+        halve_after: see `halve_every`.
+        theta_prior: `none`, as in the paper, or `weak`: a prior of kernels, mixing weights and noise (gp/hyperprior.py), added
+            once at the server, and for personal groups by each client (MAP); or a dictionary with those of its standard
+            deviations that are to be others. Shared groups need mode `gradient` for it.
+        theta_draws: predictions are averaged over so many draws of what the server learned of kernels, mixing weights and
+            noise, so that intervals know how sure it is of them (methods/gp/theta_draws.py); the last round finds out how sure,
+            which takes two gradients for each of their numbers. 0 for the best values alone.
+        client_noise: each client has a noise level of its own for regression, drawn to the others' as far as these are alike
+            (gp/noise_pool.py); needs mode `gradient` and a scheme that shares the noise.
+        proximal: pull of personal parameters to the values that all clients started from.
+        inducing: inducing inputs of each client, or "auto" for as many as its data ask for; None for the exact posterior,
+            and for "auto" at a client whose exact posterior memory does not hold.
+        inducing_method: how they are chosen.
+        join_steps: steps in which a client that joins later learns its personal groups.
+        tolerance: an E-step ends before `mf_steps` when the bound moves by less than this many nats.
+        initial: parameter name → initial value, instead of the one guessed.
+    """
+
+    n_latents: int | None = None
+    kernel: str | Sequence[str] = "rbf"
+    per_dimension: bool = False
+    projection: int | None = None
+    projection_start: str | None = None
+    network: str | None = None
+    network_per_latent: bool = False
+    chunk: int | None = None
+    mean: str = "zero"
+    weight_decay: float = 0.0
+    holdout: float | None = None
+    bound: str = "polya-gamma"
+    scheme: str | Sequence[str] = "A"
+    mode: str = "gradient"
+    weighting: str = "uniform"
+    mf_steps: int = 2
+    local_steps: int = 1
+    learning_rate: float | Mapping[str, float] = 0.1
+    optimiser: str = "adam"
+    betas: Sequence[float] = (0.9, 0.999)
+    halve_every: float | None = None
+    halve_after: float = 10.0
+    theta_prior: str | Mapping[str, float] = "none"
+    theta_draws: int = 0
+    client_noise: bool = False
+    proximal: float = 0.0
+    inducing: int | str | None = None
+    inducing_method: str = "greedy"
+    join_steps: int = 50
+    tolerance: float = 1e-6
+    initial: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def takes_weights(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        check_table("initial", self.initial)
+        check_choice("mode", self.mode, MODES)
+        check_choice("weighting", self.weighting, WEIGHTINGS)
+        check_choice("bound", self.bound, list(BOUNDS))
+        check_choice("mean", self.mean, MEANS)
+        check_choice("projection_start", self.projection_start or STARTS[0], STARTS)
+        if self.projection_start == "moments" and not self._may_seek:
+            raise ConfigError(
+                "projection_start is 'moments', and the server learns no projection by its gradient",
+                remedy="set projection, share it, and use mode 'gradient'; or leave projection_start out",
+            )
+        for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
+            check_choice("kernel", kernel, list(KERNELS))
+        for option in ("projection", "chunk", "mf_steps", "local_steps"):
+            if getattr(self, option) is not None:
+                check_number(option, getattr(self, option), whole=True, least=1)
+        n_latents = self.n_latents if isinstance(self.kernel, str) else len(self.kernel)
+        if n_latents is not None:
+            check_number("n_latents", n_latents, whole=True, least=1, most=MOST_LATENTS)
+        check_number("join_steps", self.join_steps, whole=True, least=0)
+        for option in ("proximal", "weight_decay"):
+            check_number(option, getattr(self, option), least=0)
+        if self.network is None and (self.network_per_latent or self.chunk is not None):
+            option = "network_per_latent" if self.network_per_latent else "chunk"
+            raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
+        check_choice("optimiser", self.optimiser, OPTIMISERS)
+        if self._quasi_newton is not None and (self.mode != "gradient" or self._makes_features):
+            reason = "features are learned" if self._makes_features else f"mode is {self.mode!r}"
+            raise ConfigError(
+                f"optimiser is 'quasi-newton', and {reason}",
+                remedy="leave optimiser out, or use mode 'gradient' without projection, network and mean",
+            )
+        self._adam  # noqa: B018 (its rates are checked)
+        if self.client_noise and (self.mode != "gradient" or "noise" not in self._shared):
+            reason = f"mode is {self.mode!r}" if self.mode != "gradient" else "the noise is not shared"
+            raise ConfigError(
+                f"client_noise is set, and {reason}",
+                remedy="use mode 'gradient' and scheme 'A', or leave client_noise out",
+            )
+        if self._hyper is not None and self.mode == "average" and self._shared:
+            raise ConfigError(
+                "theta_prior with mode 'average': clients would add it as often as they are many",
+                remedy="use mode 'gradient', or leave theta_prior out",
+            )
+        check_number("theta_draws", self.theta_draws, whole=True, least=0, most=MOST_DRAWS)
+        if self.theta_draws and (reason := self._why_not_drawn()):
+            raise ConfigError(f"theta_draws is {self.theta_draws}, and {reason}", remedy="leave theta_draws out")
+        if self.holdout is not None:
+            check_number("holdout", self.holdout, least=0, below=1)
+            if self.holdout and not self._may_hold_out:
+                raise ConfigError(
+                    f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
+                    remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
+                )
+        if not isinstance(self.kernel, str) and len(self.kernel) != (self._n_latents or len(self.kernel)):
+            raise ConfigError(
+                f"{len(self.kernel)} kernels for {self._n_latents} latents", remedy="give one kernel, or one for each"
+            )
+        if self._shared == ("features",) and not self._makes_features:
+            raise ConfigError(
+                f"scheme {self.scheme!r} shares the features alone, and nothing makes any",
+                remedy="set projection, network or mean, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
+            )
+        self._structure()
+
+    def _why_not_drawn(self) -> str | None:
+        """Why there is no Θ whose uncertainty the server could find, if there is none."""
+        if self.mode != "gradient":
+            return f"mode is {self.mode!r}, in which the server sees no gradient"
+        if not set(self._shared) - {"features"}:
+            return "the server learns neither kernels nor mixing weights nor noise"
+        if self._makes_features:
+            return "features are learned, of which there are too many numbers"
+        if self._shares:
+            return "clients share functions, of which as much would have to be known at every draw"
+        return "each client has a noise level of its own" if self.client_noise else None
+
+    @property
+    def _shares(self) -> bool:
+        """Whether clients have functions in common."""
+        return False
+
+    @property
+    def _n_latents(self) -> int | None:
+        return self.n_latents
+
+    @property
+    def _makes_features(self) -> bool:
+        return self.projection is not None or self.network is not None or self.mean != "zero"
+
+    @property
+    def _may_hold_out(self) -> bool:
+        return self._makes_features and "features" in self._shared and self.mode == "gradient"
+
+    @property
+    def _may_seek(self) -> bool:
+        return self.projection is not None and self._may_hold_out
+
+    @property
+    def _share(self) -> float:
+        """Of the inputs that are kept apart from the features."""
+        return (HOLDOUT if self._may_hold_out else 0.0) if self.holdout is None else self.holdout
+
+    @property
+    def _seeks(self) -> bool:
+        """Whether round 1 looks for directions to start projections from."""
+        if PROJECTION in self.initial or not self._may_seek:
+            return False
+        # Below a network that learns too, validation images spoke neither for it nor against it.
+        return self.projection_start == "moments" or (self.projection_start is None and self.network is None)
+
+    @property
+    def _shared(self) -> tuple[str, ...]:
+        return shared_groups(self.scheme)
+
+    def _structure(self, made: type[Structure] = Structure) -> Structure:
+        kernels = self.kernel if isinstance(self.kernel, str) else tuple(self.kernel)
+        if isinstance(kernels, str) and self._n_latents is not None:
+            kernels = (kernels,) * self._n_latents
+        sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
+        return made(
+            kernels,
+            self.per_dimension,
+            self.bound,
+            sparsity,
+            frozen_tree(self.initial),
+            self.projection,
+            self.network,
+            self.network_per_latent,
+            self.chunk,
+            self.mean,
+        )
+
+    @property
+    def _adam(self) -> Adam:
+        beta1, beta2 = checked_betas(self.betas)
+        check_number("halve_after", self.halve_after, least=0)
+        schedule = None
+        if self.halve_every is not None:
+            check_number("halve_every", self.halve_every, above=0)
+            schedule = Halving(self.halve_every, self.halve_after, LEAST)
+        return Adam(self._rates(), {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
+
+    @property
+    def _quasi_newton(self) -> QuasiNewton | None:
+        return QuasiNewton(self._adam) if self.optimiser == "quasi-newton" else None
+
+    @property
+    def _hyper(self) -> HyperPrior | None:
+        return hyperprior_of(self.theta_prior)
+
+    def _rates(self) -> dict[str, float]:
+        return rates_of(self.learning_rate, network=self._slower)
+
+    @property
+    def _slower(self) -> float:
+        """The weights of a network are many and small; those of projections are scaled for a step like any other."""
+        return 0.01 if self.network is not None else 1.0

@@ -1,0 +1,105 @@
+"""Inputs as the shared function sees them at this stage of a run: scores, a constant, and once it is bent, curved features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyfed.data import LabelCodec
+from polyfed.errors import DataError
+from polyfed.estimators.observations import likelihoods_of
+from polyfed.estimators.sparsity import Sparsity
+from polyfed.gp.components import Components
+from polyfed.gp.curved import N_POINTS, curved
+from polyfed.gp.weight_space import Coregionalisation
+from polyfed.methods.gp.model import GPModel, Structure
+from polyfed.methods.gp.wide.component_rounds import found_in
+from polyfed.methods.messages import State, part
+
+SUMS, SHARED, CURVE = "evidence", "coregionalisation/shared", "curve"  # in states and messages
+
+
+def model_of(codecs: Mapping[str, LabelCodec], bound: str) -> GPModel:
+    """Likelihoods, and a prior for the noise: its kernels see nothing, one latent for each output."""
+    outputs = sum(likelihood.n_outputs for likelihood in likelihoods_of(codecs, bound).values())
+    return Structure(("linear",) * outputs, False, bound, Sparsity(None, "greedy", 1e-3, seed=0)).model(codecs, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Inputs → features."""
+
+    n_components: int
+    n_outputs: int
+    components: Components | None  # None before they are found, and of a client that was told them in an earlier round
+    curve: State
+    has_personal: bool = True
+
+    @classmethod
+    def of(cls, known: State, *, personal: bool) -> Features:
+        """As a state of the server, or what it told, has them."""
+        T, curve = known[SHARED].shape[-1], part(known, CURVE)
+        found = 0
+        if f"{SUMS}/shift" in known:
+            found = len(known[f"{SUMS}/shift"]) // T - 1 - (T * N_POINTS if curve else 0)
+        return cls(found, T, found_in(known), curve, personal)
+
+    @property
+    def is_bent(self) -> bool:
+        return bool(self.curve)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Components, the constant, curved features."""
+        bent = self.n_outputs * N_POINTS if self.is_bent else 0
+        return self.n_components, 1, bent
+
+    @property
+    def personal_sizes(self) -> tuple[int, ...]:
+        return self.sizes[:2] if self.has_personal else (0, 0)
+
+    @property
+    def n_features(self) -> int:
+        return sum(self.sizes)
+
+    def shared(self, B: Tensor) -> Coregionalisation:
+        return Coregionalisation(self.sizes, B)
+
+    def personal(self, B: Tensor) -> Coregionalisation:
+        return Coregionalisation(self.personal_sizes, B)
+
+    def linear(self, x: Tensor) -> Tensor:
+        """Scores and a constant."""
+        one = x.new_ones(len(x), 1)
+        if not self.n_components:
+            return one
+        if self.components is None:
+            raise DataError(
+                "the client no longer has what it was told of the principal components",
+                where="the client's state",
+                remedy="give the client its state back, or start the run again",
+            )
+        if x.shape[1] != len(self.components.centre):
+            raise DataError(
+                f"{x.shape[1]} features, and the shared functions have {len(self.components.centre)}",
+                where="the client's inputs",
+                remedy="give the features that the federation agreed on",
+            )
+        return torch.cat([self.components.scores(x), one], 1)
+
+    def outputs(self, linear: Tensor) -> Tensor:
+        """What the linear function said of inputs when it was bent."""
+        return linear @ self.curve["weights"].mT
+
+    def at_rows(self, linear: Tensor, outputs: Tensor | None) -> Tensor:
+        """All features, given what is to be taken for the outputs there."""
+        if not self.is_bent:
+            return linear
+        z = self.outputs(linear) if outputs is None else outputs
+        return torch.cat([linear, curved((z - self.curve["mean"]) / self.curve["spread"])], 1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.at_rows(self.linear(x), None)

@@ -1,0 +1,197 @@
+"""Methods that train networks by minibatch SGD on the losses of the tasks, and read predictions from their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.methods.base import Predictor
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.neural.shared_network import SharedNetwork
+from polyfed.methods.supervised import SUPERVISION, rows_of, weights_of
+from polyfed.nets import Network
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
+
+# (parameters, their gradient) → the direction in which SGD goes instead
+Correction = Callable[[State, State], State]
+# (parameters, task → positions of a batch) → the loss that is minimised instead of the sum of the tasks' mean losses
+Objective = Callable[[State, Mapping[str, np.ndarray]], Tensor]
+
+
+@dataclass(frozen=True)
+class Neural(SharedNetwork):
+    """Options as of `SharedNetwork`. The noise of tasks that have one is pooled over the residuals of all clients."""
+
+    # ---- the server -------------------------------------------------------------------------------------------
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        return super().init(spec, stream) | noise_to_pool(spec, 1.0)
+
+    def template(self, server: State) -> ClientUpdate:
+        nothing = (_scalar(0.0), _scalar(0.0))
+        return replace(super().template(server), pooled=dict.fromkeys(part(server, "noise"), nothing))
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        return tasks_of_noise(server, name)
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        sent = [updates[client] for client in sorted(updates)]
+        return super().aggregate(server, updates) | labelled("noise", pooled_noise(server, sent))
+
+    # ---- a client -----------------------------------------------------------------------------------------------
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        net = self.net_of(data)
+        before = {**message, **part(state, "personal")}
+        after, loss = self.train(net, before, data, stream, epochs=self.local_epochs)
+        arrays = {name: after[name] - before[name] for name in message}
+        update = self.update(arrays, net, self.served(net, after), data, loss)
+        return {**state, **labelled("personal", {name: after[name] for name in self.personal(net)})}, update
+
+    def served(self, net: Network, values: State) -> State:
+        """The parameters that predictions are read with, of those that are trained."""
+        return values
+
+    def update(self, arrays: State, net: Network, values: State, data: ClientData, loss: float) -> ClientUpdate:
+        pooled = {}
+        for task, codec in data.codecs.items():
+            measure = SUPERVISION[codec.task.kind].noise
+            if measure:
+                total, count = _noise(net, values, data, task) if task in data.seen else (0.0, 0.0)
+                pooled[task] = (_scalar(total), _scalar(count))
+        return ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": loss})
+
+    def train(
+        self,
+        net: Network,
+        values: State,
+        data: ClientData,
+        stream: Stream,
+        *,
+        epochs: int,
+        names: Sequence[str] | None = None,
+        rate: float | None = None,
+        correct: Correction | None = None,
+        steps: dict[str, int] | None = None,
+        objective: Objective | None = None,
+    ) -> tuple[State, float]:
+        """Minibatch SGD on some parameters (all that can be trained, by default), and the mean loss of the last epoch.
+
+        `correct` changes the gradient; `steps` is told how many steps each parameter took.
+        """
+        names = list(self.trainable(net, values) if names is None else names)
+        values = {name: value.clone() for name, value in values.items()}
+        velocity: State = {}
+        losses: list[float] = []
+        for epoch in range(epochs):
+            losses = []
+            for batch in self.batches(net, data, stream, epoch):
+                loss, gradient = self.gradient(net, values, data, batch, names, objective)
+                losses.append(loss)
+                gradient = correct(values, gradient) if correct else gradient
+                self.descend(values, gradient, velocity, rate)
+                if steps is not None:
+                    steps |= {name: steps.get(name, 0) + 1 for name in gradient}
+        return values, float(np.mean(losses)) if losses else 0.0
+
+    def gradient(
+        self,
+        net: Network,
+        values: State,
+        data: ClientData,
+        batch: Mapping[str, np.ndarray],
+        names: Sequence[str],
+        objective: Objective | None = None,
+    ) -> tuple[float, State]:
+        """The sum of the tasks' mean losses on a batch, and its gradient in the parameters that it touches."""
+        leaves = {name: values[name].detach().requires_grad_() for name in names}
+        # Copies of the running statistics: a forward pass moves them in place, and they may be the server's.
+        live = {**values, **leaves, **{name: values[name].clone() for name in net.buffers}}
+        loss = self.loss(net, live, data, batch) if objective is None else objective(live, batch)
+        for name in net.buffers:  # moved on by the forward pass
+            values[name] = live[name]
+        grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        return loss.item(), {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
+
+    def loss(self, net: Network, live: State, data: ClientData, batch: Mapping[str, np.ndarray]) -> Tensor:
+        """The sum of the tasks' mean losses on a batch."""
+        total = torch.zeros((), dtype=torch.float64)
+        for task, positions in batch.items():
+            x, y, codec = rows_of(data, task, positions)
+            outputs = net(live, x, task, train=self.bn_buffers != "frozen")
+            total = total + SUPERVISION[codec.task.kind].loss(outputs, y, codec, weights_of(data, task, positions))
+        return total
+
+    def train_personal(self, server: State, state: State, data: ClientData, stream: Stream, epochs: int) -> State:
+        """The state of a client after training what is its own, on top of what the server has."""
+        if not data.n_labels or not epochs:
+            return state
+        net, own = self.net_of(data), part(state, "personal")
+        mine = self.trainable(net, own)
+        trained, _ = self.train(net, {**part(server, "theta"), **own}, data, stream, epochs=epochs, names=mine)
+        return state | labelled("personal", {name: trained[name] for name in mine})
+
+    # ---- predictions ----------------------------------------------------------------------------------------------
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        return self.reader(server, self.served(self.net_of(data), self.values(server, state)), data)
+
+    def reader(self, server: State, values: State, data: ClientData) -> Predictor:
+        """Predictions of these parameters; the noise is the client's own, or that of all where it has no labels."""
+        net, pooled = self.net_of(data), part(server, "noise")
+        noise: dict[str, float] = {}
+        for task in pooled:
+            total, count = _noise(net, values, data, task) if task in data.seen else (0.0, 0.0)
+            noise[task] = total / count if count > 0 else float(pooled[task])
+
+        def predict(x: np.ndarray) -> Predictions:
+            with torch.no_grad():
+                outputs = {task: net(values, torch.from_numpy(x), task).numpy() for task in data.tasks}
+            return Predictions(
+                {
+                    task: SUPERVISION[codec.task.kind].predict(outputs[task], noise.get(task, 0.0), codec)
+                    for task, codec in data.codecs.items()
+                }
+            )
+
+        return predict
+
+
+def noise_to_pool(spec: FederationSpec, start: float) -> State:
+    """What the server keeps of the noise of tasks that have one, and a mark at those whose count is no number of labels."""
+    kinds = {task: SUPERVISION[codec.task.kind] for task, codec in spec.codecs.items()}
+    noise = {task: _scalar(start) for task, kind in kinds.items() if kind.noise}
+    marks = {task: _scalar(1.0) for task in noise if not kinds[task].counts_labels}
+    return labelled("noise", noise) | labelled("uncounted", marks)
+
+
+def tasks_of_noise(server: State, name: str) -> Sequence[str] | None:
+    """`Method.counted_tasks` of pooled noise."""
+    return None if f"uncounted/{name}" in server else [name]
+
+
+def pooled_noise(server: State, sent: Sequence[ClientUpdate]) -> State:
+    """The noise of each task over the labels of all clients."""
+    pooled = {}
+    for task, before in part(server, "noise").items():
+        total, count = (sum(update.pooled[task][i] for update in sent) for i in (0, 1))
+        pooled[task] = total / count if count > 0 else before
+    return pooled
+
+
+def _noise(net: Network, values: State, data: ClientData, task: str) -> tuple[float, float]:
+    at, y = data.seen[task]
+    with torch.no_grad():
+        outputs = net(values, torch.from_numpy(data.x[at]), task)
+    kind, codec = SUPERVISION[data.codecs[task].task.kind], data.codecs[task]
+    return kind.spread(outputs, torch.from_numpy(y), codec, weights_of(data, task, slice(None)))
+
+
+def _scalar(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)

@@ -1,0 +1,276 @@
+"""Fed3R: ridge regression of the labels on features, in closed form from sums that the clients add up.
+
+Fanì, Camoriano, Caputo, Ciccone: "Accelerating Heterogeneous Federated Learning with Closed-form Classifiers", ICML 2024.
+Client k sends A_k = Σ φφᵀ and b_k = Σ φtᵀ once; the server solves (Σ A_k + λI) V = Σ b_k. That is the ridge regression of all
+rows in one place, to rounding, whoever has which of them and in whatever order they come. Features are the inputs (which
+are often those of a frozen network already), of `network`, or random Fourier features of them (their Fed3R-RF), with a one.
+
+Of polyfed's own making:
+
+- λ by generalised cross-validation, from the same sums; the publication has it fixed.
+- Scores of least squares are no logits. They are multiplied by a slope, which is K for K classes at first (so that small
+  scores give the probabilities of the linear model), and from the second round on the one with the least log loss of each
+  client's labels, each predicted from all other labels of the federation. The noise of tasks that have one comes from the
+  same residuals. So one round makes the model, and a second its probabilities; more change nothing.
+- Tasks that are no classes: the target is the scaled label, or its log or logit.
+- `own_penalty`: a client's own ridge regression around the shared V, min ‖Φ_k W − T_k‖² + λ_k ‖W − V‖².
+- A client with fewer than `min_labels` labels of a task adds nothing to it: the sums of one row are that row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError
+from polyfed.methods.base import Method, Predictor
+from polyfed.methods.messages import ClientUpdate, State, client_key, labelled, part
+from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_noise
+from polyfed.methods.neural.ridge import Ridge, held_out, moments, objection_to, ridge, with_constant
+from polyfed.methods.neural.shared_network import network_of
+from polyfed.methods.options import check_number
+from polyfed.methods.supervised import SUPERVISION, n_outputs, rows_of, weights_of
+from polyfed.predictions import Predictions
+from polyfed.seeds import Stream
+
+SLOPES = tuple(2.0 ** (k / 2) for k in range(-8, 9))  # times the number of classes
+LARGEST = 1e4  # mean square of a scaled feature or target: a hundred standard deviations
+
+
+@dataclass(frozen=True)
+class Fed3R(Method):
+    """Args:
+    penalty: λ, or "gcv" to choose it for each task by generalised cross-validation.
+    own_penalty: λ of a client's own ridge regression around the shared one; None: all have the shared one.
+    random_features: so many random Fourier features of the inputs; 0: the inputs themselves.
+    bandwidth: of these, in units of the root of the number of inputs.
+    min_labels: a client with fewer labels of a task adds nothing to it.
+    network: 'package.module:factory' of a trunk whose features stand in for the inputs; it is never trained.
+    """
+
+    name: ClassVar[str] = "fed3r"
+    summary: ClassVar[str] = "ridge regression of all rows, from sums that clients add up once"
+
+    penalty: float | str = "gcv"
+    own_penalty: float | None = None
+    random_features: int = 0
+    bandwidth: float = 1.0
+    min_labels: int = 2
+    network: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.penalty, str) and self.penalty != "gcv":
+            raise ConfigError(f"penalty is {self.penalty!r}", remedy="give 'gcv' or a number above 0")
+        if self.penalty != "gcv":
+            check_number("penalty", self.penalty, above=0)
+        if self.own_penalty is not None:
+            check_number("own_penalty", self.own_penalty, above=0)
+        check_number("random_features", self.random_features, whole=True, least=0)
+        check_number("bandwidth", self.bandwidth, above=0)
+        check_number("min_labels", self.min_labels, whole=True, least=1)
+
+    @property
+    def takes_weights(self) -> bool:
+        return True
+
+    @property
+    def personalises(self) -> bool:
+        return self.own_penalty is not None
+
+    # ---- the server -------------------------------------------------------------------------------------------
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        outputs = {task: n_outputs(codec) for task, codec in spec.codecs.items()}
+        net = network_of(tuple(outputs.items()), spec.n_features, (), "relu", False, self.network)
+        trunk = {name: value for name, value in net.initial(stream.integer()).items() if name not in net.heads}
+        fourier = self.fourier(net.width, stream.integer())
+        width = (self.random_features or net.width) + 1
+        of_features = [2.0 / self.random_features if self.random_features else LARGEST] * (width - 1) + [1.0]
+        server = labelled("trunk", trunk) | labelled("fourier", fourier)
+        server["counted"] = torch.zeros(0, dtype=torch.int64)
+        for i, (task, codec) in enumerate(spec.codecs.items()):
+            k = outputs[task]
+            of_targets = [1.0 if codec.classes else LARGEST] * k
+            server[f"position/{task}"] = torch.tensor(i)  # storage does not keep the order of names
+            server[f"bounds/{i}"] = torch.tensor([*of_features, *of_targets], dtype=torch.float64)
+            server[f"moments/{i}"] = torch.zeros(width + k, width + k, dtype=torch.float64)
+            server[f"head/{i}"] = torch.zeros(width, k, dtype=torch.float64)
+            server[f"inverse/{i}"] = torch.zeros(width, width, dtype=torch.float64)
+            server[f"penalty/{i}"] = _scalar(0.0)  # as long as there is nothing to solve
+            if codec.classes:
+                server[f"slope/{i}"] = _scalar(len(codec.classes))
+                server[f"slopes/{i}"] = len(codec.classes) * torch.tensor(SLOPES, dtype=torch.float64)
+        return server | noise_to_pool(spec, 0.0)  # zero: not measured yet
+
+    def fourier(self, width: int, seed: int) -> State:
+        """Of an RBF kernel (Rahimi, Recht, NeurIPS 2007): √(2/D) cos(ωᵀx + u), ω normal, u uniform."""
+        if not self.random_features:
+            return {}
+        draw, kind = torch.Generator().manual_seed(seed), torch.float64
+        spread = self.bandwidth * width**0.5
+        return {
+            "weight": torch.randn(width, self.random_features, generator=draw, dtype=kind) / spread,
+            "bias": 2 * torch.pi * torch.rand(self.random_features, generator=draw, dtype=kind),
+        }
+
+    def download(self, server: State, client: str) -> State:
+        """Also whether the client's sums are among those that were added up: the server alone knows."""
+        counted = bool((server["counted"] == client_key(client)).any())
+        return self.portion(server, client) | {"counted": torch.tensor(counted)}
+
+    def portion(self, server: State, client: str) -> State:
+        own = ("moments/", "bounds/", "counted")
+        return {name: value for name, value in server.items() if not name.startswith(own)}
+
+    def template(self, server: State) -> ClientUpdate:
+        nothing = (_scalar(0.0), _scalar(0.0))
+        arrays = labelled("moments", part(server, "moments")) | labelled("losses", part(server, "slopes"))
+        return ClientUpdate(
+            arrays,
+            dict.fromkeys(part(server, "noise"), nothing),
+            counts=dict.fromkeys(_tasks(server), 0),
+            metrics={"loss": 0.0},
+        )
+
+    def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
+        return tasks_of_noise(server, name)
+
+    def is_evidence(self, name: str) -> bool:
+        return True  # sums, of moments and of losses
+
+    def objection(self, server: State, update: ClientUpdate) -> str | None:
+        for i, task in enumerate(_tasks(server)):
+            place = len(server[f"head/{i}"]) - 1
+            bounds, n = server[f"bounds/{i}"], float(update.counts[task])
+            if reason := objection_to(update.arrays[f"moments/{i}"], n, bounds, place):
+                return f"array 'moments/{i}' {reason}"
+        for name, losses in part(update.arrays, "losses").items():
+            if bool((losses < 0).any()):
+                return f"array 'losses/{name}' has a loss below zero"
+        return None
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        known = set(server["counted"].tolist())
+        new = [client for client in sorted(updates) if client_key(client) not in known]
+        sent = [updates[client] for client in sorted(updates)]
+        after = {**server, **labelled("noise", pooled_noise(server, sent))}
+        keys = torch.tensor([client_key(client) for client in new], dtype=torch.int64)
+        after["counted"] = torch.cat([server["counted"], keys])
+        for i in range(len(_tasks(server))):
+            M, width = server[f"moments/{i}"], len(server[f"head/{i}"])
+            M = sum(
+                (updates[client].arrays[f"moments/{i}"] for client in new), M
+            )  # each client's once, whatever it sends
+            after[f"moments/{i}"] = M
+            if new and M[width - 1, width - 1] > 0:
+                fit = ridge(M, width, None if self.penalty == "gcv" else float(self.penalty))
+                after |= {f"head/{i}": fit.head, f"inverse/{i}": fit.inverse, f"penalty/{i}": _scalar(fit.penalty)}
+            if f"slope/{i}" in server:
+                losses = torch.stack([update.arrays[f"losses/{i}"] for update in sent]).sum(0)
+                if losses.any():
+                    after[f"slope/{i}"] = server[f"slopes/{i}"][losses.argmin()]
+        return after
+
+    # ---- a client -----------------------------------------------------------------------------------------------
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        arrays: State = {}
+        pooled: dict[str, tuple[Tensor, Tensor]] = {}
+        losses: list[float] = []
+        for i, (task, codec) in enumerate(data.codecs.items()):
+            kind, fit = SUPERVISION[codec.task.kind], _fit(message, i)
+            side, measured = sum(fit.head.shape), (0.0, 0.0)
+            arrays[f"moments/{i}"] = torch.zeros(side, side, dtype=torch.float64)
+            arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
+            if task in data.seen:
+                x, y, _ = rows_of(data, task, slice(None))
+                weights, root = weights_of(data, task, slice(None)), torch.from_numpy(data.weights_of(task)).sqrt()
+                features, targets = self.features(message, x, data), kind.target(y, codec)
+                adds, counted = len(y) >= self.min_labels, bool(message["counted"])
+                if adds and not counted:
+                    arrays[f"moments/{i}"] = moments(root[:, None] * features, root[:, None] * targets)
+                if fit.penalty > 0:
+                    # Rows that are not part of the fit are left out of it anyway.
+                    g = features @ fit.head
+                    if adds and counted:
+                        g = held_out(root[:, None] * features, root[:, None] * targets, fit) / root[:, None]
+                    for slopes in _slopes(message, i):
+                        of_slopes = [kind.loss(slope * g, y, codec, weights) for slope in slopes]
+                        arrays[f"losses/{i}"] = len(y) * torch.stack(of_slopes)
+                    f = message.get(f"slope/{i}", 1.0) * g
+                    losses.append(float(kind.loss(f, y, codec, weights)))
+                    measured = kind.spread(f, y, codec, weights)
+            if kind.noise:
+                pooled[task] = (_scalar(measured[0]), _scalar(measured[1]))
+        metrics = {"loss": float(np.sum(losses))}
+        return state, ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), metrics)
+
+    def features(self, values: State, x: Tensor, data: ClientData) -> Tensor:
+        """φ(x) with its one, of parameters as the server sends them."""
+        outputs = tuple((task, n_outputs(codec)) for task, codec in data.codecs.items())
+        net = network_of(outputs, data.n_features, (), "relu", False, self.network)
+        with torch.no_grad():
+            h = net.features(part(values, "trunk"), x, data.tasks[0])
+        if self.random_features:
+            h = torch.cos(h @ values["fourier/weight"] + values["fourier/bias"]) * (2 / self.random_features) ** 0.5
+        return with_constant(h)
+
+    # ---- predictions ----------------------------------------------------------------------------------------------
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        heads, noise = {}, {}
+        for i, (task, codec) in enumerate(data.codecs.items()):
+            fit, kind = _fit(server, i), SUPERVISION[codec.task.kind]
+            slope = server.get(f"slope/{i}", 1.0)
+            heads[task], noise[task] = slope * fit.head, float(server.get(f"noise/{task}", 1.0))
+            if task in data.seen:
+                x, y, _ = rows_of(data, task, slice(None))
+                features, targets = self.features(server, x, data), kind.target(y, codec)
+                if state is not None and self.own_penalty is not None:
+                    root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
+                    heads[task] = slope * self.around(fit.head, root * features, root * targets)
+                if kind.noise and not noise[task]:  # after a single round
+                    total, count = kind.spread(features @ heads[task], y, codec, weights_of(data, task, slice(None)))
+                    noise[task] = total / count if count > 0 else 1.0
+            noise[task] = noise[task] or 1.0
+
+        def predict(x: np.ndarray) -> Predictions:
+            features = self.features(server, torch.from_numpy(x), data)
+            return Predictions(
+                {
+                    task: SUPERVISION[codec.task.kind].predict((features @ heads[task]).numpy(), noise[task], codec)
+                    for task, codec in data.codecs.items()
+                }
+            )
+
+        return predict
+
+    def around(self, head: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """V + (A_k + λ_k I)⁻¹ Φ_kᵀ (T_k − Φ_k V)."""
+        assert self.own_penalty is not None
+        gram = features.T @ features + self.own_penalty * torch.eye(len(head), dtype=torch.float64)
+        return head + torch.linalg.solve(gram, features.T @ (targets - features @ head))
+
+
+def _tasks(server: State) -> list[str]:
+    positions = part(server, "position")
+    return sorted(positions, key=lambda task: int(positions[task]))
+
+
+def _slopes(values: State, i: int) -> list[Tensor]:
+    """The slopes to choose from; none where scores are not of classes."""
+    return [values[f"slopes/{i}"]] if f"slopes/{i}" in values else []
+
+
+def _fit(values: State, i: int) -> Ridge:
+    return Ridge(values[f"head/{i}"], values[f"inverse/{i}"], float(values[f"penalty/{i}"]))
+
+
+def _scalar(value: float) -> Tensor:
+    return torch.tensor(float(value), dtype=torch.float64)

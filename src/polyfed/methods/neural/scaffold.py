@@ -1,0 +1,115 @@
+"""SCAFFOLD: control variates c and c_i correct the drift of local steps.
+
+A client steps along g − c_i + c. Afterwards its own control is (option I) its gradient at the server's x, or (option II)
+c_i − c + (x − y)/(K η) with the K steps that were really taken; it persists on the client. The server adds the mean change of
+x over the sampled clients, and (1/N) Σ Δc_i to c with N the number of registered clients, so that c = mean c_i always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError
+from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.neural.base import Neural
+from polyfed.methods.options import check_choice
+from polyfed.seeds import Stream
+
+
+@dataclass(frozen=True)
+class Scaffold(Neural):
+    """Options as of `Neural`, and
+
+    Args:
+        option: "II" (no extra pass) or "I" (the full gradient at the server's parameters).
+    """
+
+    name: ClassVar[str] = "scaffold"
+    summary: ClassVar[str] = "one network for all clients, local drift corrected by control variates"
+
+    option: str = "II"
+    weighting: str = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("option", self.option, ("I", "II"))
+        if self.weighting != "uniform":
+            raise ConfigError(
+                f"weighting is {self.weighting!r}",
+                remedy="SCAFFOLD needs 'uniform': with other weights c is not the mean of the c_i, and its optimum moves",
+            )
+        if self.option == "II" and (self.momentum or self.weight_decay):
+            named = "momentum" if self.momentum else "weight_decay"
+            raise ConfigError(
+                f"option 'II' with {named}={getattr(self, named)!r}",
+                remedy=f"(x − y)/(K η) is a mean gradient for plain SGD alone: use option='I', or {named}=0",
+            )
+
+    @property
+    def personalises(self) -> bool:
+        return self.bn_buffers == "local"
+
+    @property
+    def needs_last_state(self) -> bool:
+        return True  # c is the mean of all c_i, from their changes
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        server = super().init(spec, stream)
+        net = self.net(spec.codecs, spec.n_features)
+        theta = part(server, "theta")
+        zero = {name: torch.zeros_like(theta[name]) for name in self.trainable(net, theta)}
+        return server | labelled("control", zero) | {"n_clients": torch.tensor(float(len(spec.clients)))}
+
+    def start(self, data: ClientData, stream: Stream) -> State:
+        net = self.net_of(data)
+        values = net.initial(stream.integer())
+        zero = {name: torch.zeros_like(values[name]) for name in self.trainable(net, values)}
+        return super().start(data, stream) | labelled("control", zero)
+
+    def download(self, server: State, client: str) -> State:
+        return labelled("theta", part(server, "theta")) | labelled("control", part(server, "control"))
+
+    def template(self, server: State) -> ClientUpdate:
+        plain = super().template(server)
+        arrays = plain.arrays | labelled("control", part(server, "control"))
+        return ClientUpdate(arrays, plain.pooled, plain.weight, plain.counts, plain.metrics)
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        net, x, c, own = self.net_of(data), part(message, "theta"), part(message, "control"), part(state, "control")
+        before = {**x, **part(state, "personal")}
+        steps: dict[str, int] = {}
+
+        def corrected(values: State, gradient: State) -> State:
+            return {name: g - own[name] + c[name] for name, g in gradient.items()}
+
+        after, loss = self.train(net, before, data, stream, epochs=self.local_epochs, correct=corrected, steps=steps)
+        if self.option == "I":
+            everything = {task: np.arange(len(at)) for task, (at, _) in data.seen.items()}
+            _, gradient = self.gradient(net, dict(before), data, everything, list(own))
+            new = {name: gradient.get(name, value) for name, value in own.items()}
+        else:
+            new = {
+                name: value - c[name] + (before[name] - after[name]) / (steps[name] * self.learning_rate)
+                if name in steps
+                else value
+                for name, value in own.items()
+            }
+        arrays = {name: after[name] - before[name] for name in x}
+        arrays |= labelled("control", {name: new[name] - own[name] for name in own})
+        kept = labelled("personal", {name: after[name] for name in self.personal(net)})
+        return {**state, **kept, **labelled("control", new)}, self.update(arrays, net, after, data, loss)
+
+    def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
+        after = super().aggregate(server, updates)
+        changes = [part(updates[client].arrays, "control") for client in sorted(updates)]
+        controls = {
+            name: value + torch.stack([change[name] for change in changes]).sum(0) / server["n_clients"].to(value.dtype)
+            for name, value in part(server, "control").items()
+        }
+        return after | labelled("control", controls)

@@ -1,0 +1,105 @@
+"""What is measured of a finished run, from its folder: numbers by task and metric, some by round or by case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from polyfed.experiments.comparing import Cell, scores
+from polyfed.folders.lines import read_events
+from polyfed.folders.results_file import read_results
+from polyfed.metrics import brier, ece, nll
+from polyfed.paper.blocks import Block
+from polyfed.paper.foreign import foreign
+
+STANDARDISED = ("celeba",)  # data sets whose regression target is published in units of its standard deviation
+BAND = 1.96  # standard deviations on each side of a 95 % band, as results.json has it
+
+
+class Measure(NamedTuple):
+    """One number of one run."""
+
+    task: str
+    metric: str
+    value: float
+    case: str = ""
+    round: int | None = None
+
+
+def prediction(block: Block, cell: Cell) -> list[Measure]:
+    """The squared error of regression and the accuracy of classification, mean over the clients."""
+    units = _units(block)
+    return [
+        Measure(task, metric, value / units.get(task, 1.0) ** 2 if metric == "mse" else value)
+        for task, found in scores(cell.folder).items()
+        for metric, value in found.items()
+        if metric in ("mse", "accuracy")
+    ]
+
+
+def convergence(block: Block, cell: Cell) -> list[Measure]:
+    """The accuracy after each round."""
+    from polyfed.engine.tables import history
+
+    table: Any = history(read_events(cell.folder))
+    table = table[(table["part"] == "test") & (table["model"] == "personal") & (table["metric"] == "accuracy")]
+    means = table.groupby(["task", "round"], sort=True)["value"].mean()
+    return [Measure(task, "accuracy", float(value), round=int(round)) for (task, round), value in means.items()]
+
+
+def calibration(block: Block, cell: Cell) -> list[Measure]:
+    """How far confidence and accuracy are apart, over the test rows of all clients together."""
+    from polyfed.report.rows import rows_of
+
+    results, found = read_results(cell.folder), []
+    for task, described in (results.get("tasks") or {}).items():
+        rows = rows_of(results.get("predictions") or {}, task, ("y", "proba"))
+        if described["classes"] and len(rows):
+            y, proba = rows.values["y"].astype(int), rows.values["proba"]
+            log_density = np.log(np.maximum(proba[np.arange(len(y)), y], 1e-300))
+            found += [
+                Measure(task, "ece", ece(proba, y)),
+                Measure(task, "brier", brier(proba, y)),
+                Measure(task, "nll", nll(log_density)),
+            ]
+    return found
+
+
+def latents(block: Block, cell: Cell) -> list[Measure]:
+    """How near the posterior is to the true latent functions, how sure it is, and how often its band holds them."""
+    by_metric: dict[tuple[str, str], list[float]] = {}
+    for of_client in (read_results(cell.folder).get("latents") or {}).values():
+        for task, latent in of_client.items():
+            mean, lower, upper, truth = (np.array(latent[key]) for key in ("mean", "lower", "upper", "truth"))
+            values = {
+                "latent_mse": np.mean((mean - truth) ** 2),
+                "latent_variance": np.mean(((upper - lower) / (2 * BAND)) ** 2),
+                "latent_coverage": np.mean((lower < truth) & (truth < upper)),
+            }
+            for metric, value in values.items():
+                by_metric.setdefault((task, metric), []).append(float(value))
+    return [Measure(task, metric, float(np.mean(values))) for (task, metric), values in by_metric.items()]
+
+
+def ood(block: Block, cell: Cell) -> list[Measure]:
+    """Whether scores of uncertainty tell spoilt test images from those that are not."""
+    return [Measure(task, metric, value, case) for task, case, metric, value in foreign(block.config.data, cell.folder)]
+
+
+MEASURES: dict[str, Callable[[Block, Cell], list[Measure]]] = {
+    "prediction": prediction,
+    "convergence": convergence,
+    "calibration": calibration,
+    "latents": latents,
+    "ood": ood,
+}
+
+
+def _units(block: Block) -> dict[str, float]:
+    """Task → the standard deviation of its training labels, where errors are published in its units."""
+    if block.data not in STANDARDISED:
+        return {}
+    codecs = block.federation.prepare(block.seed).spec.codecs
+    return {task: float(codec.scale) for task, codec in codecs.items() if codec.task.kind == "regression"}

@@ -1,0 +1,104 @@
+"""Measures of runs become records: the mean over the seeds, its spread, the rank, and the published figure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from polyfed.paper.blocks import Block
+from polyfed.paper.measures import MEASURES
+from polyfed.paper.published import Claim, Published
+
+HIGHER_IS_BETTER = ("accuracy", "auroc")
+UNRANKED = ("latent_coverage",)  # best at 0.95, neither low nor high
+
+
+@dataclass(frozen=True)
+class Record:
+    """One number of a table. `row` is the method, or the variant where several of one method are compared."""
+
+    data: str
+    setting: str
+    group: str
+    row: str
+    method: str
+    task: str
+    metric: str
+    case: str
+    round: int | None
+    mean: float
+    spread: float | None
+    seeds: int
+    rank: float | None = None
+    published: float | None = None
+
+    @property
+    def contest(self) -> tuple[object, ...]:
+        """Records of one contest are ranked among each other."""
+        return self.data, self.setting, self.group, self.task, self.metric, self.case, self.round
+
+
+def collect(blocks: Sequence[Block], what: str, failed: Container[Path], known: Published) -> list[Record]:
+    """Everything that was measured, in the order of the blocks."""
+    values: dict[Record, list[float]] = {}
+    for block in blocks:
+        for cell in block.cells:
+            if cell.folder in failed:
+                continue
+            row = block.variant.title or cell.method
+            for task, metric, value, case, round in MEASURES[what](block, cell):
+                place = (block.data, block.setting.name, block.variant.group, row, cell.method)
+                key = Record(*place, task, metric, case, round, mean=0.0, spread=None, seeds=0)
+                values.setdefault(key, []).append(value)
+    made = [
+        replace(
+            key,
+            mean=float(np.mean(found)),
+            spread=float(np.std(found, ddof=1)) if len(found) > 1 else None,
+            seeds=len(found),
+            published=known.figure(key.data, key.setting, key.row, key.metric),
+        )
+        for key, found in values.items()
+    ]
+    return _ranked(made)
+
+
+def holds(claim: Claim, records: Sequence[Record]) -> tuple[int, int]:
+    """In how many of the places where it can be looked at a claim holds; of rounds, after the last."""
+    last = max((record.round or 0 for record in records), default=0)
+    right = looked = 0
+    contests: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        if record.metric == claim.metric and (record.round or 0) == last and claim.case in ("", record.case):
+            contests.setdefault(record.contest, []).append(record)
+    for contest in contests.values():
+        of = {record.row: record.mean for record in contest}
+        named = {claim.better, claim.than} - {"*"}
+        if any(isinstance(name, str) and name not in of for name in named):
+            continue
+        others = [mean for row, mean in of.items() if row not in named and row not in claim.without]
+        better = others if claim.better == "*" else [of[claim.better]]
+        than = others if claim.than == "*" else [of.get(str(claim.than), claim.than)]
+        if better and than:
+            looked += 1
+            gains = [float(b) - float(a) for a in better for b in than]  # positive: the better one is lower
+            right += all(gain < 0 if claim.metric in HIGHER_IS_BETTER else gain > 0 for gain in gains)
+    return right, looked
+
+
+def _ranked(records: Sequence[Record]) -> list[Record]:
+    contests: dict[tuple[object, ...], list[int]] = {}
+    for i, record in enumerate(records):
+        if record.metric not in UNRANKED and np.isfinite(record.mean):
+            contests.setdefault(record.contest, []).append(i)
+    made = list(records)
+    for places in (places for places in contests.values() if len(places) > 1):
+        means = np.array([records[i].mean for i in places])
+        ranks = stats.rankdata(-means if records[places[0]].metric in HIGHER_IS_BETTER else means)
+        for i, rank in zip(places, ranks, strict=True):
+            made[i] = replace(records[i], rank=float(rank))
+    return made

@@ -1,0 +1,161 @@
+"""One experiment from its preset to its folder; the same call again goes on where it was stopped."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polyfed.data import Federation
+from polyfed.data.images import make_images
+from polyfed.errors import DataError, PolyfedError
+from polyfed.experiments.comparing import Cell, Outcome, play
+from polyfed.experiments.images import vision_room
+from polyfed.paper.about import differences, machine, versions
+from polyfed.paper.blocks import Block, Choices, blocks, with_cells
+from polyfed.paper.pictures import PICTURES
+from polyfed.paper.presets import Preset
+from polyfed.paper.published import published
+from polyfed.paper.records import Record, collect
+from polyfed.paper.writing import describe, write_all
+
+MADE_UP = 200  # images of each data set: 120 for training, 40 for testing
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A preset as it was chosen, with the data and the cells of its runs."""
+
+    original: Preset
+    preset: Preset
+    choices: Choices
+    blocks: Sequence[Block]
+    folder: Path
+    made_up: bool = False
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every run that can be played, once: variants that are the method as it is share theirs."""
+        return list({cell.folder: cell for block in self.blocks if not block.error for cell in block.cells}.values())
+
+    @property
+    def unplayed(self) -> dict[Path, PolyfedError]:
+        """Runs without data, and why."""
+        return {cell.folder: block.error for block in self.blocks if block.error for cell in block.cells}
+
+
+def prepare(
+    original: Preset,
+    choices: Choices,
+    folder: Path,
+    where: str,
+    on_block: Callable[[Block], None] | None = None,
+    runs: Path | None = None,
+) -> Experiment:
+    """Check everything, and read the data or have the features of images computed.
+
+    Experiments with the same `runs` play a run that they have in common once.
+    """
+    preset = choices.of(original)
+    made = with_cells(blocks(preset, choices, where), runs or folder / "runs", where, on_block)
+    made_up = any(path.parent == folder / "images" for path in (choices.folders or {}).values())
+    return Experiment(original, preset, choices, made, folder, made_up)
+
+
+def run(
+    experiment: Experiment,
+    where: str,
+    *,
+    jobs: int = 1,
+    on_event: Callable[[Cell, dict[str, Any]], None] | None = None,
+    command: Sequence[str] = (),
+) -> Iterator[Outcome]:
+    """Every run as it ends."""
+    block_of = {cell.folder: block for block in experiment.blocks for cell in block.cells}
+
+    def federation(cell: Cell) -> Federation:
+        return block_of[cell.folder].federation
+
+    yield from play(experiment.cells, federation, where, jobs=jobs, on_event=on_event, command=command)
+
+
+def write(
+    experiment: Experiment, failed: Mapping[Path, PolyfedError], command: Sequence[str], page: str | None = None
+) -> tuple[dict[str, Any], list[Record]]:
+    """Measure all runs, compare with what was published, and write the files; also the document and its numbers."""
+    preset, folder = experiment.preset, experiment.folder
+    known = published(preset.name)
+    records = collect(experiment.blocks, preset.what, failed, known)
+    charts = PICTURES[preset.what](experiment.blocks, records, failed)
+    quick = experiment.choices.quick
+    about = {
+        "command": "reproduce",
+        "preset": preset.name,
+        "title": preset.title,
+        "folder": str(folder),
+        "quick": quick,
+        "invoked": shlex.join(command),
+        "seconds": sum(_seconds(cell.folder) for cell in experiment.cells),
+        "machine": machine(),
+        "versions": versions(),
+        "differences": differences(
+            experiment.original, preset, experiment.blocks, quick=quick, made_up=experiment.made_up
+        ),
+        "cells": [_cell(block, cell, failed) for block in experiment.blocks for cell in block.cells],
+        "markdown": str(folder / "results.md"),
+        "report": str(folder / "report.html"),
+        "pictures": [str(folder / "pictures" / f"{chart.id}.json") for chart in charts],
+    }
+    document = describe(records, known, about)
+    write_all(folder, document, records, charts, page)
+    return document, records
+
+
+def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick: bool) -> dict[str, Path] | None:
+    """Data set → its folder of images: below the one given, or made up for a quick run; None if the preset needs none."""
+    if preset.family != "images":
+        return None
+    vision_room()
+    if data_dir is None and quick:
+        return {name: _made_up(folder / "images" / name, layout=name) for name in preset.data}
+    absent = [name for name in preset.data if data_dir is None or not (data_dir / name).is_dir()]
+    if absent:
+        wanted = " and ".join(f"{name}/" for name in preset.data)
+        what = "there is no folder of images" if data_dir is None else f"there is no folder {absent[0]}/ in it"
+        raise DataError(
+            what,
+            where=f"preset {preset.name!r}" if data_dir is None else str(data_dir),
+            remedy=f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up",
+        )
+    assert data_dir is not None
+    return {name: data_dir / name for name in preset.data}
+
+
+def _made_up(place: Path, layout: str) -> Path:
+    if not place.is_dir():
+        unfinished = place.with_name(f".{place.name}")  # of a command that was stopped here
+        shutil.rmtree(unfinished, ignore_errors=True)
+        make_images(unfinished, MADE_UP, layout=layout)
+        unfinished.rename(place)
+    return place
+
+
+def _cell(block: Block, cell: Cell, failed: Mapping[Path, PolyfedError]) -> dict[str, Any]:
+    return {
+        "data": block.data,
+        "setting": block.setting.name,
+        "variant": block.variant.title,
+        "method": cell.method,
+        "seed": cell.seed,
+        "folder": str(cell.folder),
+        "error": str(failed[cell.folder]) if cell.folder in failed else None,
+    }
+
+
+def _seconds(folder: Path) -> float:
+    from polyfed.report.folders import read_run
+
+    return read_run(folder).seconds if (folder / "run.json").is_file() else 0.0

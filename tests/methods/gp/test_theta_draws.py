@@ -1,0 +1,323 @@
+"""The uncertainty of Θ: second derivatives against autograd and differences of bounds, the Laplace approximation against a
+sampler of Θ, and draws as every other part of a federation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import polyfed as pf
+from federations import START, client, federation, make_federation
+from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.settings import Settings
+from polyfed.errors import ConfigError
+from polyfed.gp import ExactModel, group_of, hyperprior, infer
+from polyfed.gp.hyperprior import HyperPrior
+from polyfed.methods import PFedHier, PFedMul, PFedSt, method
+from polyfed.methods.base import Question
+from polyfed.methods.checks import check_method
+from polyfed.methods.gp.clients import solver_of
+from polyfed.methods.gp.model import Averaged, prepared_rows
+from polyfed.methods.gp.theta_curvature import flat, hessians, shaped
+from polyfed.methods.gp.theta_draws import drawn, prior_root, remembered, root_covariance, symmetric, triangle
+from polyfed.methods.messages import part
+
+AT = np.linspace(-2, 2, 12).reshape(6, 2)
+
+
+def parts_of(data, options=None):
+    model = PFedMul(**(options or {})).model(data)
+    values = model.initial_values(START)
+    generator = torch.Generator().manual_seed(3)
+    values = {
+        name: value + 0.3 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        for name, value in values.items()
+    }
+    return model, values, sorted(name for name in values if group_of(name) != "features")
+
+
+def found_hessians(model, values, names, clients):
+    rows = [prepared_rows(one, model.likelihoods) for one in clients]
+    stacked = {name: value.expand(len(rows), *value.shape) for name, value in values.items()}
+    solver = solver_of(model, rows)
+    options = {"tolerance": 1e-6, "max_steps": 2, "groups": ()}
+    step = solver.step(model.prior.with_values(stacked), start=[None] * len(rows), **options)
+    return hessians(model, solver, stacked, names, step)
+
+
+# ---- second derivatives -----------------------------------------------------------------------------------------------
+
+
+def test_of_regression_they_are_those_of_the_normal_density():
+    """Autograd twice through one dense covariance, written here by hand."""
+    data = [client(np.random.default_rng(i), n=9, kinds=("regression",)) for i in range(2)]
+    model, values, names = parts_of(data[0], {"n_latents": 2})
+    found = found_hessians(model, values, names, data)
+    for one, mine in zip(data, found, strict=True):
+        at, y = one.seen["regression"]
+        x, y = torch.from_numpy(one.x[at]), torch.from_numpy(y)
+
+        def log_evidence(vector, x=x, y=y):
+            v = shaped(vector, values, names)
+            K = v["noise.regression"].exp() * torch.eye(len(x), dtype=torch.float64)
+            squares = (x[:, None] - x[None]).square().sum(-1)
+            for b in range(2):
+                phi0, phi1 = v[f"kernels.{b}.log_amplitude"].exp(), v[f"kernels.{b}.log_phi1"].exp()
+                K = K + v["mixing.regression"][0, b] ** 2 * phi0 * (-0.5 * phi1 * squares).exp()
+            return torch.distributions.MultivariateNormal(torch.zeros(len(x), dtype=torch.float64), K).log_prob(y)
+
+        exact = torch.autograd.functional.hessian(log_evidence, flat(values, names))
+        assert torch.allclose(mine, exact, atol=2e-3 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("bound", ["polya-gamma", "gaussian"])
+def test_of_other_kinds_they_are_second_differences_of_the_bound_whose_sites_follow(bound):
+    kinds = ("regression", "binary", "count")
+    data = client(np.random.default_rng(5), n=10, kinds=kinds)
+    model, values, names = parts_of(data, {"bound": bound})
+    found = found_hessians(model, values, names, [data])[0]
+    rows, at = prepared_rows(data, model.likelihoods), flat(values, names)
+
+    def bound_at(vector):
+        prior = model.prior.with_values(values | shaped(vector, values, names))
+        gp = ExactModel(prior, rows)
+        return float(gp.bound(infer(gp, tolerance=1e-12, max_steps=3000).q).detach())
+
+    rng, h = np.random.default_rng(0), 0.03
+    centre = bound_at(at)
+    for _ in range(4):
+        d = torch.from_numpy(rng.standard_normal(len(at)))
+        d = d / d.norm()
+        second = (bound_at(at + h * d) - 2 * centre + bound_at(at - h * d)) / h**2
+        assert second == pytest.approx(float(d @ found @ d), abs=0.01 * float(found.abs().max()))
+
+
+# ---- the approximation ------------------------------------------------------------------------------------------------
+
+
+def test_directions_without_information_are_as_wide_as_the_prior_and_no_wider():
+    _, data = federation(2)
+    model, values, names = parts_of(data["client 0"], {"per_dimension": True})
+    widths = HyperPrior().densities(model.prior)
+    root = prior_root(widths, {name: values[name] for name in names})
+    # Its covariance is that whose gradient the prior of Θ has: C ∇log p = −(Θ − mean).
+    pull = flat(hyperprior.gradient(values, widths), names)
+    mean = flat({name: torch.full_like(values[name], float(widths[name][0])) for name in names}, names)
+    torch.testing.assert_close(root @ root.mT @ pull, mean - flat(values, names))
+    n = len(root)
+    upwards = torch.eye(n, dtype=torch.float64) * 1e6  # a bound that curves upwards says nothing of where Θ is
+    torch.testing.assert_close(root_covariance(upwards, root) @ root_covariance(upwards, root).mT, root @ root.mT)
+    sharp = torch.zeros(n, n, dtype=torch.float64)
+    sharp[0, 0] = -1e12
+    covariance = root_covariance(sharp, root) @ root_covariance(sharp, root).mT
+    assert covariance[0, 0] == pytest.approx(1e-12, rel=1e-3)
+    H = torch.from_numpy(np.random.default_rng(0).standard_normal((n, n)))
+    H = -H @ H.mT
+    exact = torch.linalg.inv(torch.linalg.inv(root @ root.mT) - H)
+    torch.testing.assert_close(root_covariance(H, root) @ root_covariance(H, root).mT, exact)
+    torch.testing.assert_close(symmetric(triangle(H), n), H)
+
+
+def test_it_agrees_with_a_long_sampler_of_theta():
+    """Metropolis on Σ L_c + log p with three parameters free: means, deviations and quantiles of predictions."""
+    kinds = ("regression", "binary")
+    data = [client(np.random.default_rng(i), n=24, n_features=1, kinds=kinds) for i in range(3)]
+    model, values, _ = parts_of(data[0], {"n_latents": 1})
+    names = ["kernels.0.log_phi1", "mixing.regression", "noise.regression"]
+    widths = {name: d for name, d in HyperPrior().densities(model.prior).items() if name in names}
+    rows = [prepared_rows(one, model.likelihoods) for one in data]
+    mean, sd_of_prior = (torch.tensor([float(widths[name][i]) for name in names]).double() for i in (0, 1))
+    solvers = {}
+
+    def log_density(vectors, slope=False):
+        """Of many Θ at once: each is a client of its own in one batch."""
+        k = len(vectors)
+        total = torch.zeros(k, dtype=torch.float64)
+        slopes = torch.zeros_like(vectors)
+        moved = shaped(vectors, values, names)
+        prior = model.prior.with_values({n: moved.get(n, v.expand(k, *v.shape)) for n, v in values.items()})
+        for i, mine in enumerate(rows):
+            solver = solvers.setdefault((i, k), solver_of(model, [replace(mine) for _ in range(k)]))
+            options = {"tolerance": 1e-9, "max_steps": 200, "groups": ("kernels", "mixing", "noise") if slope else ()}
+            step = solver.step(prior, start=[None] * k, **options)
+            total += step.bound
+            if slope:
+                slopes += flat(step.gradient, names, dims=1)
+        total = total + torch.distributions.Normal(mean, sd_of_prior).log_prob(vectors).sum(1)
+        return (total, slopes - (vectors - mean) / sd_of_prior**2) if slope else total
+
+    def second(at):
+        stacked = {n: v.expand(len(rows), *v.shape) for n, v in (values | shaped(at, values, names)).items()}
+        solver = solver_of(model, rows)
+        options = {"tolerance": 1e-8, "max_steps": 200, "groups": ()}
+        step = solver.step(model.prior.with_values(stacked), start=[None] * len(rows), **options)
+        return hessians(model, solver, stacked, names, step).sum(0)
+
+    best = flat(values, names)
+    for _ in range(12):  # Newton to the mode, by the very matrices that are under test
+        root = root_covariance(second(best), prior_root(widths, {n: values[n] for n in names}))
+        step = root @ root.mT @ log_density(best[None], slope=True)[1][0]
+        best = best + step * min(1.0, 0.5 / float(step.abs().max()))
+    assert float(step.abs().max()) < 1e-4
+    server = {f"width/{name}": width for name, width in widths.items()}
+    like = values | shaped(best, values, names)
+    server |= remembered(widths, like, 400, START)
+    draws = flat(drawn(like, second(best), server, 400), names, dims=1)
+
+    rng, n_chains = np.random.default_rng(1), 100
+    chains = draws[:n_chains].clone()
+    kept, current = [], log_density(chains)
+    for i in range(110):
+        proposal = chains + 1.2 * torch.from_numpy(rng.standard_normal((n_chains, 3))) @ root.mT
+        new = log_density(proposal)
+        accept = torch.from_numpy(rng.random(n_chains)).log() < new - current
+        chains, current = torch.where(accept[:, None], proposal, chains), torch.where(accept, new, current)
+        if i >= 20:
+            kept.append(chains.clone())
+    sampled = torch.cat(kept)
+    sd = sampled.std(0)
+    assert ((draws.mean(0) - sampled.mean(0)).abs() < 0.5 * sd).all()  # a posterior is skewed, its Laplace is not
+    assert ((draws.std(0) / sd - 1).abs() < 0.25).all()
+
+    def predicted(thetas):
+        parts = [model.predict(values | shaped(one, values, names), data[0]) for one in thetas]
+        return Averaged(parts)(np.linspace(-2, 2, 5)[:, None])
+
+    ours, theirs = predicted(draws[::4]), predicted(sampled[:: len(sampled) // 100])
+    spread = theirs["regression"].std
+    for q in (0.025, 0.5, 0.975):
+        gap = ours["regression"].quantile(q) - theirs["regression"].quantile(q)
+        assert (np.abs(gap) < 0.25 * spread).all()
+    assert np.abs(ours["binary"].proba - theirs["binary"].proba).max() < 0.03
+
+
+# ---- in a federation ----------------------------------------------------------------------------------------------------
+
+
+def played(made, data, spec, rounds=3, **settings):
+    progress, settings = Progress(0, made.init(spec, START), {}), Settings(rounds=rounds, **settings)
+    events = []
+    for _ in range(rounds):
+        progress, event = play_round(made, progress, data, settings)
+        events.append(event)
+    return progress, events
+
+
+def answer(made, progress, data, name):
+    return made.predictor(progress.server, progress.clients.get(name), data[name])(AT)
+
+
+@pytest.mark.parametrize("kind", [PFedMul, PFedSt])
+def test_draws_change_nothing_of_what_is_learned_and_widen_what_is_said(kind):
+    spec, data = federation(3)
+    without, _ = played(kind(), data, spec)
+    with_draws, events = played(kind(theta_draws=6), data, spec)
+    for name, value in without.server.items():
+        assert torch.equal(with_draws.server[name], value)
+    for name in data:
+        for key, value in without.clients[name].items():
+            assert torch.equal(with_draws.clients[name][key], value)
+    assert [event["bytes_up"] for event in events[:2]] == [events[0]["bytes_up"]] * 2 < [events[2]["bytes_up"]] * 2
+    plain, wide = (answer(kind(theta_draws=n), p, data, "client 0") for n, p in ((0, without), (6, with_draws)))
+    assert np.mean(wide["regression"].latent_std) > np.mean(plain["regression"].latent_std)
+    assert wide.keys() == plain.keys()
+
+
+def test_draws_are_around_theta_in_pairs_and_of_the_last_round_alone():
+    spec, data = federation(3)
+    made = PFedMul(theta_draws=5)
+    progress, _ = played(made, data, spec, rounds=2)
+    draws = part(progress.server, "draw")
+    values = made._values(progress.server)
+    for name, drawn_ones in draws.items():
+        assert len(drawn_ones) == 5
+        torch.testing.assert_close(drawn_ones[0] + drawn_ones[3], 2 * values[name])
+    assert draws.keys() == {name for name in values if group_of(name) != "features"}
+    later, _ = play_round(made, progress, data, Settings(rounds=9))
+    assert not part(later.server, "draw")
+    portion = made.portion(progress.server, "client 0")
+    assert part(portion, "draw").keys() == draws.keys()
+    assert not [name for name in portion if name.startswith(("width", "normals", "curving"))]
+
+
+def test_many_at_once_say_what_each_says():
+    spec, data = federation(3)
+    made = PFedMul(theta_draws=4)
+    progress, _ = played(made, data, spec)
+    asked = [Question(progress.clients[name], data[name], AT) for name in data]
+    for name, said in zip(data, made.predict_many(progress.server, asked), strict=True):
+        alone = answer(made, progress, data, name)
+        for task in said:
+            np.testing.assert_allclose(said[task].latent_mean, alone[task].latent_mean, atol=1e-4)
+            np.testing.assert_allclose(said[task].latent_std, alone[task].latent_std, atol=1e-4)
+
+
+def test_the_order_of_clients_does_not_matter_and_not_all_need_take_part():
+    spec, data = federation(4)
+    made = PFedMul(theta_draws=4)
+    one, _ = played(made, data, spec)
+    other, _ = played(made, dict(reversed(data.items())), spec)
+    for name, value in one.server.items():
+        assert torch.allclose(other.server[name], value, atol=1e-9)
+    half, events = played(made, data, spec, sample=2)
+    assert len(events[-1]["sampled"]) == 2
+    assert len(part(half.server, "draw")) == len(part(one.server, "draw"))
+
+
+def test_a_run_that_is_resumed_is_one_that_was_planned_so(tmp_path):
+    federation = make_federation()
+    straight = pf.simulate("pfed-mul", federation, rounds=4, theta_draws=4)
+    pf.simulate("pfed-mul", federation, rounds=2, theta_draws=4, folder=tmp_path / "run")
+    resumed = pf.load(tmp_path / "run").resume(4)
+    for name, value in straight.progress.server.items():
+        assert torch.equal(resumed.progress.server[name], value)
+    assert part(straight.progress.server, "draw")
+
+
+def test_the_contract_holds():
+    check_method(PFedMul(theta_draws=3))
+
+
+# ---- errors -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"theta_draws": -1}, "theta_draws is -1; give a whole number from 0 up and at most 1000."),
+        ({"theta_draws": 2.5}, "theta_draws is 2.5; give a whole number from 0 up and at most 1000."),
+        ({"theta_draws": 10**6}, "theta_draws is 1000000; give a whole number from 0 up and at most 1000."),
+        (
+            {"theta_draws": 4, "mode": "average"},
+            "theta_draws is 4, and mode is 'average', in which the server sees no gra",
+        ),
+        (
+            {"theta_draws": 4, "projection": 2},
+            "theta_draws is 4, and features are learned, of which there are too many",
+        ),
+        (
+            {"theta_draws": 4, "client_noise": True},
+            "theta_draws is 4, and each client has a noise level of its own; le",
+        ),
+    ],
+)
+def test_wrong_options_are_told(options, text):
+    with pytest.raises(ConfigError) as caught:
+        PFedMul(**options)
+    assert str(caught.value).startswith(text)
+
+
+def test_methods_without_a_shared_theta_are_told():
+    with pytest.raises(ConfigError, match="the server learns neither kernels nor mixing weights nor noise"):
+        method("local", theta_draws=4)
+    with pytest.raises(ConfigError, match="theta_draws is 4, and clients share functions"):
+        PFedHier(theta_draws=4)
+    PFedHier(theta_draws=4, n_shared=0, n_personal=2)
+
+
+def test_a_run_that_may_end_early_has_no_last_round():
+    with pytest.raises(ConfigError, match="stop is 'validation', and theta_draws are found in the last round"):
+        pf.simulate("pfed-mul", make_federation(), rounds=2, stop="validation", evaluate_every=1, theta_draws=4)

@@ -1,0 +1,71 @@
+"""Updates of a batch are what they would be one by one, and columns are their stacks, whoever was changed meanwhile."""
+
+import doctest
+from dataclasses import replace
+
+import pytest
+import torch
+
+from polyfed.methods.gp import update_batch
+from polyfed.methods.gp.update_batch import Columns, UpdateBatch, batch_of
+from polyfed.methods.messages import ClientUpdate, from_bytes, to_bytes
+
+N = 5
+
+
+def arrays(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "W": torch.randn(N, 2, 3, generator=generator, dtype=torch.float64),
+        "b": torch.randn(N, generator=generator),
+    }
+
+
+def batch(seed=0):
+    pooled = {"noise": (torch.arange(N, dtype=torch.float64) + seed, torch.ones(N, dtype=torch.float64))}
+    return UpdateBatch(arrays(seed), pooled)
+
+
+def update(made, i):
+    return made.update(i, float(i + 1), {"pulse": i, "sick": 1}, {"bound": -1.0})
+
+
+def test_the_examples():
+    assert doctest.testmod(update_batch).failed == 0
+
+
+def test_an_update_of_a_batch_travels_as_any_other():
+    made = batch()
+    for i in range(N):
+        one = update(made, i)
+        size = one.n_bytes()
+        assert batch_of(one) is made  # counting bytes takes nothing apart
+        assert size == len(to_bytes(one.wire()))
+        again = ClientUpdate.from_wire(from_bytes(to_bytes(one.wire())))
+        assert again.counts == {"pulse": i, "sick": 1}
+        assert again.weight == i + 1
+        assert torch.equal(again.arrays["W"], made.arrays["W"][i])
+        assert torch.equal(again.pooled["noise"][0], made.pooled["noise"][0][i])
+    longer = made.update(0, 1.0, {"another task": 1}, {})
+    assert longer.n_bytes() == len(to_bytes(longer.wire()))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [3, 1, 4], [2]])
+def test_columns_are_the_stacks_of_the_updates(order):
+    first, second = batch(0), batch(7)
+    alone = ClientUpdate(
+        {"W": torch.ones(2, 3, dtype=torch.float64), "b": torch.tensor(9.0)},
+        {"noise": (torch.tensor(3.0, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64))},
+    )
+    sent = [update(first, i) for i in order] + [alone] + [update(second, i) for i in reversed(order)]
+    changed = replace(sent[0], arrays={**sent[0].arrays, "b": torch.tensor(-5.0)})
+    assert batch_of(changed) is None
+    sent[0] = changed
+    sent[-1].arrays["b"] = torch.tensor(8.0)  # whoever looked at one may have changed it
+    columns = Columns(sent)
+    for name in ("W", "b"):
+        assert torch.equal(columns.array(name), torch.stack([one.arrays[name] for one in sent]))
+    for k in range(2):
+        assert torch.equal(columns.pooled("noise")[k], torch.stack([one.pooled["noise"][k] for one in sent]))
+    assert columns.array("b").tolist()[0] == -5.0
+    assert columns.array("b").tolist()[-1] == 8.0
