@@ -9,7 +9,7 @@ import torch
 
 from federations import START, federation
 from polyfed.engine import aggregation
-from polyfed.engine.robust import AGGREGATIONS
+from polyfed.engine.pipeline import PARTS
 from polyfed.engine.rounds import Progress, play_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import PFedMul
@@ -60,7 +60,7 @@ def play(method, n_clients, rounds=3, left_out=(), **options):
 
 
 @pytest.mark.parametrize("breakers", [("client 3",), ("client 0",), ("client 1", "client 4"), ("client 0", "client 5")])
-@pytest.mark.parametrize("rule", AGGREGATIONS)
+@pytest.mark.parametrize("rule", list(PARTS))
 def test_who_breaks_every_round_is_refused_and_the_others_learn_without_it(breakers, rule):
     attacked, events = play(fragile(*breakers), 6, aggregation=rule)
     clean, _ = play(PFedMul(), 6, left_out=breakers, aggregation=rule)

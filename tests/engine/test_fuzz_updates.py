@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from federations import START, federation
 from fuzzing import fuzz
+from polyfed.engine import pipeline
 from polyfed.engine.form import LARGEST
-from polyfed.engine.robust import AGGREGATIONS
 from polyfed.engine.rounds import Progress, conclude, play_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, known_methods, method
@@ -149,7 +149,7 @@ def attacks(draw):
         if draw(st.booleans()) and isinstance(update.counts, dict):
             update = replace(update, counts=dict(reversed(update.counts.items())))
         outcomes[client] = state, update
-    return family, draw(st.sampled_from(AGGREGATIONS)), outcomes, bad
+    return family, draw(st.sampled_from(list(pipeline.PARTS))), outcomes, bad
 
 
 @fuzz(800)
@@ -172,7 +172,7 @@ def test_no_update_breaks_a_round_or_the_state(attack):
 def test_what_honest_clients_send_is_used_under_every_rule():
     for family in FAMILIES:
         made, progress, sent, declared = prepared(family)
-        for rule in AGGREGATIONS:
+        for rule in PARTS:
             after, event = conclude(made, progress, sent, Settings(aggregation=rule), declared=declared, bytes_down=0)
             assert event["used"], (family, rule, event)
             assert not event["refused"], (family, rule, event["refused"])

@@ -10,7 +10,8 @@ import torch
 from scipy.stats import trim_mean
 
 from federations import START, federation, play
-from polyfed.engine.robust import AGGREGATIONS, clipped, krum, median, robust, trimmed
+from polyfed.engine.pipeline import PARTS, prepared
+from polyfed.engine.robust import clipped, krum, median, trimmed
 from polyfed.engine.rounds import Progress, play_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, FedAvg, PFedMul, PFedVEM
@@ -87,7 +88,7 @@ def changes(updates):
 
 def test_rules_change_changes_and_leave_evidence_and_whole_numbers_as_they_are():
     sent = sums(1.0, 2.0, 3.0, 0.0, -1000.0)
-    found = {rule: robust(Sums(), {}, sent, rule, 0.25) for rule in AGGREGATIONS}
+    found = {rule: prepared(Sums(), {}, sent, rule, 0.25, START) for rule in PARTS}
     assert changes(found["mean"]) == [1.0, 2.0, 3.0, 0.0, -1000.0]
     assert changes(found["clip"]) == [1.0, 2.0, 3.0, 0.0, -4.0]  # the median of those who say something is 2
     assert changes(found["median"]) == [1.5, 1.5, 1.5, 0.0, 1.5]  # who has nothing to say stays silent
@@ -101,14 +102,14 @@ def test_rules_change_changes_and_leave_evidence_and_whole_numbers_as_they_are()
 
 def test_the_mean_leaves_every_update_as_it_is():
     sent = sums(1.0, -1e9, ratios=[1.0, 1e9])
-    found = robust(Sums(), {}, sent, "mean", 0.2)
+    found = prepared(Sums(), {}, sent, "mean", 0.2, START)
     assert all(found[client] is update for client, update in sent.items())
 
 
-@pytest.mark.parametrize("rule", [rule for rule in AGGREGATIONS if rule != "mean"])
+@pytest.mark.parametrize("rule", [rule for rule in PARTS if rule != "mean"])
 def test_no_ratio_of_a_statistic_is_above_three_times_the_median(rule):
     sent = sums(1.0, 1.0, 1.0, 1.0, 1.0, ratios=[0.5, 1.0, 1.1, 0.0, 1e4])
-    found = robust(Sums(), {}, sent, rule, 0.2)
+    found = prepared(Sums(), {}, sent, rule, 0.2, START)
     totals = [float(update.pooled["noise.a"][0]) for update in found.values()]
     assert totals == pytest.approx([5.0, 10.0, 11.0, 0.0, 30.0])  # the median of those above zero is 1
     assert all(float(update.pooled["noise.a"][1]) == 10 for update in found.values())
@@ -122,7 +123,7 @@ def test_a_count_that_is_no_number_of_labels_is_held_to_what_is_usual_per_label(
     sent = sums(1.0, 1.0, 1.0)
     huge = tuple(torch.tensor(value, dtype=torch.float64) for value in (1e12, 1e12))
     sent["client 2"] = replace(sent["client 2"], pooled={"noise.a": huge})
-    found = robust(Free(), {}, sent, "clip", 0.2)
+    found = prepared(Free(), {}, sent, "clip", 0.2, START)
     assert [float(x) for x in found["client 2"].pooled["noise.a"]] == pytest.approx([30.0, 30.0])
     assert found["client 0"] is sent["client 0"]
 
@@ -136,7 +137,7 @@ def test_who_has_no_label_is_no_measure_of_what_is_usual_per_label():
     for i in (2, 3, 4):
         huge = tuple(torch.tensor(value, dtype=torch.float64) for value in (10.0, 1e6))
         sent[f"client {i}"] = replace(sent[f"client {i}"], pooled={"noise.a": huge}, counts={"a": 0 if i > 2 else 10})
-    found = robust(Free(), {}, sent, "clip", 0.2)
+    found = prepared(Free(), {}, sent, "clip", 0.2, START)
     assert [float(update.pooled["noise.a"][1]) for update in found.values()] == [10.0, 10.0, 30.0, 0.0, 0.0]
 
 
@@ -180,7 +181,7 @@ def test_a_client_that_is_sure_of_itself_does_not_choose_the_head():
         updates[client] = ClientUpdate({**plain.arrays, **head}, pooled, 8.0, counts, plain.metrics)
 
     def moved(rule):
-        after = made.aggregate(server, robust(made, server, updates, rule, 0.2))
+        after = made.aggregate(server, prepared(made, server, updates, rule, 0.2, START))
         return float((after["theta/head.0.weight"] - server["theta/head.0.weight"]).mean())
 
     assert moved("mean") == pytest.approx(3.0, abs=1e-5)

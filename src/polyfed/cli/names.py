@@ -42,9 +42,9 @@ def _scalings() -> list[str]:
 
 
 def _aggregations() -> list[str]:
-    from polyfed.engine.robust import AGGREGATIONS
+    from polyfed.engine.pipeline import known_parts
 
-    return list(AGGREGATIONS)
+    return list(known_parts())
 
 
 # What is listed → the names, and where they are given.

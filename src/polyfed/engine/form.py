@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from polyfed.methods import ClientUpdate
-from polyfed.methods.gp.update_batch import UpdateBatch, batch_of
+from polyfed.methods.update_batch import UpdateBatch, batch_of
 
 LARGEST = 1e30  # of any number that is sent or kept: its square is a double still, and no sane model comes near it
 LONGEST = 200  # characters of a reason

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from polyfed.engine.form import LARGEST, Forms, reason_of, shown
 from polyfed.methods import ClientUpdate, Method, Outcome, State
-from polyfed.methods.gp.update_batch import Columns
+from polyfed.methods.update_batch import Columns
 
 MAX_NORM = 1e5  # times the median: clients of very different sizes are honest, six orders of magnitude are not
 _BLOCK = 2**22  # numbers of clients that are looked at together

@@ -1,6 +1,6 @@
-"""Rules of aggregation, between the check of the updates and the method's own `aggregate`, the same for every method.
+"""Robust rules: the parts of the aggregation pipeline (engine/pipeline.py) that bound what one client can do.
 
-`mean` leaves the updates as they are: the methods' averages are exact, and one client can move them anywhere. Every other rule
+Without one (`mean`) the methods' averages are exact, and one client can move them anywhere. A rule
 changes what the method averages, array by array, among the clients that have something to say about an array (who lacks a
 task sends zeros): `clip` shortens what is longer than `CLIP` times the median norm (norm bounding, Sun et al. 2019,
 arXiv:1911.07963, with a bound that follows the clients); the others put one value in the place of all: the median of each
@@ -21,33 +21,31 @@ import torch
 from torch import Tensor
 
 from polyfed.methods import ClientUpdate, Method, State
-from polyfed.methods.gp.update_batch import Columns, UpdateBatch
+from polyfed.methods.update_batch import Columns, UpdateBatch
 
 CLIP = 2.0  # times the median norm: see docs/security.md for what 1, 2 and 3 cost and save
 RATIO = 3.0
 _BLOCK = 2**24  # distances held at once
 
-Rule = Callable[[Tensor], Tensor]  # (clients, numbers), none of them all zero → the same shape, or one row for all
+# (clients, numbers), none of them all zero, and the share `trim` → the same shape, or one row for all
+Rule = Callable[[Tensor, float], Tensor]
 Updates = Mapping[str, ClientUpdate]
 Moved = tuple[Tensor, ...]  # places of clients, and the values that stand for theirs
 
 
-def robust(method: Method, server: State, updates: Updates, aggregation: str, trim: float) -> dict[str, ClientUpdate]:
-    """The updates that `aggregate` may average. The same objects, where a rule leaves them as they are."""
+def by_rule(rule: Rule, updates: Updates, method: Method, server: State, trim: float) -> dict[str, ClientUpdate]:
+    """The updates that may be averaged under a rule. The same objects, where it leaves them as they are."""
     sent = [updates[client] for client in sorted(updates)]
-    rule = _rules(trim)[aggregation]
-    if rule is not None:
-        template, columns = method.template(server), Columns(sent)
-        arrays = {n: v for n, v in template.arrays.items() if v.is_floating_point() and not method.is_evidence(n)}
-        ruled = {name: _ruled(rule, columns.array(name)) for name in arrays}
-        bounded = {
-            name: _bounded(columns.pooled(name), sent, method.counted_tasks(server, name)) for name in template.pooled
-        }
-        changed = _changed(sent, ruled, bounded)
-        for i, update in changed.items():
-            # What no rule is for stays as it is, and with its client.
-            whole = len(arrays) == len(template.arrays)
-            sent[i] = update if whole else replace(update, arrays={**sent[i].arrays, **update.arrays})
+    template, columns = method.template(server), Columns(sent)
+    arrays = {n: v for n, v in template.arrays.items() if v.is_floating_point() and not method.is_evidence(n)}
+    ruled = {name: _ruled(rule, columns.array(name), trim) for name in arrays}
+    bounded = {
+        name: _bounded(columns.pooled(name), sent, method.counted_tasks(server, name)) for name in template.pooled
+    }
+    for i, update in _changed(sent, ruled, bounded).items():
+        # What no rule is for stays as it is, and with its client.
+        whole = len(arrays) == len(template.arrays)
+        sent[i] = update if whole else replace(update, arrays={**sent[i].arrays, **update.arrays})
     return dict(zip(sorted(updates), sent, strict=True))
 
 
@@ -103,27 +101,22 @@ def krum(values: Tensor, share: float) -> Tensor:
     return values[torch.cat(scores).argmin()][None]
 
 
-def _rules(trim: float) -> dict[str, Rule | None]:
-    return {
-        "clip": lambda values: clipped(values),
-        "mean": None,
-        "median": median,
-        "trimmed": lambda values: trimmed(values, trim),
-        "krum": lambda values: krum(values, trim),
-    }
+RULES: dict[str, Rule] = {
+    "clip": lambda values, trim: clipped(values),
+    "median": lambda values, trim: median(values),
+    "trimmed": trimmed,
+    "krum": krum,
+}
 
 
-AGGREGATIONS = tuple(_rules(0.0))
-
-
-def _ruled(rule: Rule, values: Tensor) -> Moved:
+def _ruled(rule: Rule, values: Tensor, trim: float) -> Moved:
     """Whose array a rule changes, and what stands for it."""
     flat = values.reshape(len(values), -1)
     speak = (flat != 0).any(1).nonzero()[:, 0]
     if not len(speak):
         return speak, values[:0]
     said = flat[speak]
-    ruled = rule(said).expand_as(said)
+    ruled = rule(said, trim).expand_as(said)
     moved = (ruled != said).any(1)
     return speak[moved], ruled[moved].reshape(-1, *values.shape[1:])
 

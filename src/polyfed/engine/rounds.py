@@ -92,9 +92,8 @@ def conclude(
     enough = settings.is_enough(len(used), len(names))
     server, fault = progress.server, None
     if enough:
-        server, culprits, fault = aggregated(
-            method, progress.server, {name: update for name, (_, update) in used.items()}, settings, len(names)
-        )
+        updates = {name: update for name, (_, update) in used.items()}
+        server, culprits, fault = aggregated(method, progress.server, updates, settings, len(names), round)
         used = {name: pair for name, pair in used.items() if name not in culprits}
         refused = dict(sorted((refused | culprits).items()))
     event = {

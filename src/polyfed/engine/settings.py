@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from polyfed.engine.guard import MAX_NORM
-from polyfed.engine.robust import AGGREGATIONS
+from polyfed.engine.pipeline import parts_of
 from polyfed.errors import ConfigError
 from polyfed.methods.options import check_choice, check_number
 from polyfed.seeds import Stream
@@ -28,7 +28,7 @@ class Settings:
         quorum: the share of the sampled clients whose updates must be fit for use.
         max_norm: updates whose norm is over so many times the median are refused.
         aggregation: what the server averages: `clip` (updates no longer than twice the median), the exact `mean`, or in the
-            place of all `median`, `trimmed` or `krum` (engine/robust.py).
+            place of all `median`, `trimmed` or `krum`; several joined by + run in their order (engine/pipeline.py).
         trim: the share of the clients that `trimmed` leaves out at each end, and that `krum` takes for malicious.
         stop: `none`, or `validation`: before the last round if more rounds no longer help (engine/stopping.py).
         patience: evaluations without a better one after which it does.
@@ -60,7 +60,7 @@ class Settings:
                 f"stop is {self.stop!r}, and evaluate_every is 0",
                 remedy="look at the models now and then, or leave stop out",
             )
-        check_choice("aggregation", self.aggregation, AGGREGATIONS)
+        parts_of(self.aggregation)
         check_number("trim", self.trim, least=0, below=0.5)
         if not 0 <= self.quorum <= 1:
             raise ConfigError(f"quorum is {self.quorum!r}", remedy="give a share from 0 to 1")

@@ -32,8 +32,8 @@ from polyfed.methods.gp.projection_start import PROJECTION, directions, started
 from polyfed.methods.gp.state_batch import StateBatch, States, marginals_in
 from polyfed.methods.gp.theta_curvature import hessians
 from polyfed.methods.gp.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
-from polyfed.methods.gp.update_batch import Columns, UpdateBatch
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.update_batch import Columns, UpdateBatch
 from polyfed.predictions import Predictions
 from polyfed.predictions.mixture import mixed
 from polyfed.seeds import Stream

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from polyfed.methods.gp import update_batch
-from polyfed.methods.gp.update_batch import Columns, UpdateBatch, batch_of
+from polyfed.methods import update_batch
 from polyfed.methods.messages import ClientUpdate, from_bytes, to_bytes
+from polyfed.methods.update_batch import Columns, UpdateBatch, batch_of
 
 N = 5
 
