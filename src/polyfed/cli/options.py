@@ -154,7 +154,12 @@ class RunOptions:
     )
     aggregation: Annotated[
         str | None,
-        _column("Rule of the server: clip, mean, median, trimmed or krum.", "RULE", panel=_MODEL, names="aggregations"),
+        _column(
+            "Before the mean: clip, mean (nothing), median, trimmed, krum; or a+b.",
+            "RULE",
+            panel=_MODEL,
+            names="aggregations",
+        ),
     ] = None
     workers: Annotated[int | None, _column("Threads that share out the clients.", "N", panel=_MODEL)] = None
     set: Annotated[
