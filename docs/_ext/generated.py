@@ -208,18 +208,17 @@ def _option_default(option: Any) -> Any:
 
 def kinds_page() -> str:
     """The kinds of tasks: likelihood, what a prediction has, what is measured."""
-    from polyfed.data.task import KINDS
-    from polyfed.metrics.scores import HEADLINE, LOSS, SCORES
+    from polyfed.kinds import KINDS
 
     rows = [
         [
-            f"`{kind}`",
+            f"`{name}`",
             f"`{_likelihood(kind)}`",
-            f"[`{_prediction(kind).__name__}`](../api/predictions.md)",
-            f"`{HEADLINE[kind]}`, `{LOSS[kind]}`",
-            ", ".join(f"`{metric}`" for metric in SCORES[kind]),
+            f"[`{kind.part('prediction').__name__}`](../api/predictions.md)",
+            f"`{kind.headline}`, `{kind.loss}`",
+            ", ".join(f"`{metric}`" for metric in kind.metrics),
         ]
-        for kind in KINDS
+        for name, kind in KINDS.items()
     ]
     return "\n\n".join(
         [
@@ -231,28 +230,10 @@ def kinds_page() -> str:
     )
 
 
-def _example(kind: str) -> tuple[Any, Any]:
-    """A model of one task of a kind, and the task's prediction."""
-    import numpy as np
-
-    from polyfed import MultiTaskGP
-
-    labels = {
-        "binary": [0, 1, 0, 1],
-        "multiclass": list("abca"),
-        "proportion": [(1, 2), (2, 2), (0, 2), (1, 2)],
-    }.get(kind, [0.0, 1.0, 2.0, 1.0])
-    x = np.arange(4.0)[:, None]
-    gp = MultiTaskGP({"y": kind}, n_latents=1).fit({"y": (x, labels)}, learn=False)
-    return gp.likelihoods["y"], gp.predict(x)["y"]
-
-
-def _likelihood(kind: str) -> str:
-    return type(_example(kind)[0]).__name__
-
-
-def _prediction(kind: str) -> type:
-    return type(_example(kind)[1])
+def _likelihood(kind: Any) -> str:
+    """The name of the class, of several the default's."""
+    given = kind.likelihood if isinstance(kind.likelihood, str) else next(iter(kind.likelihood.values()))
+    return given.partition(":")[2]
 
 
 # ---- documents ------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from polyfed.data import KINDS, Task, as_tasks
+from polyfed.data import Task, as_tasks
 from polyfed.errors import ConfigError
+from polyfed.kinds import KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from scipy import special, stats
 
-from polyfed.data import KINDS
 from polyfed.errors import ConfigError, DataError
-from polyfed.metrics import HEADLINE, LOSS, LOWER_IS_BETTER, SCORES, Pooled, pooled, score
+from polyfed.kinds import KINDS
+from polyfed.metrics import METRICS, Pooled, badness, is_better, pooled, score
 from polyfed.predictions import (
     BinaryPrediction,
     CountPrediction,
@@ -24,7 +24,7 @@ NINETY_FIVE = 1.959963984540054  # sd on each side hold 95% of a normal variable
 
 
 def test_every_kind_has_its_metrics():
-    assert {kind: list(metrics) for kind, metrics in SCORES.items()} == {
+    assert {name: list(kind.metrics) for name, kind in KINDS.items()} == {
         "regression": ["mse", "rmse", "r2", "nlpd", "coverage", "width"],
         "robust": ["mse", "rmse", "r2", "nlpd", "coverage", "width"],
         "binary": ["accuracy", "balanced_accuracy", "auroc", "nll", "brier", "ece"],
@@ -32,14 +32,18 @@ def test_every_kind_has_its_metrics():
         "count": ["rmse", "r2", "nlpd", "deviance", "coverage", "width"],
         "proportion": ["rmse", "r2", "nlpd", "deviance"],
     }
-    assert set(SCORES) == set(HEADLINE) == set(LOSS) == set(KINDS)
-    assert HEADLINE["robust"] == "rmse"
-    assert HEADLINE["multiclass"] == "accuracy"
-    assert (LOSS["count"], LOSS["binary"]) == ("nlpd", "nll")
-    for kind, metrics in SCORES.items():
-        assert {HEADLINE[kind], LOSS[kind]} <= set(metrics) <= set(LOWER_IS_BETTER)
-    better_high = {name for name, lower in LOWER_IS_BETTER.items() if not lower}
+    assert KINDS["robust"].headline == "rmse"
+    assert KINDS["multiclass"].headline == "accuracy"
+    assert (KINDS["count"].loss, KINDS["binary"].loss) == ("nlpd", "nll")
+    for kind in KINDS.values():
+        assert {kind.headline, kind.loss} <= set(kind.metrics) <= set(METRICS)
+
+
+def test_every_metric_says_which_way_is_better():
+    better_high = {name for name in [*METRICS, "skill"] if is_better(name, 0.6, 0.5)}
     assert better_high == {"accuracy", "balanced_accuracy", "auroc", "coverage", "r2", "skill"}
+    assert is_better("coverage", 0.95, 0.99)  # neither low nor high
+    assert badness("coverage", 0.94) == pytest.approx(badness("coverage", 0.96))
 
 
 def test_regression_by_hand():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 from run_folders import make_run, results
 from scipy import stats
 
-from polyfed import metrics
 from polyfed.report import charts
-from polyfed.report.calibration import calibration_bins
 from polyfed.report.charts.predicted import MOST_POINTS
 from polyfed.report.details import details
 from polyfed.report.folders import read_run
@@ -19,29 +16,16 @@ from polyfed.report.tables import grouped
 EVERY_KIND = {"height": "regression", "high": "binary", "stage": "multiclass", "visits": "count"}
 
 
-def test_the_calibration_error_is_as_by_hand():
-    # Bin 13 of 15 is [0.8, 0.8667): 0.8 lies on its edge and belongs to it. Confidence 0.82, half are right: gap 0.32.
-    # Bin 15 ends with 1 and has it: confidence 0.97, both right: gap 0.03. (2 · 0.32 + 2 · 0.03) / 4 = 0.175
-    p = np.array([0.8, 0.16, 1.0, 0.94])
-    bins = calibration_bins(np.column_stack([1 - p, p]), np.array([1, 1, 1, 1]))
-    assert np.flatnonzero(bins.count).tolist() == [12, 14]
-    assert bins.ece == pytest.approx(0.175)
-
-
 def test_two_classes_at_a_half_mean_the_second():
-    bins = calibration_bins(np.array([[0.5, 0.5]]), np.array([1]))
-    assert bins.ece == pytest.approx(0.5)
-
-
-def test_the_bins_are_those_of_the_metrics():
-    rng = np.random.default_rng(0)
-    proba, y = rng.dirichlet(np.ones(3), 500), rng.integers(0, 3, 500)
-    bins, reference = calibration_bins(proba, y), metrics.calibration_bins(proba, y)
-    np.testing.assert_array_equal(bins.count, reference.count)
-    assert bins.ece == pytest.approx(metrics.ece(proba, y))
+    chart = charts.reliability("r", "sick", {"a": {"sick": {"y": [1, 1], "proba": [[0.5, 0.5], [0.5, 0.5]]}}})
+    assert chart is not None
+    assert chart.title == "sick: ECE 0.500 over 2 rows"
+    assert chart.figures[""]["data"][0]["y"] == [1.0]
 
 
 def test_the_reliability_diagram_says_counts_and_error():
+    # Bin 13 of 15 is [0.8, 0.8667): 0.8 lies on its edge and belongs to it. Confidence 0.82, half are right: gap 0.32.
+    # Bin 15 ends with 1 and has it: confidence 0.97, both right: gap 0.03. (2 · 0.32 + 2 · 0.03) / 4 = 0.175
     of_a = {"y": [1, 1, 1, 1], "proba": [[0.2, 0.8], [0.84, 0.16], [0.0, 1.0], [0.06, 0.94]]}
     chart = charts.reliability("r", "sick", {"a": {"sick": of_a}, "b": {}})
     assert chart is not None

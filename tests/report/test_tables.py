@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from run_folders import make_run
 
-from polyfed import metrics
-from polyfed.report import directions
 from polyfed.report.folders import read_run
 from polyfed.report.tables import client_table, comparison, grouped
 from polyfed.report.tables.clients import MOST_CLIENTS
@@ -181,11 +179,3 @@ def test_of_very_many_clients_the_worst_are_shown(tmp_path):
     assert table is not None
     assert table.n_clients == MOST_CLIENTS + 50
     assert [client for client, _ in table.rows] == clients[:49:-1]  # a large error is worse: from 249 down to 50
-
-
-def test_directions_are_those_of_the_metrics():
-    assert {
-        name: name not in directions.HIGHER_IS_BETTER for name in metrics.LOWER_IS_BETTER if name != "coverage"
-    } == {name: lower for name, lower in metrics.LOWER_IS_BETTER.items() if name != "coverage"}
-    assert {kind: directions.headline(kind) for kind in metrics.HEADLINE} == metrics.HEADLINE
-    assert directions.LEVEL == metrics.LEVEL

@@ -27,7 +27,7 @@ def describe(
     from polyfed.cli import documents
     from polyfed.experiments.comparing import scores
     from polyfed.experiments.ranking import ranked
-    from polyfed.metrics import HEADLINE
+    from polyfed.kinds import KINDS
     from polyfed.report.tables import leader, ranking
 
     found = {one.cell.folder: {} if one.error else scores(one.cell.folder) for one in outcomes}
@@ -36,7 +36,7 @@ def describe(
         if is_chosen(one.cell, choices):
             of_seeds[one.cell.method].append(found[one.cell.folder])
     kinds = _kinds(next(one.cell.folder for one in outcomes if one.error is None))
-    metric_of = {task: HEADLINE[kind] for task, kind in kinds.items()}
+    metric_of = {task: KINDS[kind].headline for task, kind in kinds.items()}
     groups = _groups(outcomes, choices)
     order = ranking(groups)
     table = {

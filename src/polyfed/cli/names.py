@@ -24,7 +24,7 @@ def _kernels() -> list[str]:
 
 
 def _kinds() -> list[str]:
-    from polyfed.data.task import KINDS
+    from polyfed.kinds import KINDS
 
     return list(KINDS)
 

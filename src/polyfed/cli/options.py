@@ -73,8 +73,8 @@ class DataOptions:
 
     def into(self, document: dict[str, Any]) -> None:
         """Add what was given to a document of settings."""
-        from polyfed.data.task import KINDS
         from polyfed.experiments.reading import put
+        from polyfed.kinds import KINDS
 
         plain = {
             "source": self.data,

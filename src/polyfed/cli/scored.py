@@ -15,7 +15,7 @@ def show_scores(title: str, scores: Any, guessed: Any, skills: Any, kinds: Mappi
 
     The three tables are a run's `summary` of the headline metrics, of "baseline" and of "skill".
     """
-    from polyfed.report.directions import guess_of
+    from polyfed.report.words import guess_of
 
     headings = ["client"]
     for task, metric in scores.columns:

@@ -17,12 +17,11 @@ from polyfed.data.round0 import Round0
 from polyfed.data.scaling import FeatureScaler
 from polyfed.data.splits import Split
 from polyfed.data.study import Study
-from polyfed.data.task import KINDS, Task, as_tasks
+from polyfed.data.task import Task, as_tasks
 
 __all__ = [
     "DATASETS",
     "DEPLOYED",
-    "KINDS",
     "OPEN",
     "SCALINGS",
     "Agreement",

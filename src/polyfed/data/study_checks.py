@@ -9,7 +9,6 @@ import numpy as np
 from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData
 from polyfed.data.labels import LabelCodec
-from polyfed.data.task import CLASSED
 from polyfed.errors import DataError
 
 WHERE, REMEDY = "saved study", "give both parts of one save"
@@ -21,7 +20,7 @@ def refuse_odd_agreement(agreed: Agreement, n_tasks: int) -> None:
     if len(set(names)) < len(names) or len(agreed.codecs) < n_tasks:
         raise _odd("a column or a task is there twice")
     for name, codec in agreed.codecs.items():
-        if codec.classes != codec.task.classes or (codec.classes is None) != (codec.task.kind not in CLASSED):
+        if codec.classes != codec.task.classes or (codec.classes is None) != (not codec.task.form.has_classes):
             raise _odd(f"the classes of task {name!r} are not those of its codec")
 
 

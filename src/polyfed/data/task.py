@@ -16,26 +16,18 @@ from typing import Any
 
 from polyfed.data.class_weights import ClassWeights, checked_class_weights
 from polyfed.errors import ConfigError, nearest
-
-KINDS = ("regression", "robust", "binary", "multiclass", "proportion", "count")
-CLASSED = ("binary", "multiclass")
-LIKELIHOODS = ("one-vs-each", "logistic-softmax")
+from polyfed.kinds import KINDS, Kind, LabelForm
 
 # Options that mean something to some kinds only; elsewhere they would be ignored in silence.
-_OWNERS = {
-    "classes": ("binary", "multiclass"),
-    "likelihood": ("multiclass",),
-    "temperature": ("multiclass",),
-    "dof": ("robust",),
-    "class_weights": ("binary", "multiclass"),
-}
+_OF_CLASSES = ("classes", "class_weights")
+_OF_KINDS = (*_OF_CLASSES, "likelihood", "temperature", "dof")
 
 
 @dataclass(frozen=True)
 class Task:
     """One target: what it is called, what kind of label it has, and how that label is modelled.
 
-    kind         one of KINDS; "robust" is regression with outliers, "proportion" is k successes in n trials
+    kind         one of `polyfed.kinds`; "robust" is regression with outliers, "proportion" is k successes in n trials
     classes      binary: (negative, positive); multiclass: all of them in order; None: learned from the labels
     likelihood   multiclass only: "one-vs-each" (what None means) or "logistic-softmax"
     temperature  of the logistic-softmax
@@ -64,8 +56,10 @@ class Task:
                 f"{self.name!r} is not a name for a task",
                 remedy="give it a non-empty text such as 'heart_rate'",
             )
-        if self.kind not in KINDS:
-            raise self._error(f"kind {self.kind!r} is not known", nearest(self.kind, KINDS))
+        try:
+            described = KINDS[self.kind]
+        except (ConfigError, TypeError):
+            raise self._error(f"kind {self.kind!r} is not known", nearest(self.kind, KINDS)) from None
         store = object.__setattr__  # the dataclass is frozen, and this is still its construction
         store(self, "name", str(self.name))
         store(self, "temperature", self._positive("temperature"))
@@ -73,7 +67,7 @@ class Task:
         if self.classes is not None:
             store(self, "classes", self._checked_classes())
         if isinstance(self.power, str):
-            if self.power != "2/K" or self.kind != "multiclass":
+            if self.power != "2/K" or self.form is not LabelForm.CLASS:
                 raise self._error(
                     f"power={self.power!r} is not understood for a {self.kind} task",
                     "give a number above 0, or '2/K' for a multiclass task",
@@ -82,7 +76,12 @@ class Task:
             store(self, "power", self._positive("power"))
         if self.class_weights is not None:
             store(self, "class_weights", self._checked_weights())
-        self._refuse_foreign_options()
+        self._refuse_options_of_others(described)
+
+    @property
+    def form(self) -> LabelForm:
+        """How its labels are written and coded."""
+        return KINDS[self.kind].form
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, ready for JSON."""
@@ -124,9 +123,9 @@ class Task:
         for position, label in enumerate(classes):
             if label in classes[:position]:  # by equality, so 1 and True are the same class, as in a dict
                 raise self._error(f"class {label!r} is listed twice", "list each class once")
-        if self.kind == "binary" and len(classes) != 2:
+        if self.form is LabelForm.BINARY and len(classes) != 2:
             raise self._error(f"a binary task has two classes, not {len(classes)}", "give classes=(negative, positive)")
-        if self.kind == "multiclass" and len(classes) < 2:
+        if self.form is LabelForm.CLASS and len(classes) < 2:
             raise self._error(f"{len(classes)} classes are too few to tell apart", "list at least two")
         return classes
 
@@ -138,21 +137,27 @@ class Task:
                 str(error), "give 'balanced', or as in {'yes': 5} a number above 0 for some classes"
             ) from None
 
-    def _refuse_foreign_options(self) -> None:
-        for option, owners in _OWNERS.items():
+    def _refuse_options_of_others(self, described: Kind) -> None:
+        for option in _OF_KINDS:
             value = getattr(self, option)
-            if self.kind not in owners and value != getattr(type(self), option):
+            if value != getattr(type(self), option) and not _has(described, option):
+                owners = [repr(name) for name, kind in KINDS.items() if _has(kind, option)]
                 raise self._error(
                     f"{option}={value!r} does not belong to a {self.kind} task",
-                    f"drop it, or use kind {' or '.join(repr(owner) for owner in owners)}",
+                    f"drop it, or use kind {' or '.join(owners)}",
                 )
-        if self.likelihood is not None and self.likelihood not in LIKELIHOODS:
-            raise self._error(f"likelihood {self.likelihood!r} is not known", nearest(self.likelihood, LIKELIHOODS))
+        if self.likelihood is not None and self.likelihood not in described.likelihood:
+            remedy = nearest(self.likelihood, described.likelihood)
+            raise self._error(f"likelihood {self.likelihood!r} is not known", remedy)
         if self.temperature != 1.0 and self.likelihood != "logistic-softmax":
             raise self._error(
                 f"temperature={self.temperature!r} belongs to the logistic-softmax alone",
                 "drop it, or set likelihood='logistic-softmax'",
             )
+
+
+def _has(kind: Kind, option: str) -> bool:
+    return kind.has_classes if option in _OF_CLASSES else option in kind.options
 
 
 def as_tasks(tasks: Any) -> tuple[Task, ...]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from polyfed.data.counting import as_people_count
 from polyfed.errors import UsageError
-from polyfed.metrics import HEADLINE, LOSS
+from polyfed.kinds import KINDS
 
 Event = dict[str, Any]
 COLUMNS = ["round", "part", "model", "client", "task", "metric", "value"]
@@ -86,7 +86,7 @@ def summary(
         (task, metric)
         for task, kind in kinds.items()
         for metric in dict.fromkeys(chosen.loc[chosen["task"] == task, "metric"])
-        if metrics == "all" or (metric == HEADLINE[kind] if metrics == "headline" else metric in metrics)
+        if metrics == "all" or (metric == KINDS[kind].headline if metrics == "headline" else metric in metrics)
     ]
     wide = chosen.pivot(index="client", columns=["task", "metric"], values="value")
     wide = wide.reindex(columns=pd.MultiIndex.from_tuples(wanted, names=["task", "metric"])).astype(float)
@@ -128,7 +128,9 @@ def validation_losses(events: Sequence[Mapping[str, Any]], kinds: Mapping[str, s
 
 
 def _losses(table: Any, kinds: Mapping[str, str]) -> dict[int, float]:
-    losses = table[(table["part"] == "validation") & (table["metric"] == table["task"].map(lambda t: LOSS[kinds[t]]))]
+    losses = table[
+        (table["part"] == "validation") & (table["metric"] == table["task"].map(lambda t: KINDS[kinds[t]].loss))
+    ]
     # Tasks differ in units: the sum over the tasks of each one's mean over the clients, all in nats.
     by_round = losses.groupby(["round", "task"])["value"].mean().groupby("round").sum()
     return {int(round): float(value) for round, value in by_round.items()}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from polyfed.data.limits import Limits
 from polyfed.data.splits import DEFAULT_SPLIT, Split
-from polyfed.data.task import CLASSED, Task
+from polyfed.data.task import Task
 from polyfed.defaults import COMPARED, METHOD
 
 
@@ -137,7 +137,7 @@ class DataConfig(_Section):
         made = [config.task() for config in self.tasks]
         usual = {"class_weights": self.class_weights}
         return tuple(
-            replace(task, **usual) if task.kind in CLASSED and task.class_weights is None else task for task in made
+            replace(task, **usual) if task.form.has_classes and task.class_weights is None else task for task in made
         )
 
     @property

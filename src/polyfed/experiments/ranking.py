@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from polyfed.metrics import LOWER_IS_BETTER
+from polyfed.metrics import badness
 
 Scores = Mapping[str, Mapping[str, float]]  # task → metric → value
 
@@ -38,7 +38,7 @@ def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str
         }
         values = {method: numbers for method, numbers in values.items() if numbers}
         means = np.array([np.mean(numbers) for numbers in values.values()])
-        ranks = stats.rankdata(means if LOWER_IS_BETTER[metric] else -means)
+        ranks = stats.rankdata([badness(metric, mean) for mean in means])
         for (method, numbers), mean, rank in zip(values.items(), means, ranks, strict=True):
             spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else float("nan")
             found[method][task] = Score(float(mean), spread, len(numbers), float(rank))

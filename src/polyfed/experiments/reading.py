@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from polyfed.data.table_files import is_table_file
-from polyfed.data.task import KINDS
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.experiments.config import CompareConfig, Config, DataConfig, ImagesConfig, RunConfig, TaskConfig
+from polyfed.kinds import KINDS
 
 Document = dict[str, Any]
 

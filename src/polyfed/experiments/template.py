@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from polyfed.data.task import KINDS
 from polyfed.defaults import COMPARED, METHOD
 from polyfed.experiments.guessing import Guess
 from polyfed.experiments.toml_text import to_toml
+from polyfed.kinds import KINDS
 
 
 def config_text(guesses: Sequence[Guess], source: Path, out: Path, query: str | None = None) -> str:

@@ -1,7 +1,7 @@
 """Which combination of a grid a method is told by: the validation rows choose, and the test rows are not looked at.
 
 The loss of a run is the log loss of its personal models on the validation rows after the last round, in nats: the mean
-over the clients of each task (`polyfed.metrics.LOSS`), summed over the tasks. Other units of a target add the same number
+over the clients of each task (`Kind.loss`), summed over the tasks. Other units of a target add the same number
 to the loss of every combination, so the sum needs no weights: no unit makes a task count for more than another.
 One combination is chosen for all seeds, that with the least mean over them; of equal ones the first. A combination counts
 only if it has a finite loss with every seed: one that fails or diverges somewhere is never chosen.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from polyfed.errors import ConfigError
 from polyfed.experiments.grid import Grid, combinations
 from polyfed.folders.lines import read_events
-from polyfed.metrics import LOSS
+from polyfed.kinds import KINDS
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
@@ -74,7 +74,7 @@ def validation_loss(folder: Path) -> float:
     # What is not handed on cannot be looked at.
     events = [e for e in read_events(folder) if e["event"] == "start" or e.get("part") == "validation"]
     kinds = events[0]["tasks"]
-    names = sorted(set(LOSS.values()))
+    names = sorted({KINDS[kind].loss for kind in kinds.values()})
     table: Any = history(events)  # pandas' own types are too wide to be of help
     last = table[(table["model"] == "personal") & (table["round"] == table["round"].max())]
     if last.empty or last.loc[last["metric"].isin(names), "value"].isna().any():

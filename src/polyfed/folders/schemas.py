@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+from polyfed.errors import ConfigError
+from polyfed.kinds import KINDS
 
 LARGEST = 1e300  # beyond it sums overflow; `tidy` writes such numbers as null
 
-KINDS = ("regression", "robust", "binary", "multiclass", "proportion", "count")
-Kind = Literal["regression", "robust", "binary", "multiclass", "proportion", "count"]
+
+def _known(kind: str) -> str:
+    try:
+        return KINDS[kind].name
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+Kind = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(KINDS)})]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
@@ -212,7 +222,8 @@ class Predicted(Part):
             raise ValueError("columns of different lengths")
         if self.proba is not None:
             (n_classes, *others) = {len(row) for row in self.proba} or {0}
-            if others or any(y is not None and not 0 <= y < n_classes for y in self.y):
+            known = range(n_classes)
+            if others or any(y is not None and y not in known for y in self.y):
                 raise ValueError("a class that is not there")
         return self
 

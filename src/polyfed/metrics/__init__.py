@@ -5,8 +5,8 @@ is also a plain function of arrays.
 
 >>> accuracy(["a", "b", "b"], ["a", "b", "a"])
 0.6667
->>> list(SCORES["proportion"]), HEADLINE["proportion"], LOSS["proportion"]
-(['rmse', 'r2', 'nlpd', 'deviance'], 'rmse', 'nlpd')
+>>> is_better("rmse", 0.9, 0.8), is_score("proportion", "deviance")
+(False, True)
 """
 
 from polyfed.metrics.classes import (
@@ -20,25 +20,26 @@ from polyfed.metrics.classes import (
     nll,
 )
 from polyfed.metrics.counts import binomial_deviance, poisson_deviance
-from polyfed.metrics.guessing import BASELINE, SKILL, Guess
+from polyfed.metrics.directions import BASELINE, LEVEL, SHARES, SKILL, advice, badness, is_better
+from polyfed.metrics.guessing import Guess
 from polyfed.metrics.ood import auroc, fpr95
 from polyfed.metrics.pooling import Pooled, pooled
 from polyfed.metrics.regression import coverage, mae, mse, nlpd, r2, rmse, width
-from polyfed.metrics.scores import HEADLINE, LEVEL, LOSS, LOWER_IS_BETTER, SCORES, is_score, score
+from polyfed.metrics.scores import METRICS, is_score, score
 
 __all__ = [
     "BASELINE",
-    "HEADLINE",
     "LEVEL",
-    "LOSS",
-    "LOWER_IS_BETTER",
-    "SCORES",
+    "METRICS",
+    "SHARES",
     "SKILL",
     "CalibrationBins",
     "Guess",
     "Pooled",
     "accuracy",
+    "advice",
     "auroc",
+    "badness",
     "balanced_accuracy",
     "binomial_deviance",
     "brier",
@@ -47,6 +48,7 @@ __all__ = [
     "coverage",
     "ece",
     "fpr95",
+    "is_better",
     "is_score",
     "mae",
     "mse",

@@ -81,6 +81,13 @@ class CalibrationBins:
     confidence: np.ndarray
     accuracy: np.ndarray
 
+    @property
+    def ece(self) -> float:
+        """The expected calibration error: |accuracy - confidence| of the bins, each weighted by its rows."""
+        filled = self.count > 0
+        gap = np.abs(self.accuracy - self.confidence)[filled]
+        return float(gap @ self.count[filled] / self.count.sum())
+
 
 def calibration_bins(proba: Any, y: Any, *, n_bins: int = 15) -> CalibrationBins:
     """How often the most probable class is right, against how sure of it the model is.
@@ -105,10 +112,7 @@ def calibration_bins(proba: Any, y: Any, *, n_bins: int = 15) -> CalibrationBins
 
 def ece(proba: Any, y: Any, *, n_bins: int = 15) -> float:
     """The expected calibration error: |accuracy - confidence| of the bins, each weighted by its rows."""
-    bins = calibration_bins(proba, y, n_bins=n_bins)
-    filled = bins.count > 0
-    gap = np.abs(bins.accuracy - bins.confidence)[filled]
-    return float(gap @ bins.count[filled] / bins.count.sum())
+    return calibration_bins(proba, y, n_bins=n_bins).ece
 
 
 def _hits(label: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from polyfed.errors import DataError
 from polyfed.metrics.checks import numbers
@@ -23,20 +22,24 @@ _LEAST = 1e-300  # a rate of 0 would be infinitely wrong about a single event
 
 def poisson_deviance(mean: Any, y: Any) -> float:
     """The mean Poisson deviance of counts, given their predicted means."""
+    from scipy.special import xlogy  # here, because a report that reads scores does without scipy
+
     mean, y = numbers(mean=mean, y=y)
     _refuse(y < 0, y, "y", "give counts from 0 up")
     _refuse(mean < 0, mean, "mean", "give the expected counts, which are positive")
     mean = np.maximum(mean, _LEAST)
-    return float(2 * np.mean(special.xlogy(y, y) - special.xlogy(y, mean) - y + mean))
+    return float(2 * np.mean(xlogy(y, y) - xlogy(y, mean) - y + mean))
 
 
 def binomial_deviance(rate: Any, successes: Any, trials: Any) -> float:
     """The mean binomial deviance of the successes in so many trials, given the predicted success rates."""
+    from scipy.special import xlogy
+
     rate, successes, trials = numbers(rate=rate, successes=successes, trials=trials)
     _refuse((rate < 0) | (rate > 1), rate, "rate", "give a probability")
     _refuse((successes < 0) | (successes > trials), successes, "successes", "give from 0 up to the number of trials")
     sides = ((successes, trials * rate), (trials - successes, trials * (1 - rate)))
-    gains = (special.xlogy(k, k) - special.xlogy(k, np.maximum(expected, _LEAST)) for k, expected in sides)
+    gains = (xlogy(k, k) - xlogy(k, np.maximum(expected, _LEAST)) for k, expected in sides)
     return float(2 * np.mean(sum(gains)))
 
 

@@ -24,8 +24,6 @@ import numpy as np
 from polyfed.metrics.classes import accuracy, brier
 from polyfed.metrics.regression import rmse
 
-BASELINE, SKILL = "baseline", "skill"  # the headline metric of the guess, and the skill of a model against it
-
 
 @dataclass(frozen=True, eq=False)
 class Guess:
@@ -50,16 +48,14 @@ class Guess:
             return cls((count + 1 / n_classes) / (len(y) + 1))
         if len(y) == 0:
             return None if agreed is None else cls(float(agreed))
-        if kind == "proportion":
-            return cls(float(y[:, 0].sum() / y[:, 1].sum()))
-        return cls(float(y.mean()))
+        return cls(float(y[:, 0].sum() / y[:, 1].sum() if y.ndim == 2 else y.mean()))
 
     def headline(self, y: Any) -> float:
         """The metric that is shown first: the accuracy of the most frequent class, or the rmse of the mean."""
         y = np.asarray(y)
         if isinstance(self.value, np.ndarray):
             return accuracy(np.full(len(y), self.value.argmax()), y)
-        return rmse(np.full(len(y), self.value), _observed(y))
+        return rmse(np.full(len(y), self.value), observed(y))
 
     def skill(self, scores: Mapping[str, float], y: Any) -> float | None:
         """Of a model with these scores on the same labels; None where the guess makes no error at all."""
@@ -75,5 +71,6 @@ class Guess:
         return float(1 - mine / guessed) if guessed > 0 else None
 
 
-def _observed(y: np.ndarray) -> np.ndarray:
-    return y[:, 0] / y[:, 1] if y.ndim == 2 else y
+def observed(y: Any) -> Any:
+    """Labels as numbers: those that are pairs, as the share of successes."""
+    return y[:, 0] / y[:, 1] if np.ndim(y) == 2 else y

@@ -5,8 +5,8 @@ Labels are in the users' own units and words.
 
     score("regression", prediction, y)    {"mse": 0.21, "rmse": 0.46, "r2": 0.8, "nlpd": 0.63, "coverage": 0.95, "width": 1.8}
     score(..., guess=guess)               and {"baseline": 1.02, "skill": 0.8}, where there is a guess to beat
-    HEADLINE["binary"]                    the metric that is shown first
-    LOSS["binary"]                        the one by which models are chosen on validation data
+
+Which metrics a kind has, which one is shown first and by which one models are chosen, its `Kind` says (`polyfed.kinds`).
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.errors import ConfigError, DataError, nearest
+from polyfed.errors import DataError
+from polyfed.kinds import KINDS, LabelForm
 from polyfed.metrics.classes import accuracy, balanced_accuracy, brier, class_auroc, ece, nll
 from polyfed.metrics.counts import binomial_deviance, poisson_deviance
-from polyfed.metrics.guessing import BASELINE, SKILL, Guess
+from polyfed.metrics.directions import BASELINE, LEVEL, SKILL
+from polyfed.metrics.guessing import Guess, observed
 from polyfed.metrics.regression import coverage, mse, nlpd, r2, rmse, width
 
 Metric = Callable[[Any, Any], float | None]  # (prediction, y) -> value; None where these labels do not define it
 
-LEVEL = 0.95  # of the intervals behind coverage and width
-
-_INTERVALS: dict[str, Metric] = {
+METRICS: dict[str, Metric] = {
+    "mse": lambda prediction, y: mse(prediction.mean, y),
+    "rmse": lambda prediction, y: rmse(prediction.mean, observed(y)),
+    "r2": lambda prediction, y: r2(prediction.mean, observed(y)),
+    "nlpd": lambda prediction, y: nlpd(prediction.log_density(y)),
     "coverage": lambda prediction, y: coverage(*prediction.interval(LEVEL), y=y),
     "width": lambda prediction, y: width(*prediction.interval(LEVEL)),
-}
-_NUMBERS: dict[str, Metric] = {
-    "mse": lambda prediction, y: mse(prediction.mean, y),
-    "rmse": lambda prediction, y: rmse(prediction.mean, y),
-    "r2": lambda prediction, y: r2(prediction.mean, y),
-    "nlpd": lambda prediction, y: nlpd(prediction.log_density(y)),
-    **_INTERVALS,
-}
-_CLASSES: dict[str, Metric] = {
+    "deviance": lambda prediction, y: (
+        binomial_deviance(prediction.mean, *y.T) if np.ndim(y) == 2 else poisson_deviance(prediction.mean, y)
+    ),
     "accuracy": lambda prediction, y: accuracy(*_positions(prediction, y)),
     "balanced_accuracy": lambda prediction, y: balanced_accuracy(*_positions(prediction, y)),
     "auroc": lambda prediction, y: class_auroc(prediction.class_proba, prediction.positions(y)),
@@ -45,39 +43,11 @@ _CLASSES: dict[str, Metric] = {
     "brier": lambda prediction, y: brier(prediction.proba, prediction.positions(y)),
     "ece": lambda prediction, y: ece(prediction.proba, prediction.positions(y)),
 }
-_COUNTS: dict[str, Metric] = {
-    "rmse": _NUMBERS["rmse"],
-    "r2": _NUMBERS["r2"],
-    "nlpd": _NUMBERS["nlpd"],
-    "deviance": lambda prediction, y: poisson_deviance(prediction.mean, y),
-    **_INTERVALS,
-}
-_PROPORTIONS: dict[str, Metric] = {
-    "rmse": lambda prediction, y: rmse(prediction.mean, np.divide(*_pairs(y))),
-    "r2": lambda prediction, y: r2(prediction.mean, np.divide(*_pairs(y))),
-    "nlpd": _NUMBERS["nlpd"],
-    "deviance": lambda prediction, y: binomial_deviance(prediction.mean, *_pairs(y)),
-}
-
-SCORES: dict[str, dict[str, Metric]] = {
-    "regression": _NUMBERS,
-    "robust": _NUMBERS,
-    "binary": _CLASSES,
-    "multiclass": _CLASSES,
-    "count": _COUNTS,
-    "proportion": _PROPORTIONS,
-}
-HEADLINE = {kind: "accuracy" if metrics is _CLASSES else "rmse" for kind, metrics in SCORES.items()}
-LOSS = {kind: "nll" if metrics is _CLASSES else "nlpd" for kind, metrics in SCORES.items()}
-
-# Coverage is best at LEVEL, neither low nor high; it is here so that every metric can be looked up.
-_HIGHER_IS_BETTER = ("accuracy", "balanced_accuracy", "auroc", "coverage", "r2", SKILL)
-LOWER_IS_BETTER = {name: name not in _HIGHER_IS_BETTER for metrics in [*SCORES.values(), [SKILL]] for name in metrics}
 
 
 def is_score(kind: str, name: Any) -> bool:
     """Whether `score` may say something of this name about this kind of task."""
-    return name in SCORES[kind] or name in (BASELINE, SKILL)
+    return name in KINDS[kind].metrics or name in (BASELINE, SKILL)
 
 
 def score(kind: str, prediction: Any, y: Any, *, guess: Guess | None = None) -> dict[str, float]:
@@ -85,14 +55,14 @@ def score(kind: str, prediction: Any, y: Any, *, guess: Guess | None = None) -> 
 
     With a guess, also its own headline metric and the skill of the prediction against it.
     """
-    if kind not in SCORES:
-        raise ConfigError(f"kind {kind!r} is not known", remedy=nearest(kind, SCORES))
+    described = KINDS[kind]
     if len(y) == 0:
         return {}
+    y = _pairs(y) if described.form is LabelForm.PAIR else y
     once = _Once(prediction)
-    found = {name: value for name, metric in SCORES[kind].items() if (value := metric(once, y)) is not None}
+    found = {name: value for name in described.metrics if (value := METRICS[name](once, y)) is not None}
     if guess is not None:
-        of_guess = prediction.positions(y) if SCORES[kind] is _CLASSES else np.asarray(y, dtype=np.float64)
+        of_guess = prediction.positions(y) if described.has_classes else np.asarray(y, dtype=np.float64)
         found[BASELINE] = guess.headline(of_guess)
         if (skill := guess.skill(found, of_guess)) is not None:
             found[SKILL] = skill
@@ -124,4 +94,4 @@ def _pairs(y: Any) -> np.ndarray:
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         remedy = "give two columns, successes and trials, as in [[3, 10], [0, 4]]"
         raise DataError(f"labels have shape {pairs.shape}", remedy=remedy)
-    return pairs.T
+    return pairs

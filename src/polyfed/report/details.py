@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from polyfed.kinds import KINDS
 from polyfed.report import charts
 from polyfed.report.charts import Chart, Control
-from polyfed.report.directions import CLASS_KINDS
 from polyfed.report.doubts import doubts
 from polyfed.report.folders import RunFolder
 from polyfed.report.history import Refusal
@@ -80,8 +80,8 @@ def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> RunDe
     history, results = run.history, run.results or {}
     predictions = results.get("predictions") or {}
     tasks = results.get("tasks") or {}
-    of_classes = [task for task in tasks if tasks[task]["kind"] in CLASS_KINDS]
-    of_numbers = [task for task in tasks if tasks[task]["kind"] not in CLASS_KINDS]
+    of_classes = [task for task in tasks if KINDS[tasks[task]["kind"]].has_classes]
+    of_numbers = [task for task in tasks if task not in of_classes]
     reliability = (charts.reliability(f"{id}-reliable-{i}", t, predictions) for i, t in enumerate(of_classes))
     predicted = (
         charts.predicted(f"{id}-predicted-{i}", t, predictions, amount.points) for i, t in enumerate(of_numbers)

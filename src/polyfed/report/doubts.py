@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from polyfed.report.directions import CLASS_KINDS, badness, headline, name_of
+from polyfed.kinds import KINDS
+from polyfed.metrics import badness
 from polyfed.report.history import History
+from polyfed.report.words import name_of
 
 MOST = 5  # names in a line
 TIMES = 5  # an error so many times the median is absurd, if guessing is better too
@@ -26,7 +28,7 @@ def doubts(history: History) -> list[str]:
     lines = []
     for task, kind in history.kinds.items():
         scores = {client: tasks[task] for client, tasks in final.items() if tasks.get(task)}
-        lines += [f"{task}: {told}" for told in (*_guessing(scores, kind), *_absurd(scores, headline(kind)))]
+        lines += [f"{task}: {told}" for told in (*_guessing(scores, kind), *_absurd(scores, KINDS[kind].headline))]
     return lines
 
 
@@ -34,7 +36,7 @@ def _guessing(scores: Mapping[str, Mapping[str, float | None]], kind: str) -> It
     skills = {client: skill for client, metrics in scores.items() if (skill := metrics.get("skill")) is not None}
     if not skills:
         return
-    what = "the frequencies of each client's classes" if kind in CLASS_KINDS else "each client's mean"
+    what = "the frequencies of each client's classes" if KINDS[kind].has_classes else "each client's mean"
     usual, worse = median(skills.values()), sorted((skill, client) for client, skill in skills.items() if skill < 0)
     if usual <= 0:
         yield (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from polyfed.data.task import KINDS
 from polyfed.defaults import METHOD
 from polyfed.experiments.toml_text import to_toml
+from polyfed.kinds import KINDS
 
 # Flower refuses a run config whose keys the app does not declare; these are their defaults.
 RUN_KEYS: dict[str, str | int | float] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.report.calibration import Bins, calibration_bins
+from polyfed.metrics import CalibrationBins, calibration_bins
 from polyfed.report.charts.base import Chart, Figure, figure, short
 from polyfed.report.rows import rows_of
 
@@ -18,13 +18,14 @@ def reliability(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart
     if not len(rows):
         return None
     proba = rows.values["proba"]
-    bins = calibration_bins(proba, rows.values["y"])
+    # One column of two: of two equally probable classes the second is the answer, as it is in predictions.
+    bins = calibration_bins(proba[:, 1] if proba.shape[1] == 2 else proba, rows.values["y"])
     title = f"{task}: ECE {bins.ece:.3f} over {len(rows):,} rows"
     about = f"Accuracy against confidence of {task} in {len(bins.count)} bins; the calibration error is {bins.ece:.3f}."
     return Chart(prefix, title, about, {"": _figure(bins, n_classes=proba.shape[1])})
 
 
-def _figure(bins: Bins, n_classes: int) -> Figure:
+def _figure(bins: CalibrationBins, n_classes: int) -> Figure:
     filled = bins.count > 0
     centre, width = (bins.edges[:-1] + bins.edges[1:]) / 2, float(bins.edges[1])
     shown = np.column_stack([bins.edges[:-1], bins.edges[1:], np.nan_to_num(bins.confidence), bins.count])[filled]

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.kinds import KINDS
+from polyfed.metrics import LEVEL, badness
 from polyfed.report.charts.base import COLOURS, Chart, Figure, figure, plain, short
 from polyfed.report.charts.predicted import covered
-from polyfed.report.directions import LEVEL, badness, headline, name_of
 from polyfed.report.rows import rows_of
 from polyfed.report.tables.comparison import Group
 from polyfed.report.tables.ranking import blocks
+from polyfed.report.words import name_of
 
 NAMED = 40  # clients whose names fit beside the lines
 ALONE = "local"
@@ -30,7 +32,7 @@ def gains(prefix: str, groups: Sequence[Group]) -> list[Chart]:
     return [
         chart
         for i, (task, kind) in enumerate(kinds.items())
-        if (chart := _gain(f"{prefix}-gain-{i}", task, headline(kind), alone, others))
+        if (chart := _gain(f"{prefix}-gain-{i}", task, KINDS[kind].headline, alone, others))
     ]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from polyfed.kinds import KINDS
+from polyfed.metrics import BASELINE, SHARES, advice
 from polyfed.report.charts.base import COLOURS, Chart, Figure, by_metric, figure, line, rounds_axis
-from polyfed.report.directions import BASELINE, SHARES, advice, guess_of, headline, name_of
 from polyfed.report.history import History
+from polyfed.report.words import guess_of, name_of
 
 PARTS = {"test": False, "validation": True}  # whether its line is dashed
 MODELS = {"personal": "", "global": "server's model alone, "}
@@ -101,7 +103,7 @@ def _chart(
 ) -> Chart | None:
     if not lines:
         return None
-    first = headline(kind)
+    first = KINDS[kind].headline
     metrics = sorted(lines, key=lambda metric: metric != first)  # the headline metric is chosen at first
     drawn = {metric: list(lines[metric]) for metric in metrics}
     if guessed and first in drawn:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.kinds import KINDS, LabelForm
 from polyfed.report.charts.base import Chart, Control, Figure, figure, line, plain, short
 
-SAME_UNITS = ("regression", "robust")
 MOST_CLIENTS = 50  # each has several hundred numbers for each task
 
 
@@ -57,7 +57,12 @@ def _figure(latent: Mapping[str, Any], kind: str, classes: Any) -> Figure:
     if latent.get("truth"):
         traces.append({**line(latent["x"], latent["truth"], "truth", "--orange", dashed=True), "mode": "lines"})
     traces += _labels(latent, kind, classes)
-    return figure(traces, x="input", y="latent function" if kind not in SAME_UNITS else "value", height=320)
+    return figure(traces, x="input", y="value" if _has_units(kind) else "latent function", height=320)
+
+
+def _has_units(kind: str) -> bool:
+    """Whether the latent function has the units of the labels."""
+    return KINDS[kind].form is LabelForm.NUMBER
 
 
 def _labels(latent: Mapping[str, Any], kind: str, classes: Any) -> list[Figure]:
@@ -66,7 +71,7 @@ def _labels(latent: Mapping[str, Any], kind: str, classes: Any) -> list[Figure]:
     if len(x) == 0:
         return []
     dots = {"type": "scatter", "mode": "markers"}
-    if kind in SAME_UNITS:
+    if _has_units(kind):
         marker = {"color": "--ink", "size": 5, "opacity": 0.6}
         return [{**dots, "name": "labels", "x": short(x), "y": short(y), "marker": marker}]
     low, high = np.nanmin(np.asarray(latent["lower"], dtype=float)), np.nanmax(np.asarray(latent["upper"], dtype=float))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.metrics import LEVEL
 from polyfed.report.charts.base import Chart, Figure, figure, plain, short
-from polyfed.report.directions import LEVEL
 from polyfed.report.rows import Rows, rows_of
 
 MOST_POINTS = 400  # more are a cloud, and slow

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.report.directions import BASELINE, advice, badness, decimals, guess_of, headline, name_of
+from polyfed.kinds import KINDS
+from polyfed.metrics import BASELINE, advice, badness
 from polyfed.report.history import History
+from polyfed.report.words import decimals, guess_of, name_of
 
 MOST_CLIENTS = 200
 
@@ -66,7 +68,7 @@ def client_table(
     if data:
         add(Column("", "rows", "to train on"), [_amount(data, c, "rows", "train") for c in clients])
     for task, kind in history.kinds.items():
-        metric = headline(kind)
+        metric = KINDS[kind].headline
         of_task = [scores.get(client, {}).get(task, {}) for client in clients]
         if data:
             add(Column(task, "labels", "to train on"), [_amount(data, c, "labels", task, "train") for c in clients])

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from polyfed.report.directions import BASELINE, advice, decimals, guess_of, headline, name_of
+from polyfed.kinds import KINDS
+from polyfed.metrics import BASELINE, advice
 from polyfed.report.folders import RunFolder
 from polyfed.report.tables.ranking import Ranking, leader, ranking
+from polyfed.report.words import decimals, guess_of, name_of
 
 FREE = ("seed", "workers", "keep")  # settings that do not make it another experiment
 
@@ -112,10 +114,10 @@ def _columns(groups: Sequence[Group], every_metric: bool) -> list[Column]:
     histories = [run.history for group in groups for run in group.runs]
     kinds = {task: kind for history in histories for task, kind in history.kinds.items()}
     return [
-        Column(task, metric, name_of(metric), advice(metric), guess_of(kind) if metric == headline(kind) else "")
+        Column(task, metric, name_of(metric), advice(metric), guess_of(kind) if metric == KINDS[kind].headline else "")
         for task, kind in kinds.items()
         for metric in dict.fromkeys(m for history in histories for m in history.metrics(task))
-        if metric != BASELINE and (every_metric or metric == headline(kind))
+        if metric != BASELINE and (every_metric or metric == KINDS[kind].headline)
     ]
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyfed.report.directions import badness, headline
+from polyfed.kinds import KINDS
+from polyfed.metrics import badness
 from polyfed.report.statistics import ALPHA, critical_difference, holm, ranks, wilcoxon
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def ranking(groups: Sequence[Group]) -> Ranking | None:
     if len(groups) < 2:
         return None
     kinds = {task: kind for group in groups for run in group.runs for task, kind in run.history.kinds.items()}
-    table = [row for task, kind in kinds.items() for row in _shared(groups, task, headline(kind))]
+    table = [row for task, kind in kinds.items() for row in _shared(groups, task, KINDS[kind].headline)]
     if not table:
         return None
     of_blocks = np.array([ranks(np.array(row)) for row in table])
