@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_toys import client_of, spec_of
 from torch import nn
 
 from federations import START, federation, my_networks, normed, one_round, play
+from method_toys import client_of, spec_of
 from polyfed.data import ClientData
 from polyfed.methods import METHODS, FedAvg, method
 from polyfed.methods.checks import functions_change_nothing_in_place

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from method_toys import spec_of
 
 from federations import START
+from method_toys import spec_of
 from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.engine.members import Members, pooled
 from polyfed.errors import ConfigError
