@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -89,9 +90,17 @@ class Machines:
             file.write("min_rows = 1\nmin_count = 1\n")
 
     def server(self) -> None:
-        said = self.log("server").count("Ready for")
+        before = self.starts()
         self.start("server", "server", self.folder)
-        self.wait(lambda: self.log("server").count("Ready for") > said, "the server to be ready")
+        self.wait(lambda: self.starts() > before, "the server to be ready")
+
+    def starts(self) -> int:
+        """How often the server became ready."""
+        return self.log("server").count("Ready for")
+
+    def certificate(self) -> str:
+        """What the server presents to whoever connects."""
+        return ssl.get_server_certificate(("127.0.0.1", self.port))
 
     def node(self, name: str, *, table: str | None = None) -> None:
         told = ["--data", self.tables / f"{table or name}.csv", *self.kind]

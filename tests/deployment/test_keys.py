@@ -51,16 +51,16 @@ def test_two_nodes_with_one_folder_are_one_too_many(machines):
 
 
 def test_the_server_is_killed_gets_a_new_certificate_and_the_study_is_resumed(machines):
-    shown = ssl.get_server_certificate(("127.0.0.1", machines.port))
+    presented = machines.certificate()
     with machines.running("server", rounds=4, timeout=300, wait=300, check=False) as folder:
         machines.polyfed("deploy", "renew", machines.folder, "--days", 90)
-        assert ssl.get_server_certificate(("127.0.0.1", machines.port)) == shown  # until it is started again
+        assert machines.certificate() == presented  # until no run is going on, or it is started again
         machines.kill("server")
         machines.go_on()
         machines.server()
     assert machines.ended.returncode == 1  # the run was cut off, and is said to be
     assert "Traceback" not in machines.ended.stderr
-    assert ssl.get_server_certificate(("127.0.0.1", machines.port)) != shown
+    assert machines.certificate() != presented
     machines.polyfed("deploy", "resume", machines.folder, folder, "--timeout", 300, "--wait", 300)
     assert [(event["round"], event["refused"]) for event in rounds_of(folder)] == [(r, {}) for r in range(1, 5)]
     assert_right(machines, folder)
@@ -72,8 +72,9 @@ def test_a_node_gets_a_new_key_and_another_is_revoked_while_a_study_goes_on(mach
     machines.open_limits("zug")
     machines.node("zug")
     machines.wait(lambda: machines.arrivals("zug"), "zug to be online")
-    before = machines.arrivals("bern")
+    before, presented, starts = machines.arrivals("bern"), machines.certificate(), machines.starts()
     with machines.running("renewed", rounds=4, quorum=0.7, timeout=100, wait=300) as folder:  # three of the four
+        machines.polyfed("deploy", "renew", machines.folder, "--days", 80)
         machines.polyfed("deploy", "revoke", machines.folder, "zug")
         machines.polyfed("deploy", "renew", machines.folder, "--node", "bern")
         machines.go_on()
@@ -87,6 +88,11 @@ def test_a_node_gets_a_new_key_and_another_is_revoked_while_a_study_goes_on(mach
     assert machines.processes.pop("zug").returncode == 1
     assert "the server refuses this node's key" in machines.log("zug")
     assert_right(machines, folder)
+    # The run is over, and was not cut off: now the server takes its new certificate, and the nodes stay with it.
+    machines.wait(lambda: machines.starts() > starts, "the server to be ready again")
+    assert machines.certificate() != presented
+    again = machines.run("after", rounds=1, timeout=300, wait=300)
+    assert rounds_of(again)[0]["refused"] == {}
 
 
 class _tls_server:

@@ -80,7 +80,7 @@ def renew(
     deployment = read_deployment(folder)
     if node is None:
         making.renew(deployment, days)
-        say(f"{deployment.certificate} is valid for {days} days; start the server again")
+        say(f"{deployment.certificate} is valid for {days} days; a server that is up takes it when no run is going on")
         return
     making.check_is_node(deployment, node)
     _refuse_absent(deployment)

@@ -9,18 +9,19 @@ from polyfed.flower.deploy.layout import Deployment
 
 def container_files(deployment: Deployment) -> dict[str, str]:
     """Name → text, for the folder of the server."""
-    return {"Containerfile": _image(), "compose.yaml": _SERVER.format(port=deployment.port)}
+    return _image_files() | {"compose.yaml": _SERVER.format(port=deployment.port)}
 
 
 def node_container_files(name: str) -> dict[str, str]:
     """Name → text, for the folder of a node."""
-    return {"Containerfile": _image(), "compose.yaml": _NODE.format(name=name.lower())}
+    return _image_files() | {"compose.yaml": _NODE.format(name=name.lower())}
 
 
-def _image() -> str:
+def _image_files() -> dict[str, str]:
     from polyfed import __version__
 
-    return _IMAGE.format(polyfed=__version__, flwr=version("flwr"))
+    # An image is built of packages alone: no key, state or run of this folder is handed to the engine that builds it.
+    return {"Containerfile": _IMAGE.format(polyfed=__version__, flwr=version("flwr")), ".dockerignore": "*\n"}
 
 
 _IMAGE = """\

@@ -15,43 +15,77 @@ from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import write_whole
 from polyfed.flower.deploy.certificates import check_server_certificate
 from polyfed.flower.deploy.commands import Note, ask, environment, program, shown
-from polyfed.flower.deploy.layout import Deployment
+from polyfed.flower.deploy.layout import Deployment, read_deployment
 from polyfed.flower.deploy.processes import Program, Signals
 
 PATIENCE = 90.0  # seconds until it answers; two or three on a machine that does little else
 SOON = 30  # days before the certificate ends
+LOOK = 15.0  # seconds between two looks whether a new certificate can be taken: each starts a program of Flower
 
 
 def serve(deployment: Deployment, note: Note) -> None:
-    """Run the server in the foreground until a signal comes; an error if it ends by itself."""
+    """Run the server in the foreground until a signal comes; an error if it ends by itself.
+
+    A SuperLink reads its certificate once, so after `renew` it is restarted, as soon as no run is under way.
+    """
+    with Signals() as signals:
+        try:
+            while _serve_until_renewed(deployment, signals, note):
+                note("The certificate is new: the server is restarted with it")
+                deployment = read_deployment(deployment.root)  # nodes may have been added and revoked since
+        except PolyfedError:
+            if signals.received is None:  # else it is because of the signal, which Ctrl-C sends to flwr too
+                raise
+    note("The server has ended; runs that were going on can be resumed: polyfed deploy resume")
+    if signals.received == signal.SIGINT:
+        raise Interrupted("interrupted")
+
+
+def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -> bool:
+    """Whether the server ended because there is a new certificate; otherwise a signal came."""
     renew = f"polyfed deploy renew {deployment.root}"
-    days = check_server_certificate(
-        deployment.certificate, deployment.key, deployment.authority, deployment.host, renew=f"make one with {renew}"
-    )
+    days = check_certificate(deployment, f"make one with {renew}")
     note(f"The certificate is valid for {days} days" + (f"; renew it soon: {renew}" if days < SOON else ""))
     command = superlink_command(deployment)
     refuse_port_in_use(deployment.bind, deployment.port)
     note(shown(command, deployment.flower_home))
-    with Signals() as signals:
-        link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
-        try:
-            if _is_up(link, deployment, signals):
-                note(f"The server answers at {deployment.address}")
-                for name in register(deployment, note):
-                    note(f"Node {name} is registered")
-                note(f"Ready for {len(deployment.nodes)} nodes: {', '.join(deployment.nodes)} (Ctrl-C ends the server)")
-            while link.code is None and not signals.sleep(0.5):
-                pass
-            if signals.received is None:
-                raise _ended(link)
-        except PolyfedError:
-            if signals.received is None:  # else it is because of the signal, which Ctrl-C sends to flwr too
-                raise
-        finally:
-            link.stop()
-    note("The server has ended; runs that were going on can be resumed: polyfed deploy resume")
-    if signals.received == signal.SIGINT:
-        raise Interrupted("interrupted")
+    certificate = deployment.certificate.read_bytes()
+    link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
+    try:
+        if _is_up(link, deployment, signals):
+            note(f"The server answers at {deployment.address}")
+            for name in register(deployment, note):
+                note(f"Node {name} is registered")
+            note(f"Ready for {len(deployment.nodes)} nodes: {', '.join(deployment.nodes)} (Ctrl-C ends the server)")
+        looked = time.monotonic()
+        while link.code is None and not signals.sleep(0.5):
+            if time.monotonic() - looked > LOOK:
+                looked = time.monotonic()
+                if _can_take_renewed(deployment, certificate):
+                    return True
+        if signals.received is None:
+            raise _ended(link)
+        return False
+    finally:
+        link.stop()
+
+
+def check_certificate(deployment: Deployment, remedy: str) -> int:
+    """How many days the server's certificate is still valid; an error if a node would refuse it."""
+    return check_server_certificate(
+        deployment.certificate, deployment.key, deployment.authority, deployment.host, renew=remedy
+    )
+
+
+def _can_take_renewed(deployment: Deployment, certificate: bytes) -> bool:
+    """Whether there is another certificate than this, fit for use, and no run that a restart would cut off."""
+    try:
+        if deployment.certificate.read_bytes() == certificate:
+            return False
+        check_certificate(deployment, "")
+        return all(str(run["status"]).startswith("finished") for run in ask(deployment, "list")["runs"])
+    except (OSError, PolyfedError):  # it is being written, or the server is busy: the next look is soon
+        return False
 
 
 def superlink_command(deployment: Deployment) -> list[str]:
