@@ -85,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     shown = Table(title=f"A round of three nodes; load of the machine {os.getloadavg()[0]:.1f}", title_justify="left")
     for heading in ("nodes", "median", "quartiles", "processor, all", "server", "a node", "MB server", "MB a node"):
         shown.add_column(heading, justify="left" if heading == "nodes" else "right")
-    for kind, told in found.items():
-        spread, processor, sizes = Spread.of(told["seconds"]), told["processor_seconds"], told["megabytes"]
+    for kind, figures in found.items():
+        spread, processor, sizes = Spread.of(figures["seconds"]), figures["processor_seconds"], figures["megabytes"]
         shown.add_row(
             kind,
             f"{spread.median:.2f} s",

@@ -1,6 +1,6 @@
 """python -m bench.deploy_limits [--nodes 10] [--rounds 100] [--kill-every 10] [--forks]: many nodes and rounds, and kills.
 
-At the end the server's Θ is compared with that of the engine, which plays the same rounds with the clients that the server
+At the end the server's Θ is compared with that of the engine, which runs the same rounds with the clients that the server
 says it used. What the server holds (memory, open files) is looked at every few rounds.
 """
 

@@ -30,14 +30,14 @@ def measure(root: Path, delay: float, loss: float, rounds: int) -> dict:
         deployed.wait(lambda: deployed.processes["run"].poll() is not None)
         if deployed.processes.pop("run").returncode:
             raise RuntimeError(deployed.log("run"))
-    played, spread = rounds_of(run), Spread.of(seconds_of(run)[1:])
+    completed, spread = rounds_of(run), Spread.of(seconds_of(run)[1:])
     return {
         "delay_seconds": delay,
         "packets": link.n_packets,
         "packets_lost": link.n_lost,
-        "rounds": len(played),
-        "rounds_used": sum(event["used"] for event in played),
-        "updates_missing": sum(len(event["refused"]) for event in played),
+        "rounds": len(completed),
+        "rounds_used": sum(event["used"] for event in completed),
+        "updates_missing": sum(len(event["refused"]) for event in completed),
         "round_seconds": {
             "median": round(spread.median, 2),
             "low": round(spread.low, 2),

@@ -42,8 +42,8 @@ class Deployed:
         with socket.socket() as probe:
             probe.bind((host, 0))
             port = str(probe.getsockname()[1])
-        told = ["--host", host, "--bind", host, "--port", port, "--nodes", ",".join(tables)]
-        self.polyfed("init", self.folder, *told)
+        arguments = ["--host", host, "--bind", host, "--port", port, "--nodes", ",".join(tables)]
+        self.polyfed("init", self.folder, *arguments)
 
     def __enter__(self) -> Deployed:
         try:
@@ -76,8 +76,8 @@ class Deployed:
 
             self.forked[name] = fork_node(self.folder / "nodes" / name, self.tables[name], self.root / f"{name}.log")
             return
-        told = ["--data", self.tables[name], *self.options]
-        self.start(name, "node", self.folder / "nodes" / name, *told, inside=self.inside)
+        options = ["--data", self.tables[name], *self.options]
+        self.start(name, "node", self.folder / "nodes" / name, *options, inside=self.inside)
 
     def log(self, name: str) -> str:
         path = self.root / f"{name}.log"

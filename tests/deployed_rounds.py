@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import polyfed as pf
-from flower_playing import NAMES, assert_same_predictions, assert_same_server, new_rows, replayed, run_of_node
+from flower_runs import NAMES, assert_same_predictions, assert_same_server, new_rows, replayed, run_of_node
 
 
 def rounds_of(folder):

@@ -25,7 +25,7 @@ if importlib.util.find_spec("flwr") is None:
 else:
     from bad_network import BadNetwork
     from deployed_rounds import rounds_of
-    from flower_playing import NAMES, TASKS, write_tables
+    from flower_runs import NAMES, TASKS, write_tables
 
 HERE = Path(__file__).parent
 LONG = 400.0  # seconds that any one thing may take on a busy machine
@@ -103,10 +103,10 @@ class Machines:
         return ssl.get_server_certificate(("127.0.0.1", self.port))
 
     def node(self, name: str, *, table: str | None = None) -> None:
-        told = ["--data", self.tables / f"{table or name}.csv", *self.kind]
+        options = ["--data", self.tables / f"{table or name}.csv", *self.kind]
         if name == "thun":
-            told += ["--superlink", f"127.0.0.1:{self.network.port}"]
-        self.start(name, "node", self.folder / "nodes" / name, *told)
+            options += ["--superlink", f"127.0.0.1:{self.network.port}"]
+        self.start(name, "node", self.folder / "nodes" / name, *options)
 
     @property
     def kind(self) -> list[str]:
@@ -118,8 +118,8 @@ class Machines:
         return said.count("Online as node") + said.count("SuperNode ID")
 
     def online(self) -> set[str]:
-        told = json.loads(self.polyfed("deploy", "status", self.folder, "--json").stdout)
-        return {node["name"] for node in told["nodes"] if node["state"] == "online"}
+        status = json.loads(self.polyfed("deploy", "status", self.folder, "--json").stdout)
+        return {node["name"] for node in status["nodes"] if node["state"] == "online"}
 
     def study(self, name: str, **run: object) -> Path:
         """A file with a study; `scheme` K keeps parameters on the clients, so that a lost state shows."""

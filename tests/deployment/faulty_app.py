@@ -14,7 +14,7 @@ import torch
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
-from polyfed.flower import brief
+from polyfed.flower import round_context
 from polyfed.flower.client_app import app as sound
 from polyfed.flower.wire import content, opened
 
@@ -24,11 +24,11 @@ app = ClientApp()
 @app.query()
 def describe(message, context):
     if _fault(message, context) == "version":
-        brief.FORMAT, own = 99, brief.FORMAT
+        round_context.FORMAT, own = 99, round_context.FORMAT
         try:
             return sound(message, context)
         finally:
-            brief.FORMAT = own
+            round_context.FORMAT = own
     return sound(message, context)
 
 

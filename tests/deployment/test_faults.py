@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from deployed_rounds import assert_right, refused_in, rounds_of
-from flower_playing import NAMES
+from flower_runs import NAMES
 
 pytestmark = pytest.mark.skipif("not __import__('sys').platform.startswith('linux')", reason="looks into /proc")
 
@@ -96,7 +96,7 @@ def test_rounds_go_on_over_a_network_that_delays_and_cuts(machines):
     assert_right(machines, folder, nodes=("basel", "bern"))
 
 
-def test_a_node_of_another_version_is_told_and_the_others_go_on(machines):
+def test_a_node_of_another_version_is_named_and_the_others_go_on(machines):
     machines.faults(bern_0="version")
     folder = machines.run("version", rounds=1, quorum=0.5, timeout=200)
     start = (folder / "events.jsonl").read_text().splitlines()[0]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from deployed_rounds import assert_right, rounds_of
-from flower_playing import NAMES
+from flower_runs import NAMES
 from polyfed.flower.deploy.certificates import make_server_certificate
 
 pytestmark = pytest.mark.skipif("not __import__('sys').platform.startswith('linux')", reason="looks into /proc")
@@ -26,8 +26,8 @@ def test_unknown_keys_and_certificates_are_refused(machines, tmp_path):
         shutil.copy(ca / "ca.crt", tmp_path / name / "nodes" / "zug" / "ca.crt")
 
     def refused(name, port):
-        told = ["--data", machines.tables / "bern.csv", "--superlink", f"127.0.0.1:{port}", *machines.kind]
-        ended = machines.polyfed("deploy", "node", tmp_path / name / "nodes" / "zug", *told, check=False)
+        options = ["--data", machines.tables / "bern.csv", "--superlink", f"127.0.0.1:{port}", *machines.kind]
+        ended = machines.polyfed("deploy", "node", tmp_path / name / "nodes" / "zug", *options, check=False)
         assert ended.returncode == 1
         assert "Traceback" not in ended.stderr
         return ended.stderr

@@ -1,4 +1,4 @@
-"""A small study as three tables, one for each client, and ways to play it in this process and on Flower."""
+"""A small study as three tables, one for each client, and ways to run it in this process and on Flower."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if importlib.util.find_spec("flwr") is None:
     def pytest_report_header():
         return "Flower is not installed (pip install 'polyfed[flower]'): its tests are left out"
 else:
-    from flower_playing import write_tables
+    from flower_runs import write_tables
 
 
 @pytest.fixture(autouse=True)

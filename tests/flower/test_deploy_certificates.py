@@ -89,9 +89,9 @@ def test_a_node_says_what_is_wrong_in_a_sentence(deployment, port, tmp_path, mon
 def test_a_server_that_is_not_there_yet_is_waited_for(deployment):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = taken.getsockname()[1]
-    told = node._look_at_server(read_node(deployment.node("basel")), f"127.0.0.1:{free}")
-    assert "does not answer" in told
-    assert "goes on trying" in told
+    said = node._look_at_server(read_node(deployment.node("basel")), f"127.0.0.1:{free}")
+    assert "does not answer" in said
+    assert "goes on trying" in said
 
 
 def check(deployment, host=None):
@@ -116,9 +116,9 @@ def test_an_expired_certificate_is_refused_and_renewed(tmp_path, monkeypatch, ca
     with monkeypatch.context() as patched:
         patched.setattr(certificates, "datetime", Later)
         assert main(["deploy", "server", str(made.root)]) == 3
-        told = capsys.readouterr().err
-        assert "server.crt: the certificate expired on" in told
-        assert f"make one with polyfed deploy renew {made.root}" in told
+        said = capsys.readouterr().err
+        assert "server.crt: the certificate expired on" in said
+        assert f"make one with polyfed deploy renew {made.root}" in said
         assert main(["deploy", "renew", str(made.root), "--days", "30"]) == 0
         assert check(made) in (29, 30)
     assert (made.node("basel") / "ca.crt").read_bytes() == made.authority.read_bytes() == node_certificate
@@ -172,6 +172,6 @@ def test_a_server_that_ends_by_itself_is_an_error(tmp_path, capsys, monkeypatch)
         port = taken.getsockname()[1]
     made = make_deployment(tmp_path / "d", "127.0.0.1", [], port=port)
     assert main(["deploy", "server", str(made.root)]) == 1
-    told = capsys.readouterr().err
-    assert "ended by itself with code 9; its last words: the database is of another version" in told
-    assert f"--database {made.root}/server/superlink.db --enable-supernode-auth" in told  # Flower's command is shown
+    said = capsys.readouterr().err
+    assert "ended by itself with code 9; its last words: the database is of another version" in said
+    assert f"--database {made.root}/server/superlink.db --enable-supernode-auth" in said  # Flower's command is shown

@@ -128,16 +128,19 @@ def test_a_server_with_a_public_name_listens_everywhere(tmp_path):
 def test_flower_is_told_where_the_server_is(folder):
     deployment = read_deployment(folder)
     deployment.write_flower_config()
-    told = tomllib.loads((folder / "flower" / "config.toml").read_text())["superlink"]
-    assert told[told["default"]] == {"address": "127.0.0.1:8000", "root-certificates": str(folder / "ca" / "ca.crt")}
+    document = tomllib.loads((folder / "flower" / "config.toml").read_text())["superlink"]
+    assert document[document["default"]] == {
+        "address": "127.0.0.1:8000",
+        "root-certificates": str(folder / "ca" / "ca.crt"),
+    }
 
 
 def test_a_node_that_comes_later(folder, capsys):
     before = (folder / "nodes/basel/node.key").read_bytes()
     capsys.readouterr()
     assert main(["deploy", "add", str(folder), "zug", "--json"]) == 0
-    told = DEPLOY_DOCUMENTS["deploy add"].model_validate_json(capsys.readouterr().out).model_dump()
-    assert told["nodes"] == {"zug": str(folder / "nodes" / "zug")}
+    document = DEPLOY_DOCUMENTS["deploy add"].model_validate_json(capsys.readouterr().out).model_dump()
+    assert document["nodes"] == {"zug": str(folder / "nodes" / "zug")}
     assert read_deployment(folder).nodes == ("basel", "bern", "zug")
     assert (folder / "server" / "keys" / "zug.pub").is_file()
     assert modes(folder)["nodes/zug/node.key"] == 0o600

@@ -93,10 +93,10 @@ def test_status_says_how_far_a_study_is_and_who_is_late(deployment, flwr, capsys
     event = {"event": "round", "round": 1, "sampled": ["basel", "bern"], "refused": late, "used": False}
     (folder / "events.jsonl").write_text(json.dumps(event | {"bytes_up": 1, "bytes_down": 2, "metrics": {}}) + "\n")
     assert main(["deploy", "status", str(deployment.root), "--json"]) == 0
-    told = DEPLOY_DOCUMENTS["deploy status"].model_validate_json(capsys.readouterr().out).model_dump()
-    study = told["studies"][0]
+    document = DEPLOY_DOCUMENTS["deploy status"].model_validate_json(capsys.readouterr().out).model_dump()
+    study = document["studies"][0]
     assert (study["folder"], study["round"], study["late"]) == (str(folder), 1, ["bern"])
-    assert [node["name"] for node in told["nodes"]] == ["basel", "bern"]
+    assert [node["name"] for node in document["nodes"]] == ["basel", "bern"]
 
 
 def test_watching_goes_on_until_it_is_interrupted(deployment, flwr, capsys, monkeypatch):
@@ -115,19 +115,19 @@ def test_watching_goes_on_until_it_is_interrupted(deployment, flwr, capsys, monk
     assert main(["deploy", "status", str(deployment.root), "--watch", "--json"]) == 2
 
 
-def test_versions_of_nodes_are_those_that_they_told_the_last_study(deployment, flwr, capsys):
+def test_versions_of_nodes_are_those_that_they_reported_to_the_last_study(deployment, flwr, capsys):
     from importlib.metadata import version
 
     from polyfed import __version__
 
-    told = {"polyfed": __version__, "flwr": version("flwr")}
-    write_study(deployment, "old", {"11": told, "12": told}, at=1.0)
+    versions = {"polyfed": __version__, "flwr": version("flwr")}
+    write_study(deployment, "old", {"11": versions, "12": versions}, at=1.0)
     assert main(["deploy", "doctor", str(deployment.root), "--json"]) == 0
     assert "as here: basel, bern" in capsys.readouterr().out
     write_study(deployment, "new", {"12": {"polyfed": "0.0.1", "flwr": "1.40.3"}}, at=2.0)
     assert main(["deploy", "status", str(deployment.root), "--json"]) == 0
     nodes = json.loads(capsys.readouterr().out)["nodes"]
-    assert [node["versions"] for node in nodes] == [told, {"polyfed": "0.0.1", "flwr": "1.40.3"}]
+    assert [node["versions"] for node in nodes] == [versions, {"polyfed": "0.0.1", "flwr": "1.40.3"}]
     assert main(["deploy", "status", str(deployment.root)]) == 0
     shown = capsys.readouterr().out
     assert f"has polyfed {__version__}" in shown
@@ -145,8 +145,8 @@ def write_study(deployment, name, nodes, *, at):
 
 def test_the_doctor_of_a_server(deployment, flwr, capsys):
     assert main(["deploy", "doctor", str(deployment.root), "--json"]) == 0
-    told = DEPLOY_DOCUMENTS["deploy doctor"].model_validate_json(capsys.readouterr().out).model_dump()
-    found = {check["name"]: check["detail"] for check in told["checks"]}
+    document = DEPLOY_DOCUMENTS["deploy doctor"].model_validate_json(capsys.readouterr().out).model_dump()
+    found = {check["name"]: check["detail"] for check in document["checks"]}
     assert found["certificate"] == "valid for 364 days"
     assert found["authority"] == "valid for 3649 days"
     assert found["nodes"] == "2 nodes, all registered"
@@ -162,8 +162,8 @@ def test_the_doctor_of_a_node(deployment, capsys, tmp_path):
     with (folder / "node.toml").open("a") as file:
         file.write('data = "own.csv"\n')
     assert main(["deploy", "doctor", str(folder), "--json"]) == 1  # nobody is there
-    told = json.loads(capsys.readouterr().out)
-    found = {check["name"]: (check["ok"], check["detail"]) for check in told["checks"]}
+    document = json.loads(capsys.readouterr().out)
+    found = {check["name"]: (check["ok"], check["detail"]) for check in document["checks"]}
     assert found["table"] == (True, f"{folder / 'own.csv'} has 2 rows")
     assert found["server"][0] is False
     assert all(ok for name, (ok, _) in found.items() if name != "server")
@@ -190,8 +190,8 @@ class Answer:
     [
         (b'{"info": {"version": "1.41.7"}}', True, "1.41.7"),
         (b'{"info": {"version": "1.44.0"}}', False, "1.44.0; install the same on both machines"),
-        (b'{"info": []}', True, "the server does not tell"),
-        (b"<html>", True, "the server does not tell"),
+        (b'{"info": []}', True, "the server does not report it"),
+        (b"<html>", True, "the server does not report it"),
     ],
 )
 def test_the_flower_of_the_server_is_seen_from_a_node(deployment, monkeypatch, content, fine, text):

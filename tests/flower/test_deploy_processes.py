@@ -56,7 +56,7 @@ def test_a_signal_wakes_a_sleeper():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a child that its parent was killed")
 def test_a_child_of_one_that_was_killed_ends_too(tmp_path):
     child = (
         "import pathlib, signal, sys, time\n"

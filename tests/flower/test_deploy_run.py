@@ -1,4 +1,4 @@
-"""Studies before they are sent, runs while they are followed; `flwr` itself is played by the tests."""
+"""Studies before they are sent, runs while they are followed; the tests stand in for `flwr`."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def flwr(monkeypatch):
 def test_a_run_is_sent_and_followed(deployment, tmp_path, flwr, capsys):
     folder = deployment.root / "runs" / "study-pfed-mul-0"
 
-    def play(status):
+    def advance(status):
         folder.mkdir(exist_ok=True)
         event = {"event": "round", "round": 1, "sampled": ["basel", "bern"], "refused": {"bern": "NaN"}, "used": True}
         event |= {"bytes_up": 1, "bytes_down": 2, "metrics": {}}
         if status == "running":
             (folder / "events.jsonl").write_text(json.dumps(event) + "\n")
 
-    fake = flwr(Flwr(on_status=play))
+    fake = flwr(Flwr(on_status=advance))
     argv = ["deploy", "run", str(deployment.root), str(tmp_path / "study.toml"), "--rounds", "2", "--timeout", "30"]
     assert main([*argv, "--json"]) == 0
-    told = capsys.readouterr()
-    document = DEPLOY_DOCUMENTS["deploy run"].model_validate_json(told.out).model_dump()
+    printed = capsys.readouterr()
+    document = DEPLOY_DOCUMENTS["deploy run"].model_validate_json(printed.out).model_dump()
     assert (document["run"], document["completed"], document["folder"]) == ("77", True, str(folder))
-    assert "Round 1: 1 of 2 nodes, refused bern (NaN)" in told.err
+    assert "Round 1: 1 of 2 nodes, refused bern (NaN)" in printed.err
     sent = fake.sent
     assert (sent["nodes"], sent["timeout"], sent["folder"]) == (2, 30.0, str(folder))
     assert "wait" not in sent  # the app has a default
@@ -94,9 +94,9 @@ def test_a_run_that_fails_says_why(deployment, tmp_path, flwr, capsys, monkeypat
     log = "INFO : x\nTraceback (most recent call last):\n  File\npolyfed.errors.PolyfedError: not one round counted.\n"
     monkeypatch.setattr(runs, "log_of", lambda deployment, run_id: log)
     assert main(["deploy", "run", str(deployment.root), str(tmp_path / "study.toml")]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "run 77 ended as finished:failed: PolyfedError: not one round counted; see flwr log 77" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "run 77 ended as finished:failed: PolyfedError: not one round counted; see flwr log 77" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -151,12 +151,12 @@ def test_the_status(deployment, flwr, capsys):
     flwr(Flwr(["running", "running"]))
     (deployment.server / "nodes.json").write_text('{"basel": "11"}')
     assert main(["deploy", "status", str(deployment.root), "--json"]) == 0
-    told = DEPLOY_DOCUMENTS["deploy status"].model_validate_json(capsys.readouterr().out).model_dump()
-    assert [(n["name"], n["state"], n["since"]) for n in told["nodes"]] == [
+    document = DEPLOY_DOCUMENTS["deploy status"].model_validate_json(capsys.readouterr().out).model_dump()
+    assert [(n["name"], n["state"], n["since"]) for n in document["nodes"]] == [
         ("basel", "online", "noon"),
         ("bern", "not registered", None),
     ]
-    assert told["runs"] == [{"number": "77", "status": "running", "began": "now", "seconds": 3.2, "bytes": 5000}]
+    assert document["runs"] == [{"number": "77", "status": "running", "began": "now", "seconds": 3.2, "bytes": 5000}]
     assert main(["deploy", "status", str(deployment.root)]) == 0
     assert "not registered" in capsys.readouterr().out
 
@@ -170,8 +170,8 @@ def test_a_server_that_does_not_answer_is_one_sentence(deployment, capsys, monke
     answer = json.dumps({"success": False, "error-message": message})
     monkeypatch.setattr(commands, "_run", lambda command, deployment: CompletedProcess(command, 0, answer, ""))
     assert main(["deploy", "status", str(deployment.root)]) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith("error: flwr supernode: Connection to the SuperLink is unavailable; is the server up?")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: flwr supernode: Connection to the SuperLink is unavailable; is the server up?")
 
 
 def test_resuming_a_run_that_is_over_needs_a_number_of_rounds(deployment, flwr, capsys):
@@ -181,5 +181,5 @@ def test_resuming_a_run_that_is_over_needs_a_number_of_rounds(deployment, flwr, 
     (folder / "config.toml").write_text(STUDY)
     (folder / "checkpoints" / "000004.json").write_text("{}")
     assert main(["deploy", "resume", str(deployment.root), str(folder)]) == 2
-    assert "4 rounds are played already; to go on give --rounds with a number above 4" in capsys.readouterr().err
+    assert "4 rounds are completed already; to go on give --rounds with a number above 4" in capsys.readouterr().err
     assert fake.asked == []  # nothing was sent

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import polyfed as pf
-from flower_playing import (
+from flower_runs import (
     NAMES,
     assert_same_events,
     assert_same_predictions,
@@ -37,12 +37,12 @@ NEW = new_rows()
 
 
 def compare(config, tables, place):
-    reference, played = in_process(config, tables), on_grid(config, tables, place)
-    assert_same_server(reference.progress.server, played.progress.server)
-    assert_same_events(reference.events, played.events)
+    reference, server_run = in_process(config, tables), on_grid(config, tables, place)
+    assert_same_server(reference.progress.server, server_run.progress.server)
+    assert_same_events(reference.events, server_run.events)
     for name in NAMES:
-        assert_same_predictions(on_node(place, played, name), reference, name, NEW)
-    return reference, played
+        assert_same_predictions(on_node(place, server_run, name), reference, name, NEW)
+    return reference, server_run
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -72,21 +72,21 @@ def test_scaling_and_splits(data, tables, tmp_path):
 def test_a_run_that_stopped_goes_on_as_if_it_had_not(tables, tmp_path):
     config = study(rounds=5, scheme="K")
     on_grid(study(rounds=2, scheme="K"), tables, tmp_path)
-    played = on_grid(config, tables, tmp_path)  # another Grid, as after a restart: only files remain
+    server_run = on_grid(config, tables, tmp_path)  # another Grid, as after a restart: only files remain
     reference = in_process(config, tables)
-    assert_same_server(reference.progress.server, played.progress.server)
+    assert_same_server(reference.progress.server, server_run.progress.server)
     for name in NAMES:
-        assert_same_predictions(on_node(tmp_path, played, name), reference, name, NEW)
+        assert_same_predictions(on_node(tmp_path, server_run, name), reference, name, NEW)
 
 
 def test_the_server_keeps_no_data(tables, tmp_path):
-    played = on_grid(study(), tables, tmp_path)
-    assert played.study.clients == {}
-    assert played.clients == []
+    server_run = on_grid(study(), tables, tmp_path)
+    assert server_run.study.clients == {}
+    assert server_run.clients == []
     with pytest.raises(UsageError, match="the data of client 'bern' are on its own machine"):
-        played.client("bern")
-    newcomer = played.join("zug", pd.read_csv(tables / "bern.csv"))  # but the prior that all share is there
-    assert newcomer.predict(NEW)["height"].mean.shape == (3,)
+        server_run.client("bern")
+    late = server_run.join("zug", pd.read_csv(tables / "bern.csv"))  # but the prior that all share is there
+    assert late.predict(NEW)["height"].mean.shape == (3,)
 
 
 def test_commands_on_the_folders_of_server_and_node(tables, tmp_path, capsys):
@@ -143,7 +143,7 @@ def test_a_simulation_that_was_cut_off_goes_on(tables, tmp_path, monkeypatch, ca
     monkeypatch.setattr(strategy.PolyfedStrategy, "_count", count)
     resume = ["run", "--resume", str(tmp_path / "a"), "--engine", "flower-sim", "--no-report", "--quiet"]
     assert main([*resume, "--rounds", "1"]) == 2
-    assert "2 rounds are played already; to go on give --rounds with a number above 2" in capsys.readouterr().err
+    assert "2 rounds are completed already; to go on give --rounds with a number above 2" in capsys.readouterr().err
     assert main(resume) == 0
     assert main([*common, "--out", str(tmp_path / "b")]) == 0
     one, other = pf.load(tmp_path / "a"), pf.load(tmp_path / "b")

@@ -8,12 +8,12 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, Error, Message, RecordDict
 
-from flower_playing import NAMES, assert_same_server, nodes_of, on_grid, replayed, study
+from flower_runs import NAMES, assert_same_server, nodes_of, on_grid, replayed, study
 from polyfed.errors import ConfigError, DataError, PolyfedError
+from polyfed.flower.backoff import LONGEST, Backoff
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import InProcessGrid
-from polyfed.flower.patience import LONGEST, Patience
-from polyfed.flower.strategy import Waits
+from polyfed.flower.strategy import Timeouts
 from polyfed.flower.wire import content, opened
 from polyfed.methods import PFedMul, method
 
@@ -77,18 +77,18 @@ def without(victim, rounds, config, tables):
         {"round": round, "sampled": NAMES, "refused": {victim} if round in rounds else {}, "used": True}
         for round in range(1, config.run.rounds + 1)
     ]
-    played = replayed(tables, events, seed=config.run.seed, scheme=config.method.options.get("scheme", "A"))
-    return played.progress.server
+    server_run = replayed(tables, events, seed=config.run.seed, scheme=config.method.options.get("scheme", "A"))
+    return server_run.progress.server
 
 
 @pytest.mark.parametrize("what", ["error", "nan", "shape", "name", "weight", "empty", "nonsense"])
 def test_a_bad_answer_is_refused_by_name(what, tables, tmp_path):
     config = study(rounds=3, scheme="K")
     grid = Trouble(nodes_of(tables, tmp_path / "state"), what)
-    played = on_grid(config, tables, tmp_path, grid=grid)
-    refused = [event["refused"] for event in played.events if event["event"] == "round"]
+    server_run = on_grid(config, tables, tmp_path, grid=grid)
+    refused = [event["refused"] for event in server_run.events if event["event"] == "round"]
     assert [list(names) for names in refused] == [[], ["bern"], []]
-    assert_same_server(without("bern", {2}, config, tables), played.progress.server)
+    assert_same_server(without("bern", {2}, config, tables), server_run.progress.server)
 
 
 def test_who_breaks_every_round_of_the_server_ends_nothing(tables, tmp_path, monkeypatch):
@@ -102,29 +102,29 @@ def test_who_breaks_every_round_of_the_server_ends_nothing(tables, tmp_path, mon
     monkeypatch.setattr(PFedMul, "aggregate", fragile)
     config = study(rounds=4, scheme="K")
     grid = Trouble(nodes_of(tables, tmp_path / "state"), "algebra", when=range(1, 5))
-    played = on_grid(config, tables, tmp_path, grid=grid)
-    refused = [event["refused"] for event in played.events if event["event"] == "round"]
+    server_run = on_grid(config, tables, tmp_path, grid=grid)
+    refused = [event["refused"] for event in server_run.events if event["event"] == "round"]
     reason = "with its update the round breaks: _LinAlgError: not positive definite"
     assert refused == [{"bern": reason}] * 4
-    assert_same_server(without("bern", {1, 2, 3, 4}, config, tables), played.progress.server)
+    assert_same_server(without("bern", {1, 2, 3, 4}, config, tables), server_run.progress.server)
 
 
 def test_who_does_not_answer_is_left_in_peace_for_a_while(tables, tmp_path):
     config = study(rounds=6)
     grid = Trouble(nodes_of(tables, tmp_path / "state"), "silent", when=(1, 3))
-    played = on_grid(config, tables, tmp_path, grid=grid)
-    assert played.events[1]["refused"] == {"bern": "NoAnswer: it went away"}
+    server_run = on_grid(config, tables, tmp_path, grid=grid)
+    assert server_run.events[1]["refused"] == {"bern": "NoAnswer: it went away"}
     assert [round for round, node in grid.asked if node == VICTIM] == [1, 3, 6]  # then one round off, then two
-    assert_same_server(without("bern", {1, 2, 3, 4, 5}, config, tables), played.progress.server)
+    assert_same_server(without("bern", {1, 2, 3, 4, 5}, config, tables), server_run.progress.server)
 
 
 def test_a_node_that_is_gone_is_not_asked(tables, tmp_path):
     config = study(rounds=3)
     grid = Trouble(nodes_of(tables, tmp_path / "state"), "gone")
-    played = on_grid(config, tables, tmp_path, grid=grid)
+    server_run = on_grid(config, tables, tmp_path, grid=grid)
     assert [round for round, node in grid.asked if node == VICTIM] == [1]
-    assert played.events[2]["refused"] == {"bern": "NoAnswer: not connected"}
-    assert_same_server(without("bern", {2, 3}, config, tables), played.progress.server)
+    assert server_run.events[2]["refused"] == {"bern": "NoAnswer: not connected"}
+    assert_same_server(without("bern", {2, 3}, config, tables), server_run.progress.server)
 
 
 def test_without_a_quorum_the_run_ends(tables, tmp_path):
@@ -146,18 +146,18 @@ def test_a_run_in_which_nothing_counted_fails(tables, tmp_path):
         on_grid(study(rounds=2, quorum=1.0), tables, tmp_path, grid=grid)
 
 
-def test_patience_grows_and_ends():
-    patience, asked, round = Patience(), [], 0
+def test_backoff_grows_and_ends():
+    backoff, asked, round = Backoff(), [], 0
     while len(asked) < 8:
         round += 1
-        if patience.asks("basel", round):
+        if backoff.allows("basel", round):
             asked.append(round)
-            patience.failed("basel", round)
+            backoff.failed("basel", round)
     gaps = [b - a - 1 for a, b in pairwise(asked)]
     assert gaps == [1, 2, 4, 8, 16, 16, 16]
     assert max(gaps) == LONGEST
-    patience.answered("basel")
-    assert patience.asks("basel", round + 1)
+    backoff.succeeded("basel")
+    assert backoff.allows("basel", round + 1)
 
 
 # ---- round 0 -----------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_patience_grows_and_ends():
 
 def test_too_few_nodes(tables, tmp_path):
     with pytest.raises(DataError, match="2 of 3 nodes are connected after 0 s"):
-        on_grid(study(), tables, tmp_path, names=NAMES[:2], waits=Waits(nodes=3, wait=0.0))
+        on_grid(study(), tables, tmp_path, names=NAMES[:2], timeouts=Timeouts(nodes=3, wait=0.0))
     assert not (tmp_path / "server").exists()
 
 
@@ -173,7 +173,7 @@ def test_a_table_of_several_clients_is_no_nodes(tables, tmp_path):
     (tmp_path / "all.csv").write_text("town,age,ward,height,high\na,50,north,100,yes\nb,51,south,99,no\n")
     grid = InProcessGrid(app, [{"data": str(tmp_path / "all.csv")}])
     with pytest.raises(DataError, match=r"1 of 1 clients are rejected, so there is no quorum; node 2: its data cannot"):
-        on_grid(study(data={"client": "town"}), tables, tmp_path, grid=grid, waits=Waits(nodes=1, wait=0.0))
+        on_grid(study(data={"client": "town"}), tables, tmp_path, grid=grid, timeouts=Timeouts(nodes=1, wait=0.0))
 
 
 def test_a_column_or_the_config_may_name_the_client(tables, tmp_path):
@@ -183,11 +183,11 @@ def test_a_column_or_the_config_may_name_the_client(tables, tmp_path):
     nodes = nodes_of(tables, tmp_path / "state", ("basel", "thun"))
     nodes += [{**nodes[0], "data": str(tmp_path / "x.csv"), "state": str(tmp_path / "state" / "x")}]
     config = study(rounds=1, data={"client": "town"})
-    played = on_grid(config, tables, tmp_path, grid=InProcessGrid(app, nodes))
-    assert played.study.spec.clients == ("basel", "thun", "zug")
+    server_run = on_grid(config, tables, tmp_path, grid=InProcessGrid(app, nodes))
+    assert server_run.study.spec.clients == ("basel", "thun", "zug")
     nodes[2]["client"] = "chur"
-    played = on_grid(config, tables, tmp_path / "again", grid=InProcessGrid(app, nodes))
-    assert played.study.spec.clients == ("basel", "chur", "thun")
+    server_run = on_grid(config, tables, tmp_path / "again", grid=InProcessGrid(app, nodes))
+    assert server_run.study.spec.clients == ("basel", "chur", "thun")
 
 
 def test_a_method_that_pools_the_data_cannot_run_here(tables, tmp_path):
@@ -204,13 +204,13 @@ def test_a_file_that_changes_during_the_study_is_refused(tables, tmp_path):
     on_grid(study(rounds=1), copy, tmp_path)
     with (copy / "bern.csv").open("a") as file:
         file.write("50,north,100,yes\n")
-    played = on_grid(study(rounds=2), copy, tmp_path)
-    (refused,) = [event["refused"] for event in played.events if event["event"] == "round" and event["round"] == 2]
+    server_run = on_grid(study(rounds=2), copy, tmp_path)
+    (refused,) = [event["refused"] for event in server_run.events if event["event"] == "round" and event["round"] == 2]
     assert refused["bern"] == "NodeError: its data cannot be used; the log of that node says why"
 
 
-def test_a_server_of_another_version_is_told(tables, tmp_path):
-    from polyfed.flower.brief import Brief
+def test_a_server_of_another_version_is_named(tables, tmp_path):
+    from polyfed.flower.round_context import RoundContext
 
-    with pytest.raises(ConfigError, match="the server speaks format 99, this client 3; install the same version"):
-        Brief.from_dict({**Brief("0" * 32, {}, 0).to_dict(), "format": 99})
+    with pytest.raises(ConfigError, match="the server speaks format 99, this client 4; install the same version"):
+        RoundContext.from_dict({**RoundContext("0" * 32, {}, 0).to_dict(), "format": 99})

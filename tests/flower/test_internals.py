@@ -89,8 +89,8 @@ def test_a_message_goes_through_bytes_with_its_number_and_its_sender():
     message = Message(RecordDict(), dst_node_id=1, message_type="train", ttl=12.0)
     internals.number(message, "a" * 64)
     came = internals.from_bytes(internals.to_bytes(message))
-    told = came.metadata
-    assert (told.run_id, told.src_node_id, told.message_id, told.ttl) == (3, 7, "a" * 64, 12.0)
+    metadata = came.metadata
+    assert (metadata.run_id, metadata.src_node_id, metadata.message_id, metadata.ttl) == (3, 7, "a" * 64, 12.0)
     internals.be(1, run=3)
     reply = internals.from_bytes(internals.to_bytes(internals.failed(came, internals.CRASHED, "it fell")))
     assert reply.metadata.reply_to_message_id == "a" * 64

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from flwr.common.serde import message_to_proto
 
-from flower_playing import NAMES, TASKS, nodes_of, on_grid, study
+from flower_runs import NAMES, TASKS, nodes_of, on_grid, study
 from polyfed.data.vetting import FIELDS
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import SERVER, InProcessGrid
@@ -40,11 +40,11 @@ def odd_tables(folder):
 def test_no_number_of_the_data_leaves_a_client(name, tmp_path):
     tables, seen = odd_tables(tmp_path / "tables"), []
     grid = InProcessGrid(app, nodes_of(tables, tmp_path / "state"), watch=seen.append)
-    played = on_grid(study(name, rounds=2, **FAST.get(name, {})), tables, tmp_path, grid=grid)
+    server_run = on_grid(study(name, rounds=2, **FAST.get(name, {})), tables, tmp_path, grid=grid)
     sent = [message for message in seen if message.metadata.src_node_id != SERVER]
     kinds = {message.metadata.message_type for message in sent}
     assert kinds == {"query", "train", "evaluate"}
-    template = played.method.template(played.progress.server).wire()
+    template = server_run.method.template(server_run.progress.server).wire()
     for message in sent:
         client = NAMES[message.metadata.src_node_id - SERVER - 1]
         private = private_numbers(pd.read_csv(tables / f"{client}.csv"), tmp_path / "state" / client)
@@ -65,9 +65,9 @@ def test_round_0_tells_columns_and_moments_alone(tmp_path):
     tables, seen = odd_tables(tmp_path / "tables"), []
     grid = InProcessGrid(app, nodes_of(tables, tmp_path / "state"), watch=seen.append)
     on_grid(study(rounds=1), tables, tmp_path, grid=grid)
-    told = [opened(m)[0] for m in seen if m.metadata.message_type == "query" and m.metadata.src_node_id != SERVER]
-    assert [set(note) for note in told] == [{"client", "versions", "description"}] * 3
-    assert set(told[0]["description"]) == set(FIELDS)
+    summaries = [opened(m)[0] for m in seen if m.metadata.message_type == "query" and m.metadata.src_node_id != SERVER]
+    assert [set(note) for note in summaries] == [{"client", "versions", "description"}] * 3
+    assert set(summaries[0]["description"]) == set(FIELDS)
 
 
 def shapes(wire):

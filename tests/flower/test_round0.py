@@ -1,4 +1,4 @@
-"""Round 0 on Flower: who tells nonsense, or nothing, costs nobody else anything; who has little says nothing."""
+"""Round 0 on Flower: a client that sends nonsense, or nothing, costs nobody else anything; who has little says nothing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from flwr.app import Message
 
 import polyfed as pf
-from flower_playing import NAMES, OPEN, assert_same_server, nodes_of, on_grid, on_node, study
+from flower_runs import NAMES, OPEN, assert_same_server, nodes_of, on_grid, on_node, study
 from polyfed.data import Limits
 from polyfed.errors import DataError
 from polyfed.flower import versions
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import SERVER, InProcessGrid
-from polyfed.flower.strategy import Waits
+from polyfed.flower.strategy import Timeouts
 from polyfed.flower.wire import content, opened
 from polyfed.predictions import Predictions
 
@@ -34,12 +34,12 @@ class Lying(InProcessGrid):
         reply = super()._run_client(message)
         if message.metadata.dst_node_id != LIAR or message.metadata.message_type != "query":
             return reply
-        told = self.lie(opened(reply)[0])
+        note = self.lie(opened(reply)[0])
         self._be(LIAR)
         try:
-            record = content(told if isinstance(told, dict) else {})
-            if isinstance(told, str):
-                record.config_records["polyfed"]["note"] = told
+            record = content(note if isinstance(note, dict) else {})
+            if isinstance(note, str):
+                record.config_records["polyfed"]["note"] = note
             spoilt = Message(record, reply_to=message)
         finally:
             self._be(SERVER)
@@ -54,12 +54,12 @@ def four(tables, place):
 
 
 def put(*path, to):
-    def lie(told):
-        at = told
+    def lie(note):
+        at = note
         for key in path[:-1]:
             at = at[key]
         at[path[-1]] = to
-        return told
+        return note
 
     return lie
 
@@ -72,30 +72,30 @@ def put(*path, to):
         (put("description", "labels", "height", to=-1), "zug: labels of task 'height' is -1"),
         (put("description", "columns", to=5), "zug: columns are 5, not a list"),
         (put("description", to=None), "zug: its note is None, not an object"),
-        (lambda told: {"client": "zug"}, "zug: its note is None, not an object"),
+        (lambda note: {"client": "zug"}, "zug: its note is None, not an object"),
         (put("client", to=["zug"]), "node 5: its answer is not understood (its name is a list)"),
         (put("client", to="\x1b[31m"), "node 5: its answer is not understood (its name is '\\x1b[31m')"),
         (put("client", to="x" * 10**6), "node 5: its answer is not understood (its name is 'xxxx"),
         (put("client", to="bern"), "bern: 2 nodes say that they are this client"),
-        (lambda told: {"error": "one\ntwo " + "x" * 9999}, "node 5: one two xxx"),
-        (lambda told: "[" * 100_000, "node 5: its answer is not understood (the note is nested too deep)"),
-        (lambda told: "7", "node 5: its answer is not understood (the note is a int)"),
-        (lambda told: "no json", "node 5: its answer is not understood (Expecting value"),
+        (lambda note: {"error": "one\ntwo " + "x" * 9999}, "node 5: one two xxx"),
+        (lambda note: "[" * 100_000, "node 5: its answer is not understood (the note is nested too deep)"),
+        (lambda note: "7", "node 5: its answer is not understood (the note is a int)"),
+        (lambda note: "no json", "node 5: its answer is not understood (Expecting value"),
     ],
     ids=range(14),
 )
 def test_a_liar_is_rejected_by_name_and_the_others_go_on(lie, reason, tables, tmp_path):
     grid = Lying(four(tables, tmp_path), lie)
-    played = on_grid(study(rounds=1), tables, tmp_path, grid=grid, waits=Waits(nodes=4, wait=0.0))
-    ((name, why),) = played.study.round0.rejected.items()
+    server_run = on_grid(study(rounds=1), tables, tmp_path, grid=grid, timeouts=Timeouts(nodes=4, wait=0.0))
+    ((name, why),) = server_run.study.round0.rejected.items()
     assert f"{name}: {why}".startswith(reason)
     assert len(why) <= 300
     honest = NAMES if name != "bern" else ("basel", "thun")
-    assert played.study.spec.clients == honest
-    assert played.events[0]["rejected"] == {name: why}
-    assert played.events[1]["sampled"] == list(honest)
+    assert server_run.study.spec.clients == honest
+    assert server_run.events[0]["rejected"] == {name: why}
+    assert server_run.events[1]["sampled"] == list(honest)
     alone = on_grid(study(rounds=1), tables, tmp_path / "alone", names=honest)
-    assert_same_server(alone.progress.server, played.progress.server, tolerance=0.0)
+    assert_same_server(alone.progress.server, server_run.progress.server, tolerance=0.0)
 
 
 NO_USE = "node 5: its data cannot be used; the log of that node says why"
@@ -119,10 +119,10 @@ def test_a_node_with_another_table(text, reason, tables, tmp_path):
     seen = []
     nodes = [*nodes_of(tables, tmp_path / "state"), {"data": str(tmp_path / "zug.csv"), **OPEN}]
     grid = InProcessGrid(app, nodes, watch=seen.append)
-    played = on_grid(study(rounds=1), tables, tmp_path, grid=grid, waits=Waits(nodes=4, wait=0.0))
-    ((name, why),) = played.study.round0.rejected.items()
+    server_run = on_grid(study(rounds=1), tables, tmp_path, grid=grid, timeouts=Timeouts(nodes=4, wait=0.0))
+    ((name, why),) = server_run.study.round0.rejected.items()
     assert f"{name}: {why}" == reason
-    assert played.study.spec.clients == NAMES
+    assert server_run.study.spec.clients == NAMES
     assert not any("SECRET" in json.dumps(opened(message)[0]) for message in seen)  # an error does not quote the data
 
 
@@ -131,7 +131,7 @@ def test_without_a_quorum_round_0_ends_the_study(tables, tmp_path):
     nodes[0]["data"] = str(tmp_path / "nowhere.csv")
     grid = Lying(nodes, put("description", "gaps", to={}))
     with pytest.raises(DataError) as error:
-        on_grid(study(quorum=0.75), tables, tmp_path, grid=grid, waits=Waits(nodes=4, wait=0.0))
+        on_grid(study(quorum=0.75), tables, tmp_path, grid=grid, timeouts=Timeouts(nodes=4, wait=0.0))
     assert str(error.value) == (
         "round 0: 2 of 4 clients are rejected, so there is no quorum; node 2: its data cannot be used; the log of that node "
         "says why; correct it there, or lower run.quorum."
@@ -162,21 +162,21 @@ PLACES = ("basel", "bern", "zug")
 DATA = {"tasks": [{"name": "height"}, {"name": "high", "kind": "multiclass"}]}
 
 
-def played_with(tmp_path, *, names=PLACES, limits=None, rounds=2, small=6, data=None, **options):
+def run_with(tmp_path, *, names=PLACES, limits=None, rounds=2, small=6, data=None, **options):
     tables, seen = write_places(tmp_path / "tables", small), []
     nodes = nodes_of(tables, tmp_path / "state", names, limits=limits or {})
     grid = InProcessGrid(app, nodes, watch=seen.append)
-    played = on_grid(
+    server_run = on_grid(
         study(rounds=rounds, data={**DATA, **(data or {})}, **options), tables, tmp_path, grid=grid, names=names
     )
     sent = [(m.metadata.message_type, m.metadata.src_node_id, *opened(m)) for m in seen]
-    return played, [message for message in sent if message[1] != SERVER]
+    return server_run, [message for message in sent if message[1] != SERVER]
 
 
 @pytest.mark.parametrize("method", ["pfed-mul", "fedper"])
 def test_a_small_client_tells_nothing_and_is_served(method, tmp_path):
     """The defaults of a node: ten labels, counts of five."""
-    played, sent = played_with(tmp_path, method=method)
+    server_run, sent = run_with(tmp_path, method=method)
     zug = [(kind, note, arrays) for kind, node, note, arrays in sent if node == SERVER + 3]
     assert [kind for kind, *_ in zug] == ["query", "evaluate"]
     assert {kind: note for kind, note, _ in zug} == {
@@ -191,12 +191,12 @@ def test_a_small_client_tells_nothing_and_is_served(method, tmp_path):
     text = json.dumps([note for _, _, note, _ in sent])
     assert "unheard" not in text
     assert "Dr " not in text
-    assert played.study.round0.silent == ("zug",)
-    assert played.events[0]["silent"] == ["zug"]
-    alone, _ = played_with(tmp_path / "alone", names=("basel", "bern"), method=method)
-    assert_same_server(alone.progress.server, played.progress.server, tolerance=0.0)
+    assert server_run.study.round0.silent == ("zug",)
+    assert server_run.events[0]["silent"] == ["zug"]
+    alone, _ = run_with(tmp_path / "alone", names=("basel", "bern"), method=method)
+    assert_same_server(alone.progress.server, server_run.progress.server, tolerance=0.0)
     # Its model is that of a client which joins late, with all its labels that the model knows.
-    own, new = on_node(tmp_path, played, "zug"), pd.DataFrame({"age": [45.0, 60.0], "ward": ["north", "other"]})
+    own, new = on_node(tmp_path, server_run, "zug"), pd.DataFrame({"age": [45.0, 60.0], "ward": ["north", "other"]})
     table = pd.read_csv(tmp_path / "tables" / "zug.csv").replace({"ward": {"Dr zug": "other", "Dr Who": "other"}})
     mine = own.study.clients["zug"].train
     assert mine.counts()["height"] == len(mine.x) > 0
@@ -215,45 +215,45 @@ def assert_same(a: Predictions, b: Predictions) -> None:
 
 def test_a_server_that_asks_a_silent_client_anyway_gets_nothing(tmp_path):
     from polyfed.flower import node
-    from polyfed.flower.brief import Brief
     from polyfed.flower.own_config import OwnConfig
+    from polyfed.flower.round_context import RoundContext
 
-    played, _ = played_with(tmp_path, rounds=1)
+    server_run, _ = run_with(tmp_path, rounds=1)
     about = json.loads((tmp_path / "server" / "flower.json").read_text())
     config = study(rounds=3, data=DATA).model_dump(mode="json", exclude={"compare"})
-    brief = Brief(about["study"], config, 0, played.study.agreed.to_dict(), PLACES, round=2, rounds=3)
+    context = RoundContext(about["study"], config, 0, server_run.study.agreed.to_dict(), PLACES, round=2, rounds=3)
     own = OwnConfig.of(nodes_of(tmp_path / "tables", tmp_path / "state", PLACES, limits={})[2])
-    message = played.method.download(played.progress.server, "zug")
+    message = server_run.method.download(server_run.progress.server, "zug")
     with pytest.raises(
         pf.UsageError, match="'zug' has fewer than 10 training labels of every task and sends no update"
     ):
-        node.train(brief, own, message)
+        node.train(context, own, message)
 
 
 def test_the_owner_may_lower_the_limits_and_a_study_may_not(tmp_path):
-    lowered, _ = played_with(tmp_path / "a", limits={"min-rows": 4, "min-count": 1}, rounds=1)
+    lowered, _ = run_with(tmp_path / "a", limits={"min-rows": 4, "min-count": 1}, rounds=1)
     assert lowered.study.round0.silent == ()
     assert "Dr " in json.dumps(lowered.study.agreed.to_dict())
-    asked, _ = played_with(tmp_path / "b", rounds=1, data={"min_rows": 1, "min_count": 1})
-    strict, _ = played_with(tmp_path / "c", limits=OPEN, rounds=1, data={"min_rows": 30})
+    asked, _ = run_with(tmp_path / "b", rounds=1, data={"min_rows": 1, "min_count": 1})
+    strict, _ = run_with(tmp_path / "c", limits=OPEN, rounds=1, data={"min_rows": 30})
     assert asked.study.round0.silent == ("zug",)
     assert "Dr " not in json.dumps(asked.study.agreed.to_dict())
     assert strict.study.round0.silent == ("zug",)
 
 
 def test_scores_of_few_labels_are_not_told(tmp_path):
-    played, sent = played_with(tmp_path, small=16)  # 12 training rows, 4 test rows
-    assert played.study.round0.silent == ()
+    server_run, sent = run_with(tmp_path, small=16)  # 12 training rows, 4 test rows
+    assert server_run.study.round0.silent == ()
     last = {node: note["scores"] for kind, node, note, _ in sent if kind == "evaluate"}
     assert all(entry["scores"] == {} for entry in last[SERVER + 3])
     assert all(set(entry["scores"]) == {"height", "high"} for entry in last[SERVER + 1])
-    own = on_node(tmp_path, played, "zug")
+    own = on_node(tmp_path, server_run, "zug")
     assert any("zug" in event.get("clients", ()) for event in own.events if event["event"] == "evaluation")
 
 
 def test_of_a_small_task_nothing_is_told_at_all(tmp_path):
     """Neither in round 0, nor by an update, nor by a score: the others learn as if the labels were not there."""
-    played, sent = {}, {}
+    server_run, sent = {}, {}
     for case in ("few", "none"):
         tables = write_places(tmp_path / case / "tables", small=40)
         table = pd.read_csv(tables / "zug.csv")
@@ -263,12 +263,12 @@ def test_of_a_small_task_nothing_is_told_at_all(tmp_path):
         nodes = nodes_of(tables, tmp_path / case / "state", PLACES, limits={"min-count": 1})
         grid = InProcessGrid(app, nodes, watch=seen.append)
         config = study(rounds=2, data={**DATA, "test": 0.0})  # which rows are held out depends on all labels
-        played[case] = on_grid(config, tables, tmp_path / case, grid=grid, names=PLACES)
+        server_run[case] = on_grid(config, tables, tmp_path / case, grid=grid, names=PLACES)
         sent[case] = [opened(message)[0] for message in seen if message.metadata.src_node_id == SERVER + 3]
-    assert_same_server(played["few"].progress.server, played["none"].progress.server, tolerance=0.0)
-    assert played["few"].study.round0.labels["zug"] == {"height": 40}
+    assert_same_server(server_run["few"].progress.server, server_run["none"].progress.server, tolerance=0.0)
+    assert server_run["few"].study.round0.labels["zug"] == {"height": 40}
     assert sent["few"] == sent["none"]
-    own = on_node(tmp_path / "few", played["few"], "zug")
+    own = on_node(tmp_path / "few", server_run["few"], "zug")
     assert own.study.clients["zug"].train.counts() == {"height": 40, "high": 9}  # its own model uses them
 
 
@@ -286,13 +286,13 @@ def test_no_score_of_a_small_task_is_told(tmp_path):
 
 
 def test_a_federation_in_one_process_may_be_played_under_the_same_limits(tmp_path):
-    played, _ = played_with(tmp_path)
+    server_run, _ = run_with(tmp_path)
     tasks = [pf.Task("height"), pf.Task("high", "multiclass")]
     federation = pf.Federation.from_table(tmp_path / "tables", tasks=tasks, split=pf.Split(test=0.25))
     run = pf.simulate("pfed-mul", federation.with_options(limits=Limits(10, 5)), rounds=2, evaluate_every=2)
-    assert_same_server(run.progress.server, played.progress.server)
+    assert_same_server(run.progress.server, server_run.progress.server)
     assert run.silent == ["zug"]
     assert run.untrained == []
     new = pd.DataFrame({"age": [45.0, 60.0], "ward": ["north", "other"]})
     for name in PLACES:
-        assert_same(run.client(name).predict(new), on_node(tmp_path, played, name).client(name).predict(new))
+        assert_same(run.client(name).predict(new), on_node(tmp_path, server_run, name).client(name).predict(new))

@@ -11,12 +11,12 @@ import textwrap
 import pytest
 import torch
 
-from flower_playing import NAMES, nodes_of, on_grid, study
+from flower_runs import NAMES, nodes_of, on_grid, study
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.rounds import Progress
 from polyfed.flower import node, versions
-from polyfed.flower.brief import Brief
 from polyfed.flower.own_config import OwnConfig
+from polyfed.flower.round_context import RoundContext
 from polyfed.methods import method
 from polyfed.methods.messages import part
 
@@ -28,7 +28,7 @@ KILLED_AT_EVERY_STEP = textwrap.dedent(
     import torch
     torch.set_num_threads(1)
     from polyfed.flower import node
-    from polyfed.flower.brief import Brief
+    from polyfed.flower.round_context import RoundContext
     from polyfed.flower.own_config import OwnConfig
     from polyfed.engine.checkpoints import Checkpoints
     from polyfed.engine.rounds import Progress
@@ -36,10 +36,10 @@ KILLED_AT_EVERY_STEP = textwrap.dedent(
 
     where, place = OwnConfig.of(json.loads(sys.argv[1])), json.loads(sys.argv[2])
     sent = from_bytes(Path(sys.argv[3]).read_bytes())
-    brief = Brief.from_dict(place)
-    first = node.Member.of(brief, where)
+    round_context = RoundContext.from_dict(place)
+    first = node.Member.of(round_context, where)
     before = first.state(1)[0]
-    _, wanted = node.train(brief.at(2, 1), where, sent)  # as it is when nobody kills
+    _, wanted = node.train(round_context.at(2, 1), where, sent)  # as it is when nobody kills
     after = first.state(2)[0]
     first.states.forget_after(1)
 
@@ -81,8 +81,8 @@ KILLED_AT_EVERY_STEP = textwrap.dedent(
             outcomes.add("old")
         assert same(states.read(1)[0].clients[first.name], before), "the state before was touched"
         if kills % 10 == 1:
-            told, update = node.train(brief.at(2, 1), where, sent)  # the server asks again
-            assert told == {"client": first.name, "lost": False} and same(update, wanted)
+            reply, update = node.train(round_context.at(2, 1), where, sent)  # the server asks again
+            assert reply == {"client": first.name, "lost": False} and same(update, wanted)
         states.forget_after(1)
     leftovers = [path.name for path in (first.folder / "states" / "checkpoints").iterdir() if not path.name.startswith(".")]
     print(json.dumps({"kills": kills, "outcomes": sorted(outcomes), "leftovers": sorted(leftovers)}))
@@ -92,20 +92,22 @@ KILLED_AT_EVERY_STEP = textwrap.dedent(
 
 def begun(tables, tmp_path):
     """A study after its first round, as a client of it knows it."""
-    played = on_grid(study(rounds=1, scheme="K", evaluate_every=0), tables, tmp_path)
+    server_run = on_grid(study(rounds=1, scheme="K", evaluate_every=0), tables, tmp_path)
     about = json.loads((tmp_path / "server" / "flower.json").read_text())
     config = study(rounds=3, scheme="K").model_dump(mode="json", exclude={"compare"})
-    brief = Brief(about["study"], config, 0, played.study.agreed.to_dict(), NAMES, round=2, rounds=3, accepted=1)
-    return played, brief
+    round_context = RoundContext(
+        about["study"], config, 0, server_run.study.agreed.to_dict(), NAMES, round=2, rounds=3, accepted=1
+    )
+    return server_run, round_context
 
 
 def test_a_kill_at_any_step_of_the_write_costs_nothing(tables, tmp_path):
     from polyfed.methods.messages import to_bytes
 
-    played, brief = begun(tables, tmp_path)
-    (tmp_path / "sent").write_bytes(to_bytes(played.method.download(played.progress.server, "bern")))
+    server_run, round_context = begun(tables, tmp_path)
+    (tmp_path / "sent").write_bytes(to_bytes(server_run.method.download(server_run.progress.server, "bern")))
     where = nodes_of(tables, tmp_path / "state")[1]
-    arguments = [json.dumps(where), json.dumps(brief.to_dict()), str(tmp_path / "sent")]
+    arguments = [json.dumps(where), json.dumps(round_context.to_dict()), str(tmp_path / "sent")]
     done = subprocess.run(
         [sys.executable, "-c", KILLED_AT_EVERY_STEP, *arguments], capture_output=True, text=True, check=False
     )
@@ -117,14 +119,14 @@ def test_a_kill_at_any_step_of_the_write_costs_nothing(tables, tmp_path):
 
 
 def test_a_state_counts_only_when_the_server_says_so(tables, tmp_path):
-    played, brief = begun(tables, tmp_path)
+    server_run, round_context = begun(tables, tmp_path)
     where = OwnConfig.of(nodes_of(tables, tmp_path / "state")[0])
-    sent = played.method.download(played.progress.server, "basel")
-    me = node.Member.of(brief, where)
+    sent = server_run.method.download(server_run.progress.server, "basel")
+    me = node.Member.of(round_context, where)
     first = me.state(1)[0]
-    node.train(brief.at(2, 1), where, sent)
+    node.train(round_context.at(2, 1), where, sent)
     unused = me.states.read(2)[0].clients["basel"]
-    node.train(brief.at(3, 1), where, sent)  # the server did not use the update of round 2
+    node.train(round_context.at(3, 1), where, sent)  # the server did not use the update of round 2
     assert me.states.rounds() == [1, 3]
     again = me.state(1)[0]
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -133,14 +135,14 @@ def test_a_state_counts_only_when_the_server_says_so(tables, tmp_path):
 
 
 def test_a_client_that_lost_its_state_begins_anew_and_says_so(tables, tmp_path):
-    played, brief = begun(tables, tmp_path)
+    server_run, round_context = begun(tables, tmp_path)
     where = OwnConfig.of(nodes_of(tables, tmp_path / "state")[0])
-    sent = played.method.download(played.progress.server, "basel")
-    me = node.Member.of(brief, where)
+    sent = server_run.method.download(server_run.progress.server, "basel")
+    me = node.Member.of(round_context, where)
     for path in (me.folder / "states" / "checkpoints").iterdir():
         path.write_bytes(b"not what it was")
-    told, _ = node.train(brief, where, sent)
-    assert told == {"client": "basel", "lost": True}
+    reply, _ = node.train(round_context, where, sent)
+    assert reply == {"client": "basel", "lost": True}
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -178,7 +180,7 @@ def test_methods_whose_server_adds_up_changes_say_so():
 
 
 def test_a_server_that_falls_back_finds_the_states_of_then(tables, tmp_path):
-    """The last two checkpoints of the server are damaged: it plays their rounds again, and so do the clients."""
+    """The last two checkpoints of the server are damaged: it runs their rounds again, and so do the clients."""
     whole = on_grid(study(rounds=6, scheme="K"), tables, tmp_path / "a")
     on_grid(study(rounds=4, scheme="K"), tables, tmp_path / "b")
     for round in (3, 4):

@@ -74,8 +74,8 @@ class Echo:
 
 
 def status(code, number=None):
-    told = {"detail": "no"} if number is None else {"code": number, "detail": "no"}
-    response = httpx.Response(code, json=told, request=httpx.Request("POST", "https://x"))
+    described = {"detail": "no"} if number is None else {"code": number, "detail": "no"}
+    response = httpx.Response(code, json=described, request=httpx.Request("POST", "https://x"))
     return httpx.HTTPStatusError("no", request=response.request, response=response)
 
 

@@ -28,8 +28,8 @@ def app(message, context):
         os._exit(3)
     if what == "raise":
         raise RuntimeError("deliberate")
-    told = {"process": os.getpid(), "node": str(context.node_id), "data": context.node_config["data"]}
-    return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
+    seen = {"process": os.getpid(), "node": str(context.node_id), "data": context.node_config["data"]}
+    return Message(RecordDict({"answer": ConfigRecord(seen)}), reply_to=message)
 """
 
 
@@ -52,34 +52,34 @@ def packed(what):
     return internals.to_bytes(message)
 
 
-def asked(worker, what="tell", seconds=60.0, leaving=lambda: False):
+def asked(worker, what="answer", seconds=60.0, leaving=lambda: False):
     reply = worker.answer(packed(what), seconds, leaving)
     return None if reply is None else internals.from_bytes(reply)
 
 
 def test_it_is_kept_and_ended_and_started_anew(worker):
     first, second = asked(worker), asked(worker)
-    told = first.content.config_records["told"]
-    assert (told["node"], told["data"]) == (str(2**63 + 5), "/my table.csv")
-    assert told["process"] == second.content.config_records["told"]["process"]
+    seen = first.content.config_records["answer"]
+    assert (seen["node"], seen["data"]) == (str(2**63 + 5), "/my table.csv")
+    assert seen["process"] == second.content.config_records["answer"]["process"]
     assert first.metadata.reply_to_message_id == "a" * 64
 
     raised = asked(worker, "raise")
     assert raised.error.code == internals.RAISED
     assert raised.error.reason == "RuntimeError; the log of that node says more"
-    assert asked(worker).content.config_records["told"]["process"] == told["process"]  # nothing was lost
+    assert asked(worker).content.config_records["answer"]["process"] == seen["process"]  # nothing was lost
 
     with pytest.raises(WorkLost, match="was not done within 1 s, and was ended"):
         asked(worker, "hang", seconds=1.0)
     assert "RuntimeError: deliberate" in "\n".join(worker.said)
-    again = asked(worker).content.config_records["told"]["process"]
-    assert again != told["process"]
+    again = asked(worker).content.config_records["answer"]["process"]
+    assert again != seen["process"]
     with pytest.raises(ProcessLookupError):
-        _is_there(told["process"])
+        _is_there(seen["process"])
 
     with pytest.raises(WorkLost, match="ended with code 3"):
         asked(worker, "exit")
-    assert asked(worker).content.config_records["told"]["process"] not in (told["process"], again)
+    assert asked(worker).content.config_records["answer"]["process"] not in (seen["process"], again)
 
 
 def test_a_node_that_shall_end_does_not_wait_for_its_work(worker):

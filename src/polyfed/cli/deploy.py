@@ -39,7 +39,7 @@ def init(
     from polyfed.flower.deploy.making import make_deployment
 
     made = make_deployment(folder, host, split_names(nodes) or [], port=port, bind=bind, days=days)
-    _tell_made(made, made.nodes, "deploy init", json)
+    _report_made(made, made.nodes, "deploy init", json)
     if not json:
         say(f"Which file goes where, and which must never leave: {folder / 'README.md'}")
 
@@ -60,7 +60,7 @@ def add(
         note(f"Node {name} is registered")
     else:
         note(f"The server does not answer at {grown.address}: it will register {name} when it is started")
-    _tell_made(grown, (name,), "deploy add", json)
+    _report_made(grown, (name,), "deploy add", json)
 
 
 def server(folder: Folder, log: Log = None) -> None:
@@ -140,12 +140,12 @@ def resume(
     if not deployment.is_server:
         raise UsageError("the folder of the run is on the server", where=str(of), remedy="give this command there")
     refuse_no_run(of)
-    wanted, played = planned(of, rounds)
-    if played >= wanted:
+    wanted, completed = planned(of, rounds)
+    if completed >= wanted:
         raise UsageError(
-            f"{played} rounds are played already",
+            f"{completed} rounds are completed already",
             where=str(of),
-            remedy=f"to go on give --rounds with a number above {played}",
+            remedy=f"to go on give --rounds with a number above {completed}",
         )
     chosen = read_study(of / "config.toml", wanted)
     config = {"study": chosen.text, "folder": str(of.absolute())}
@@ -155,7 +155,7 @@ def resume(
 COMMANDS = {f.__name__: f for f in (init, add, server, node, run, resume)} | OPERATIONS
 
 
-def _tell_made(made: Deployment, names: tuple[str, ...], command: str, json: bool) -> None:
+def _report_made(made: Deployment, names: tuple[str, ...], command: str, json: bool) -> None:
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
 
     folders = {name: str(made.node(name)) for name in names}
@@ -169,12 +169,12 @@ def _tell_made(made: Deployment, names: tuple[str, ...], command: str, json: boo
 
 
 def _told(deployment: Deployment, nodes: int | None, timeout: float | None, wait: float | None) -> dict[str, Any]:
-    told = {"nodes": nodes or len(deployment.nodes) or None, "timeout": timeout, "wait": wait}
-    return {key: value for key, value in told.items() if value is not None}
+    given = {"nodes": nodes or len(deployment.nodes) or None, "timeout": timeout, "wait": wait}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _play(deployment: Deployment, config: dict[str, Any], command: str, json: bool) -> None:
-    """Submit a run, follow it, tell how it ended; a run that failed is an error."""
+    """Submit a run, follow it, report how it ended; a run that failed is an error."""
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
     from polyfed.flower.deploy.runs import follow, submit
 
@@ -185,8 +185,8 @@ def _play(deployment: Deployment, config: dict[str, Any], command: str, json: bo
     seconds = round(time.monotonic() - began, 1)
     if json:
         document: Any = DEPLOY_DOCUMENTS[command]
-        told = {"run": number, "folder": folder, "status": end.status, "completed": end.completed, "seconds": seconds}
-        emit(document(**told, reason=end.reason or None))
+        ended = {"run": number, "folder": folder, "status": end.status, "completed": end.completed, "seconds": seconds}
+        emit(document(**ended, reason=end.reason or None))
     elif end.completed:
         say(f"Run {number} is completed, {seconds:.0f} s. It is in {folder} on the server")
     if not end.completed:

@@ -43,7 +43,7 @@ class DeployResumeDocument(DeployRunDocument):
 
 class NodeDocument(_Document):
     """A node; `name` is null if another hand registered it, `number` if it is not registered. `versions` of polyfed and flwr
-    are those that it told a study in `runs`; empty if it told none."""
+    are those that it reported to a study in `runs`; empty if it reported none."""
 
     name: str | None
     number: str | None

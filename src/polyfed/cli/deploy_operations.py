@@ -125,9 +125,9 @@ def _status(deployment: Deployment, *, show: bool) -> DeployStatusDocument:
     return DeployStatusDocument(
         server=deployment.address,
         version=__version__,
-        nodes=[NodeDocument(**told) for told in nodes_of(deployment, say_commands)],
-        runs=[SubmittedDocument(**told) for told in runs_of(deployment, say_commands)],
-        studies=[StudyDocument(**told) for told in studies_of(deployment)],
+        nodes=[NodeDocument(**values) for values in nodes_of(deployment, say_commands)],
+        runs=[SubmittedDocument(**values) for values in runs_of(deployment, say_commands)],
+        studies=[StudyDocument(**values) for values in studies_of(deployment)],
     )
 
 

@@ -11,14 +11,14 @@ from flwr.clientapp import ClientApp
 
 from polyfed.errors import DataError, PolyfedError
 from polyfed.flower import node
-from polyfed.flower.brief import Brief
 from polyfed.flower.own_config import OwnConfig
+from polyfed.flower.round_context import RoundContext
 from polyfed.flower.wire import content, opened
 from polyfed.methods import State
 
 log = logging.getLogger("flwr")
 
-Work = Callable[[Brief, State], tuple[dict[str, Any], State]]
+Work = Callable[[RoundContext, State], tuple[dict[str, Any], State]]
 
 
 def make_app(own_config: Callable[[Mapping[str, Any]], OwnConfig] = OwnConfig.of) -> ClientApp:
@@ -27,16 +27,21 @@ def make_app(own_config: Callable[[Mapping[str, Any]], OwnConfig] = OwnConfig.of
 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
-        return _answer(message, lambda brief, _: (node.describe(brief, own_config(context.node_config)), {}))
+        return _answer(
+            message, lambda round_context, _: (node.describe(round_context, own_config(context.node_config)), {})
+        )
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answer(message, lambda brief, sent: node.train(brief, own_config(context.node_config), sent))
+        return _answer(
+            message, lambda round_context, sent: node.train(round_context, own_config(context.node_config), sent)
+        )
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         return _answer(
-            message, lambda brief, sent: (node.evaluate_here(brief, own_config(context.node_config), sent), {})
+            message,
+            lambda round_context, sent: (node.evaluate_here(round_context, own_config(context.node_config), sent), {}),
         )
 
     return app
@@ -45,15 +50,15 @@ def make_app(own_config: Callable[[Mapping[str, Any]], OwnConfig] = OwnConfig.of
 def _answer(message: Message, work: Work) -> Message:
     try:
         note, sent = opened(message)
-        told, arrays = work(Brief.from_dict(note), sent)
-    except Exception as error:  # whatever happened, the server is told that it did, and not what the data are
+        answer, arrays = work(RoundContext.from_dict(note), sent)
+    except Exception as error:  # whatever happened, the server learns that it did, and not what the data are
         log.exception("polyfed: %s", error)
-        told, arrays = {"error": harmless(error)}, {}
-    return Message(content(told, arrays), reply_to=message)
+        answer, arrays = {"error": harmless(error)}, {}
+    return Message(content(answer, arrays), reply_to=message)
 
 
 def harmless(error: Exception) -> str:
-    """What may be told of an error: the text of one about data, or of a foreign one, may quote the data or name a path."""
+    """What may leave of an error: the text of one about data, or of another library, may quote the data or name a path."""
     if isinstance(error, DataError):
         return "its data cannot be used; the log of that node says why"
     return str(error) if isinstance(error, PolyfedError) else f"{type(error).__name__}; the log of that node says more"

@@ -51,7 +51,7 @@ OTHER_VERSION = int(ApiErrorCode.RUNTIME_VERSION_INCOMPATIBLE)
 RAISED, CRASHED = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION), int(ErrorCode.CLIENT_APP_CRASHED)
 
 
-class Asked(NamedTuple):
+class PulledMessage(NamedTuple):
     """A message for this node, whose content is still at the server."""
 
     head: Message
@@ -95,8 +95,8 @@ def failed(message: Message, code: int, reason: str) -> Message:
 
 def code_of(error: StatusError) -> int:
     """Flower's own number of an error, or that of HTTP if it has none."""
-    told = FlowerError.from_json(error.response.text)
-    return error.response.status_code if told is None else int(told.code)
+    described = FlowerError.from_json(error.response.text)
+    return error.response.status_code if described is None else int(described.code)
 
 
 def ask_soon(longest: float) -> None:
@@ -143,14 +143,14 @@ class FleetRequests:
         request = heartbeat_pb2.SendNodeHeartbeatRequest(node=Node(node_id=node), heartbeat_interval=BEAT)
         return self._client.SendNodeHeartbeat(request).success
 
-    def pull(self, node: int) -> Asked | None:
+    def pull(self, node: int) -> PulledMessage | None:
         """A message that waits for this node; the server hands it out once."""
         found = self._client.PullMessages(fleet_pb2.PullMessagesRequest(node=Node(node_id=node)))
         if not found.messages_list:
             return None
-        return Asked(message_from_proto(found.messages_list[0]), found.message_object_trees[0])
+        return PulledMessage(message_from_proto(found.messages_list[0]), found.message_object_trees[0])
 
-    def fetch(self, node: int, asked: Asked, trying: Callable[..., Any]) -> Message:
+    def fetch(self, node: int, asked: PulledMessage, trying: Callable[..., Any]) -> Message:
         """The message with its content; `trying` calls a function again when the network fails."""
         mine, run = Node(node_id=node), asked.head.metadata.run_id
         one = make_pull_object_fn_protobuf(functools.partial(trying, self._client.PullObject), mine, run)

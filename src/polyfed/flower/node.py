@@ -31,9 +31,9 @@ from polyfed.errors import DataError, UsageError
 from polyfed.estimators.threads import threads_for
 from polyfed.experiments.building import digest
 from polyfed.flower import versions
-from polyfed.flower.brief import Brief
 from polyfed.flower.own_config import OwnConfig
 from polyfed.flower.own_data import OwnData, own_data
+from polyfed.flower.round_context import RoundContext
 from polyfed.folders.documents import read_document, write_document
 from polyfed.folders.lines import read_events
 from polyfed.folders.lock import owned
@@ -44,16 +44,16 @@ from polyfed.seeds import Stream
 KEPT_STATES = 4  # a server may fall back by as many rounds as it keeps checkpoints, and one more is under way
 
 
-def describe(brief: Brief, own: OwnConfig) -> dict[str, Any]:
-    """Who it is, and in round 0 what it tells of its data."""
-    mine = own_data(brief.settings.data, brief.seed, own)
-    told: dict[str, Any] = {"client": mine.name, "versions": versions.mine()}
-    return told if brief.agreed is not None else {**told, "description": mine.description().to_dict()}
+def describe(context: RoundContext, own: OwnConfig) -> dict[str, Any]:
+    """Who it is, and in round 0 a summary of its data."""
+    mine = own_data(context.config.data, context.seed, own)
+    reply: dict[str, Any] = {"client": mine.name, "versions": versions.mine()}
+    return reply if context.agreed is not None else {**reply, "description": mine.description().to_dict()}
 
 
-def train(brief: Brief, own: OwnConfig, sent: State) -> tuple[dict[str, Any], State]:
+def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[dict[str, Any], State]:
     """A round: the update that leaves, while the next state stays."""
-    me = Member.of(brief, own)
+    me = Member.of(context, own)
     data = me.study.shared(me.name)
     if not data.n_labels:  # whoever asks
         limit = me.study.round0.limits.min_rows
@@ -62,29 +62,31 @@ def train(brief: Brief, own: OwnConfig, sent: State) -> tuple[dict[str, Any], St
             remedy="its owner may lower min_rows in the node's own file",
         )
     with owned(me.folder), threads_for(len(data.x)):
-        state, lost = me.state(brief.accepted)
+        state, lost = me.state(context.accepted)
         if lost and me.method.needs_last_state:
             raise UsageError(
-                f"client {me.name!r} has lost its state of round {brief.accepted}, and what it sent until then stays: "
+                f"client {me.name!r} has lost its state of round {context.accepted}, and what it sent until then stays: "
                 "sent anew, it would be counted twice",
                 remedy="restore the node's state folder from a copy; else it gets the shared model, until a new study begins",
             )
         if state is None:
-            state = me.method.start(data, common(brief.seed))
-        new, update = me.method.local(state, sent, data, Stream(brief.seed, "local", brief.round, me.name))
-        me.states.write(Progress(brief.round, {}, {me.name: new}))
+            state = me.method.start(data, common(context.seed))
+        new, update = me.method.local(state, sent, data, Stream(context.seed, "local", context.round, me.name))
+        me.states.write(Progress(context.round, {}, {me.name: new}))
     return {"client": me.name, "lost": lost}, update.wire()
 
 
-def evaluate_here(brief: Brief, own: OwnConfig, portion: State) -> dict[str, Any]:
-    """Scores of this client's validation and test rows, as far as they may be told. The model stays here, ready for use."""
-    me = Member.of(brief, own)
+def evaluate_here(context: RoundContext, own: OwnConfig, portion: State) -> dict[str, Any]:
+    """Scores of this client's validation and test rows, as far as they may leave. The model stays here, ready for use."""
+    me = Member.of(context, own)
     with owned(me.folder), threads_for(len(me.data.x)):
-        state, lost = me.state(brief.accepted)
-        progress = Progress(brief.round, portion, {} if state is None else {me.name: state})
-        events = [tidy(event) for event in evaluate(me.method, progress, me.members(brief.seed))]
-        me.publish(progress, events, last=brief.round >= brief.rounds)
-    scores = [{key: event[key] for key in ("part", "model")} | {"scores": me.told(event)} for event in events]
+        state, lost = me.state(context.accepted)
+        progress = Progress(context.round, portion, {} if state is None else {me.name: state})
+        events = [tidy(event) for event in evaluate(me.method, progress, me.members(context.seed))]
+        me.publish(progress, events, last=context.round >= context.rounds)
+    scores = [
+        {key: event[key] for key in ("part", "model")} | {"scores": me.shareable_scores(event)} for event in events
+    ]
     return {"client": me.name, "lost": lost, "scores": scores}
 
 
@@ -99,18 +101,18 @@ class Member:
     settings: Settings
 
     @classmethod
-    def of(cls, brief: Brief, own: OwnConfig) -> Member:
+    def of(cls, context: RoundContext, own: OwnConfig) -> Member:
         """As it was when the study began; it begins here if it has not."""
-        method, settings = brief.method(own.allowed), Settings(rounds=brief.rounds, seed=brief.seed)
-        if own.data is not None and (known := _known(brief, own)):
+        method, settings = context.method(own.allowed), Settings(rounds=context.rounds, seed=context.seed)
+        if own.data is not None and (known := _known(context, own)):
             name, folder = known
         else:
-            mine = own_data(brief.settings.data, brief.seed, own)
-            name, folder = mine.name, folder_of(own.state, brief.study, mine.name)
+            mine = own_data(context.config.data, context.seed, own)
+            name, folder = mine.name, folder_of(own.state, context.study, mine.name)
             if not (folder / "run.json").is_file():
-                _begin(brief, folder, mine, method, settings)
+                _begin(context, folder, mine, method, settings)
             if mine.digest is not None:
-                write_document(_mark(brief, own), {"client": name, "digest_of_data": mine.digest})
+                write_document(_mark(context, own), {"client": name, "digest_of_data": mine.digest})
         study = storage.read_study(folder)
         # Its owner may have become more careful since.
         round0 = replace(study.round0, limits=study.round0.limits.at_least(own.limits))
@@ -123,7 +125,7 @@ class Member:
     def members(self, seed: int) -> Members:
         return Members.of(self.method, self.study, seed)
 
-    def told(self, event: Mapping[str, Any]) -> dict[str, Any]:
+    def shareable_scores(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """Of the scores in an event those that the server may know: none of a client that is silent, and none of few labels."""
         limits, parts = self.study.round0.limits, self.study.clients[self.name]
         if not self.study.shared(self.name).n_labels and self.data.n_labels:
@@ -173,14 +175,14 @@ def _short_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _mark(brief: Brief, own: OwnConfig) -> Path:
+def _mark(context: RoundContext, own: OwnConfig) -> Path:
     """What says that the client with this file has begun the study: nodes on one machine may share a folder."""
-    return own.state / brief.study / f"node-{_short_digest(str(own.file.resolve()))}.json"
+    return own.state / context.study / f"node-{_short_digest(str(own.file.resolve()))}.json"
 
 
-def _known(brief: Brief, own: OwnConfig) -> tuple[str, Path] | None:
+def _known(context: RoundContext, own: OwnConfig) -> tuple[str, Path] | None:
     """Its name and folder, if this node has begun the study already; then its file must be what it was."""
-    path = _mark(brief, own)
+    path = _mark(context, own)
     if not path.is_file():
         return None
     described = read_document(path, NodeDocument, "remove it to begin the study anew here")
@@ -188,15 +190,15 @@ def _known(brief: Brief, own: OwnConfig) -> tuple[str, Path] | None:
         raise DataError(
             "has changed since the study began", where=str(own.data), remedy="restore it, or begin a new study"
         )
-    return described["client"], folder_of(own.state, brief.study, described["client"])
+    return described["client"], folder_of(own.state, context.study, described["client"])
 
 
-def _begin(brief: Brief, folder: Path, mine: OwnData, method: Method, settings: Settings) -> None:
+def _begin(context: RoundContext, folder: Path, mine: OwnData, method: Method, settings: Settings) -> None:
     """Code the data as agreed and make the run folder; `run.json` is written last, so half of it is begun anew."""
-    agreed = brief.agreement()
+    agreed = context.agreement()
     shared = Encoder.of(agreed)
     parts, encoder = code_parts(mine.name, mine.raw, mine.division, agreed, shared, local=mine.scaling == "local")
-    spec = FederationSpec(agreed.tasks, len(shared.names), brief.members, agreed.codecs)
+    spec = FederationSpec(agreed.tasks, len(shared.names), context.members, agreed.codecs)
     note = mine.description()
     lost = n_unknown(mine.raw, mine.division, agreed.codecs)
     round0 = Round0(mine.limits, {mine.name: dict(note.labels)}, unknown={mine.name: lost} if lost else {})

@@ -11,8 +11,8 @@ from polyfed.data.tables import read_own_table
 from polyfed.errors import DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig
-from polyfed.flower.brief import chosen_scaling, chosen_tasks, own_study, whole_federation
 from polyfed.flower.own_config import OwnConfig
+from polyfed.flower.round_context import chosen_scaling, chosen_tasks, own_study, whole_federation
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class OwnData:
     digest: str | None  # of the file; a study goes on with the data that it began with
 
     def description(self) -> Description:
-        """What is told in round 0."""
+        """What is sent in round 0."""
         return describe(self.tasks, self.raw, self.division, scaling=self.scaling, limits=self.limits)
 
 

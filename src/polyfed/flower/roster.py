@@ -32,7 +32,7 @@ class Roster:
         labels: client → task → training labels, as it declared in round 0; no update may claim more.
         refused: nodes that take no part, so that they are not asked again.
         versions: node → the versions that it says it has.
-        on_versions: is called when one has told them.
+        on_versions: is called when one has reported them.
     """
 
     grid: Grid
@@ -48,10 +48,10 @@ class Roster:
         """The clients that have something to learn from."""
         return {client for client, counts in self.labels.items() if any(counts.values())}
 
-    def gather(self, brief: dict[str, Any], n_nodes: int, wait: float) -> tuple[dict[str, Any], dict[str, str]]:
+    def gather(self, context: dict[str, Any], n_nodes: int, wait: float) -> tuple[dict[str, Any], dict[str, str]]:
         """Round 0: wait until as many nodes are there, and let them describe their data.
 
-        client → what it told, still to be validated; and who takes no part, by its name if it has one → why.
+        client → what it reported, still to be validated; and who takes no part, by its name if it has one → why.
         """
         self._wait(lambda present: len(present) >= n_nodes, wait)
         present = sorted(self.grid.get_node_ids())
@@ -61,16 +61,16 @@ class Roster:
                 where="round 0",
                 remedy="start the others, or ask for fewer nodes",
             )
-        answers = self._ask(present, brief)
+        answers = self._ask(present, context)
         nodes: dict[str, list[int]] = {}
         rejected: dict[str, str] = {}
         for node in present:
-            told = answers.get(node, {"error": f"it did not describe its data within {self.timeout:g} s"})
-            if "error" in told:
-                rejected[f"node {node}"] = told["error"]
+            reported = answers.get(node, {"error": f"it did not describe its data within {self.timeout:g} s"})
+            if "error" in reported:
+                rejected[f"node {node}"] = reported["error"]
                 self.refused.add(node)
             else:
-                nodes.setdefault(told["client"], []).append(node)
+                nodes.setdefault(reported["client"], []).append(node)
         for client, found in nodes.items():
             if len(found) > 1:  # which of them is it? To take either would let one take the other's place
                 rejected[client] = f"{len(found)} nodes say that they are this client"
@@ -83,28 +83,30 @@ class Roster:
         """This client takes no part."""
         self.refused.add(self.node_of.pop(client))
 
-    def refresh(self, brief: dict[str, Any], members: Iterable[str]) -> set[str]:
+    def refresh(self, context: dict[str, Any], members: Iterable[str]) -> set[str]:
         """The members that are connected; a node that is new is asked who it is."""
         present = set(self.grid.get_node_ids())
         known = set(self.node_of.values())
-        if strangers := sorted(present - known - self.refused):
+        if unknown := sorted(present - known - self.refused):
             wanted = set(members)
-            for node, told in self._ask(strangers, brief).items():
-                if "error" in told or told.get("client") not in wanted:
-                    reason = told.get("error", f"client {told.get('client')!r} was not there when the study began")
+            for node, reported in self._ask(unknown, context).items():
+                if "error" in reported or reported.get("client") not in wanted:
+                    reason = reported.get(
+                        "error", f"client {reported.get('client')!r} was not there when the study began"
+                    )
                     log.warning("polyfed: node %d takes no part: %s", node, reason)
                     self.refused.add(node)
-                elif self.node_of.get(told["client"]) in present:
-                    log.warning("polyfed: node %d says it is client %r, as another does", node, told["client"])
+                elif self.node_of.get(reported["client"]) in present:
+                    log.warning("polyfed: node %d says it is client %r, as another does", node, reported["client"])
                     self.refused.add(node)
                 else:
-                    self.node_of[told["client"]] = node
+                    self.node_of[reported["client"]] = node
         return {client for client, node in self.node_of.items() if node in present}
 
-    def wait_for(self, brief: dict[str, Any], members: Iterable[str], n_wanted: int, wait: float) -> set[str]:
+    def wait_for(self, context: dict[str, Any], members: Iterable[str], n_wanted: int, wait: float) -> set[str]:
         """The members that are connected, once there are so many or the time is over."""
         members, end = list(members), time.monotonic() + wait
-        while len(here := self.refresh(brief, members)) < n_wanted and time.monotonic() < end:
+        while len(here := self.refresh(context, members)) < n_wanted and time.monotonic() < end:
             time.sleep(PAUSE)
         return here
 
@@ -113,26 +115,26 @@ class Roster:
         while not enough(list(self.grid.get_node_ids())) and time.monotonic() < end:
             time.sleep(PAUSE)
 
-    def _ask(self, nodes: list[int], brief: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        messages = [letter(node, MessageType.QUERY, content(brief), self.timeout) for node in nodes]
+    def _ask(self, nodes: list[int], context: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        messages = [message_to(node, MessageType.QUERY, content(context), self.timeout) for node in nodes]
         answers: dict[int, dict[str, Any]] = {}
         for reply in self.grid.send_and_receive(messages, timeout=self.timeout):
             node = reply.metadata.src_node_id
             try:
-                told = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
-                if "error" not in told:
-                    _check(told)
-                    self.versions[node] = versions.read(told)
-                answers[node] = told if "error" not in told else {"error": in_a_line(told["error"])}
+                reported = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
+                if "error" not in reported:
+                    _check(reported)
+                    self.versions[node] = versions.read(reported)
+                answers[node] = reported if "error" not in reported else {"error": in_a_line(reported["error"])}
             except (ValueError, TypeError, KeyError) as error:
                 answers[node] = {"error": in_a_line(f"its answer is not understood ({error})")}
         self.on_versions()
         return answers
 
 
-def _check(told: dict[str, Any]) -> None:
-    """A name that can be written, shown and told from others."""
-    name = told["client"]
+def _check(reported: dict[str, Any]) -> None:
+    """A name that can be written, shown and distinguished from others."""
+    name = reported["client"]
     if not is_text(name) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         raise TypeError(f"its name is {shown(name)}")
 
@@ -143,7 +145,7 @@ def in_a_line(text: Any) -> str:
     return line.encode(errors="replace").decode()
 
 
-def letter(node: int, kind: str, what: Any, timeout: float) -> Message:
+def message_to(node: int, kind: str, what: Any, timeout: float) -> Message:
     """A message that is worth nothing once nobody waits for its answer any more."""
     return Message(what, dst_node_id=node, message_type=kind, ttl=timeout + 5.0)
 

@@ -1,7 +1,7 @@
 """What clients say of their own models, looked at before it is written down.
 
->>> told = [{"part": "test", "model": "personal", "scores": {"pulse": {"rmse": 2.0, "mood": 1.0}}}]
->>> evaluation_events(5, {"basel": told}, {"pulse": "regression"})[0]["clients"]
+>>> reported = [{"part": "test", "model": "personal", "scores": {"pulse": {"rmse": 2.0, "mood": 1.0}}}]
+>>> evaluation_events(5, {"basel": reported}, {"pulse": "regression"})[0]["clients"]
 {'basel': {'pulse': {'rmse': 2.0}}}
 """
 
@@ -16,14 +16,14 @@ from polyfed.metrics import is_score
 MODELS = ("personal", "global")
 
 
-def evaluation_events(round: int, told: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+def evaluation_events(round: int, reported: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any]]:
     """The events that the engine would have written itself; what is no score of a task is left out."""
     events = []
     for model in MODELS:
         for part in PARTS:
             clients = {}
-            for client in sorted(told):
-                scores = _scores(told[client], model, part, kinds)
+            for client in sorted(reported):
+                scores = _scores(reported[client], model, part, kinds)
                 if scores:
                     clients[client] = scores
             if clients:
@@ -31,8 +31,8 @@ def evaluation_events(round: int, told: Mapping[str, Any], kinds: Mapping[str, s
     return events
 
 
-def _scores(told: Any, model: str, part: str, kinds: Mapping[str, str]) -> dict[str, dict[str, float | None]]:
-    for entry in told if isinstance(told, list) else ():
+def _scores(reported: Any, model: str, part: str, kinds: Mapping[str, str]) -> dict[str, dict[str, float | None]]:
+    for entry in reported if isinstance(reported, list) else ():
         if isinstance(entry, dict) and entry.get("model") == model and entry.get("part") == part:
             of_tasks = entry.get("scores")
             return {

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from polyfed.errors import PolyfedError
 from polyfed.flower import internals
 from polyfed.flower.polls import PollingGrid
-from polyfed.flower.serving import Order, serve
+from polyfed.flower.serving import ServeConfig, serve
 
 app = ServerApp()
 log = logging.getLogger("flwr")
@@ -19,9 +19,9 @@ log = logging.getLogger("flwr")
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     try:
-        order = Order.from_run_config(context.run_config)
-        internals.ask_soon(order.waits.timeout)
-        serve(PollingGrid(grid), order)
+        serve_config = ServeConfig.from_run_config(context.run_config)
+        internals.ask_soon(serve_config.timeouts.timeout)
+        serve(PollingGrid(grid), serve_config)
     except PolyfedError as error:
         log.error("polyfed: %s", error)
         raise  # Flower calls a run failed only if its ServerApp raises

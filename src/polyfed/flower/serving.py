@@ -27,9 +27,9 @@ from polyfed.experiments.config import Config
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import logging_to
 from polyfed.experiments.toml_text import to_toml
-from polyfed.flower.brief import WHERE, Brief, chosen_scaling, chosen_tasks
 from polyfed.flower.roster import Roster
-from polyfed.flower.strategy import PolyfedStrategy, Waits
+from polyfed.flower.round_context import WHERE, RoundContext, chosen_scaling, chosen_tasks
+from polyfed.flower.strategy import PolyfedStrategy, Timeouts
 from polyfed.folders import making
 from polyfed.folders.documents import read_document, write_document
 from polyfed.folders.lock import owned
@@ -42,21 +42,21 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class ServeConfig:
     """What is asked of the server.
 
     Attributes:
         config: the settings of the study.
         folder: of the run; what is there already goes on.
-        waits: how long, and for whom.
+        timeouts: how long, and for whom.
     """
 
     config: Config
     folder: Path
-    waits: Waits = field(default_factory=Waits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
     @classmethod
-    def from_run_config(cls, given: Mapping[str, Any]) -> Order:
+    def from_run_config(cls, given: Mapping[str, Any]) -> ServeConfig:
         """From the run config of a Flower app."""
         for key in ("study", "folder"):
             if not given.get(key):
@@ -65,68 +65,68 @@ class Order:
             config = check(tomllib.loads(str(given["study"])), WHERE)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"is not TOML ({error})", where=WHERE, remedy="correct it") from None
-        known = {name: kind(given[name]) for name, kind in _WAITS.items() if given.get(name) is not None}
-        return cls(config, Path(str(given["folder"])), Waits(**known))
+        known = {name: kind(given[name]) for name, kind in _TIMEOUTS.items() if given.get(name) is not None}
+        return cls(config, Path(str(given["folder"])), Timeouts(**known))
 
 
-_WAITS: dict[str, Callable[[Any], Any]] = {"nodes": int, "timeout": float, "wait": float, "lost": int}
+_TIMEOUTS: dict[str, Callable[[Any], Any]] = {"nodes": int, "timeout": float, "wait": float, "lost": int}
 
 
-def serve(grid: Grid, order: Order, on_event: OnEvent | None = None) -> Run:
-    """Play the study to its last round; an error if not one of its rounds counted."""
-    method, settings = build_method(order.config, WHERE), build_settings(order.config, WHERE)
+def serve(grid: Grid, serve_config: ServeConfig, on_event: OnEvent | None = None) -> Run:
+    """Run the study to its last round; an error if not one of its rounds counted."""
+    method, settings = build_method(serve_config.config, WHERE), build_settings(serve_config.config, WHERE)
     if method.pools_data:
         raise ConfigError(
             f"method {method.name!r} puts all data in one place", where=WHERE, remedy="choose one that does not"
         )
-    with owned(order.folder):
-        return _serve(grid, order, method, settings, on_event)
+    with owned(serve_config.folder):
+        return _serve(grid, serve_config, method, settings, on_event)
 
 
-def _serve(grid: Grid, order: Order, method: Method, settings: Settings, on_event: OnEvent | None) -> Run:
-    roster = Roster(grid, order.waits.timeout)
-    begun = (order.folder / "run.json").is_file()
-    run, brief = (_resumed if begun else _begun)(order, method, settings, roster)
-    with logging_to(order.folder, ["flower"]) as write:
+def _serve(grid: Grid, serve_config: ServeConfig, method: Method, settings: Settings, on_event: OnEvent | None) -> Run:
+    roster = Roster(grid, serve_config.timeouts.timeout)
+    begun = (serve_config.folder / "run.json").is_file()
+    run, context = (_resumed if begun else _begun)(serve_config, method, settings, roster)
+    with logging_to(serve_config.folder, ["flower"]) as write:
 
-        def tell(event: dict[str, Any]) -> None:
+        def report(event: dict[str, Any]) -> None:
             write(event)
             if on_event is not None:
                 on_event(event)
 
-        strategy = PolyfedStrategy(run, brief, roster, order.waits, tell)
+        strategy = PolyfedStrategy(run, context, roster, serve_config.timeouts, report)
         left = run.settings.rounds - run.progress.round
         if left <= 0:
             raise UsageError(
-                f"{run.progress.round} rounds are played already",
-                where=str(order.folder),
+                f"{run.progress.round} rounds are completed already",
+                where=str(serve_config.folder),
                 remedy=f"to go on give --rounds with a number above {run.progress.round}",
             )
-        strategy.start(grid, ArrayRecord(), num_rounds=left, timeout=order.waits.timeout)
+        strategy.start(grid, ArrayRecord(), num_rounds=left, timeout=serve_config.timeouts.timeout)
         if not strategy.n_used:
             raise PolyfedError(
                 "not one round counted",
-                where=str(order.folder),
+                where=str(serve_config.folder),
                 remedy="the refused clients in events.jsonl say why; then resume with more rounds",
             )
-        run.write_results(order.folder)
+        run.write_results(serve_config.folder)
     return run
 
 
-def _begun(order: Order, method: Method, settings: Settings, roster: Roster) -> tuple[Run, Brief]:
+def _begun(serve_config: ServeConfig, method: Method, settings: Settings, roster: Roster) -> tuple[Run, RoundContext]:
     """Round 0, and a folder for what follows."""
-    data, folder = order.config.data, order.folder
+    data, folder = serve_config.config.data, serve_config.folder
     if settings.stop != "none":
         raise ConfigError(
-            f"stop is {settings.stop!r}, and Flower plays the rounds that were planned",
+            f"stop is {settings.stop!r}, and Flower runs the rounds that were planned",
             where=WHERE,
             remedy="leave stop out, and choose the number of rounds in one process",
         )
     tasks, scaling = chosen_tasks(data), chosen_scaling(data)
     data.split()  # a wrong one is refused before anybody is asked
-    document = _document(order.config, method)
-    brief = Brief(uuid.uuid4().hex, document, settings.seed, rounds=settings.rounds)
-    notes, rejected = _round0(brief, order, tasks, scaling, settings, roster)
+    document = _document(serve_config.config, method)
+    context = RoundContext(uuid.uuid4().hex, document, settings.seed, rounds=settings.rounds)
+    notes, rejected = _round0(context, serve_config, tasks, scaling, settings, roster)
     agreed = agree(tasks, notes)
     members = tuple(sorted(notes))
     spec = FederationSpec(agreed.tasks, len(Encoder.of(agreed).names), members, agreed.codecs)
@@ -138,17 +138,22 @@ def _begun(order: Order, method: Method, settings: Settings, roster: Roster) -> 
     run.log.add(start_event(run))
     making.begin(folder)
     write(folder / "config.toml", to_toml(_without_gaps(document)).encode())
-    _keep_versions(folder, brief.study, roster)
+    _keep_versions(folder, context.study, roster)
     storage.create(run, folder)
-    return load(folder, method=method), _settled(brief, agreed, members)
+    return load(folder, method=method), _settled(context, agreed, members)
 
 
 def _round0(
-    brief: Brief, order: Order, tasks: Sequence[Task], scaling: str, settings: Settings, roster: Roster
+    context: RoundContext,
+    serve_config: ServeConfig,
+    tasks: Sequence[Task],
+    scaling: str,
+    settings: Settings,
+    roster: Roster,
 ) -> tuple[dict[str, Description], dict[str, str]]:
-    """What the clients tell of their data, validated; who is rejected is named, and the others go on if they are enough."""
-    told, rejected = roster.gather(brief.to_dict(), order.waits.nodes, order.waits.wait)
-    notes, unfit = vet(tasks, told, scaling)
+    """What the clients report of their data, validated; who is rejected is named, and the others go on if they are enough."""
+    reported, rejected = roster.gather(context.to_dict(), serve_config.timeouts.nodes, serve_config.timeouts.wait)
+    notes, unfit = vet(tasks, reported, scaling)
     for client in unfit:
         roster.reject(client)
     rejected |= unfit
@@ -168,12 +173,12 @@ def _round0(
     return notes, rejected
 
 
-def _resumed(order: Order, method: Method, settings: Settings, roster: Roster) -> tuple[Run, Brief]:
+def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, roster: Roster) -> tuple[Run, RoundContext]:
     """A run that stopped: the same study, so that clients find their states again."""
-    folder = order.folder
+    folder = serve_config.folder
     if not (folder / "flower.json").is_file():
         raise UsageError(
-            "the run there was not played on Flower", where=str(folder), remedy="go on with polyfed run --resume"
+            "the run there was not made on Flower", where=str(folder), remedy="go on with polyfed run --resume"
         )
     storage.check_same(folder, method, settings)
     run = load(folder, method=method)
@@ -181,30 +186,30 @@ def _resumed(order: Order, method: Method, settings: Settings, roster: Roster) -
     run.plan(settings.rounds)
     about = read_document(folder / "flower.json", FlowerDocument)
     roster.labels.update(run.study.round0.labels)
-    document = _document(order.config, method)
-    brief = Brief(about["study"], document, settings.seed, rounds=settings.rounds)
-    brief = _settled(brief, run.study.agreed, run.study.spec.clients)
+    document = _document(serve_config.config, method)
+    context = RoundContext(about["study"], document, settings.seed, rounds=settings.rounds)
+    context = _settled(context, run.study.agreed, run.study.spec.clients)
     members = run.study.spec.clients
     _keep_versions(folder, about["study"], roster)
-    here = roster.wait_for(brief.to_dict(), members, len(members), order.waits.wait)
+    here = roster.wait_for(context.to_dict(), members, len(members), serve_config.timeouts.wait)
     if absent := sorted(set(members) - here):
         log.warning("polyfed: going on without %s, not connected", ", ".join(absent))
-    return run, brief
+    return run, context
 
 
 def _keep_versions(folder: Path, study: str, roster: Roster) -> None:
-    """Write down which versions the nodes have, now and whenever one tells."""
+    """Write down which versions the nodes have, now and whenever one reports them."""
 
     def write_down() -> None:
-        told = {str(node): found for node, found in sorted(roster.versions.items())}
-        write_document(folder / "flower.json", {"study": study, "nodes": told})
+        reported = {str(node): found for node, found in sorted(roster.versions.items())}
+        write_document(folder / "flower.json", {"study": study, "nodes": reported})
 
     roster.on_versions = write_down
     write_down()
 
 
-def _settled(brief: Brief, agreed: Agreement, members: tuple[str, ...]) -> Brief:
-    return replace(brief, agreed=agreed.to_dict(), members=members)
+def _settled(context: RoundContext, agreed: Agreement, members: tuple[str, ...]) -> RoundContext:
+    return replace(context, agreed=agreed.to_dict(), members=members)
 
 
 def _document(config: Config, method: Method) -> dict[str, Any]:

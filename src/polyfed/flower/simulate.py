@@ -1,4 +1,4 @@
-"""A study whose clients are all on this machine, played by the same apps that run on many: `--engine flower-sim`.
+"""A study whose clients are all on this machine, run by the same apps as on many: `--engine flower-sim`.
 
 What server and clients keep is below `<folder>/flower`; at the end all of it becomes a run folder like any other.
 """
@@ -30,8 +30,8 @@ from polyfed.flower.client_app import make_app
 from polyfed.flower.grid import InProcessGrid
 from polyfed.flower.node import folder_of
 from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.serving import Order, serve
-from polyfed.flower.strategy import Waits
+from polyfed.flower.serving import ServeConfig, serve
+from polyfed.flower.strategy import Timeouts
 from polyfed.folders.documents import read_content, read_document
 from polyfed.folders.lines import TIMING_FILE
 from polyfed.folders.lock import owned
@@ -54,14 +54,14 @@ def start(
     on_event: OnEvent | None = None,
     command: Sequence[str] = (),
 ) -> Run:
-    """Begin a run in a folder that is new or empty, and play it to its end."""
+    """Begin a run in a folder that is new or empty, and run it to its end."""
     refuse_used(folder)
     method, settings = build_method(config, where), build_settings(config, where)
     federation = build_federation(config.data, where)
     federation.prepare(settings.seed)  # what is wrong with the data is said here, with names and rows
     with leaving_nothing(folder):
         write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
-        return _play(config, folder, federation, engine, on_event, command)
+        return _run(config, folder, federation, engine, on_event, command)
 
 
 def resume(
@@ -73,17 +73,17 @@ def resume(
     command: Sequence[str] = (),
     allow_code: Collection[str] = (),
 ) -> Run:
-    """Go on with a run that was cut off, until so many rounds are played in all (as many as were asked for, by default)."""
+    """Go on with a run that was cut off, until so many rounds are completed in all (as many as were asked for, by default)."""
     with owned(folder):
         config = read_config(folder)
         images = {} if config.data.images is None else {"backbone": config.data.images.backbone}
         refuse_code(config.method.options | images, allow_code, where=str(folder))
         if rounds is not None:
             config = config.model_copy(update={"run": config.run.model_copy(update={"rounds": rounds})})
-        return _play(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
+        return _run(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
 
 
-def _play(
+def _run(
     config: Config,
     folder: Path,
     federation: Federation,
@@ -92,24 +92,24 @@ def _play(
     command: Sequence[str],
 ) -> Run:
     below, n_clients = (folder / "flower").resolve(), len(federation)
-    order = Order(config, below / "server", Waits(nodes=n_clients, wait=60.0))
+    serve_config = ServeConfig(config, below / "server", Timeouts(nodes=n_clients, wait=60.0))
     client_app, states = simulated_app(config, below / "nodes"), below / "nodes"
     try:
         with _quiet():
             if engine == "flower-ray":
-                played = _on_ray(order, client_app, n_clients, on_event)
+                server_run = _on_ray(serve_config, client_app, n_clients, on_event)
             else:
                 grid = InProcessGrid(client_app, [{"partition-id": i} for i in range(n_clients)])
-                played = serve(grid, order, on_event)
+                server_run = serve(grid, serve_config, on_event)
     except KeyboardInterrupt:
         how = f"go on with: polyfed run --resume {folder} --engine {engine}"
         raise Interrupted("stopped; the rounds until now are stored", where=str(folder), remedy=how) from None
-    run = _assembled(played, order, states, federation)
+    run = _assembled(server_run, serve_config, states, federation)
     run.command = list(command) or None
     storage.create(run, folder)
-    write(folder / TIMING_FILE, read_content(order.folder / TIMING_FILE))
+    write(folder / TIMING_FILE, read_content(serve_config.folder / TIMING_FILE))
     run.write_results(folder)
-    return load(folder, method=played.method)
+    return load(folder, method=server_run.method)
 
 
 def simulated_app(config: Config, states: Path) -> ClientApp:
@@ -118,19 +118,21 @@ def simulated_app(config: Config, states: Path) -> ClientApp:
     return make_app(lambda given: OwnConfig.in_simulation(states, data, int(given["partition-id"])))
 
 
-def _assembled(played: Run, order: Order, states: Path, federation: Federation) -> Run:
+def _assembled(server_run: Run, serve_config: ServeConfig, states: Path, federation: Federation) -> Run:
     """The run with the data and the states of its clients, which in a simulation are within reach."""
-    about, found = read_document(order.folder / "flower.json", FlowerDocument), {}
-    for client, mark in played.progress.clients.items():
+    about, found = read_document(serve_config.folder / "flower.json", FlowerDocument), {}
+    for client, mark in server_run.progress.clients.items():
         kept = Checkpoints(folder_of(states, about["study"], client) / "states").read(int(mark["round"]))
         found[client] = kept.progress.clients[client]
-    progress = Progress(played.progress.round, played.progress.server, found)
+    progress = Progress(server_run.progress.round, server_run.progress.server, found)
     log = EventLog()
-    log.rewrite(played.events)
-    return Run(played.method, federation.prepare(played.settings.seed), played.settings, progress=progress, log=log)
+    log.rewrite(server_run.events)
+    return Run(
+        server_run.method, federation.prepare(server_run.settings.seed), server_run.settings, progress=progress, log=log
+    )
 
 
-def _on_ray(order: Order, client_app: ClientApp, n_clients: int, on_event: OnEvent | None) -> Run:
+def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on_event: OnEvent | None) -> Run:
     """On Flower's own simulation, with Ray's processes for the clients."""
     try:
         import ray as _ray  # noqa: F401  # pyright: ignore[reportMissingImports]
@@ -145,21 +147,23 @@ def _on_ray(order: Order, client_app: ClientApp, n_clients: int, on_event: OnEve
     @server.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            done.append(serve(grid, order, on_event))
+            done.append(serve(grid, serve_config, on_event))
         except PolyfedError as error:  # Flower would say only that the simulation failed
             failed.append(error)
 
     run_simulation(server, client_app, n_clients, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
     if not done:
         raise (
-            failed[0] if failed else PolyfedError("Flower's simulation ended without a result", where=str(order.folder))
+            failed[0]
+            if failed
+            else PolyfedError("Flower's simulation ended without a result", where=str(serve_config.folder))
         )
     return done[0]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Flower tells every round on stderr; the progress bar does so already."""
+    """Flower logs every round on stderr; the progress bar does so already."""
     log = logging.getLogger("flwr")
     before = log.level
     log.setLevel(logging.ERROR)

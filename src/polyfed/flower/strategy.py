@@ -1,4 +1,4 @@
-"""A Flower Strategy that plays polyfed's rounds: the method's own `download` and `aggregate`, the engine's own guard,
+"""A Flower Strategy that runs polyfed's rounds: the method's own `download` and `aggregate`, the engine's own guard,
 checkpoints and events. What Flower leaves open is decided here: whom to ask, how long to wait, when to give up."""
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from flwr.serverapp.strategy import Strategy
 from polyfed.engine.rounds import Progress, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
-from polyfed.flower.brief import Brief
-from polyfed.flower.patience import Patience
-from polyfed.flower.roster import Roster, failure, letter
+from polyfed.flower.backoff import Backoff
+from polyfed.flower.roster import Roster, failure, message_to
+from polyfed.flower.round_context import RoundContext
 from polyfed.flower.scores import evaluation_events
 from polyfed.flower.wire import content, opened
 from polyfed.methods import ClientUpdate, Outcome
@@ -37,7 +37,7 @@ class NodeError(Exception):
 
 
 @dataclass(frozen=True)
-class Waits:
+class Timeouts:
     """How long the server waits, and for whom.
 
     Attributes:
@@ -54,24 +54,24 @@ class Waits:
 
 
 class PolyfedStrategy(Strategy):
-    """Plays the rounds of a run. `run` is the server's: it has a folder, and no data."""
+    """Runs the rounds of a run. `run` is the server's: it has a folder, and no data."""
 
     def __init__(
         self,
         run: Run,
-        brief: Brief,
+        context: RoundContext,
         roster: Roster,
-        waits: Waits,
+        timeouts: Timeouts,
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.run, self.brief, self.roster, self.waits, self.on_event = run, brief, roster, waits, on_event
-        self.patience = Patience()
+        self.run, self.context, self.roster, self.timeouts, self.on_event = run, context, roster, timeouts, on_event
+        self.backoff = Backoff()
         self.n_used, self.n_lost = 0, 0  # rounds that counted, and rounds in a row that did not
         self._asked: dict[int, str] = {}
         self._absent: dict[str, Outcome] = {}
         self._bytes_down = 0
         self._next: tuple[Progress, list[dict[str, Any]]] | None = None
-        self._began = self._sent = self._played = 0.0
+        self._began = self._sent = self._trained = 0.0
 
     def summary(self) -> None:
         log.info("\t├──> method %s, %d clients", self.run.method.name, len(self.run.study.spec.clients))
@@ -82,7 +82,7 @@ class PolyfedStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask those who are drawn, are there, and are not left in peace."""
+        """Ask those who are drawn, are there, and are not backed off from."""
         self._began = time.perf_counter()
         run, method, settings = self.run, self.run.method, self.run.settings
         server, round = begun(method, run.progress, settings).server, run.progress.round + 1
@@ -93,8 +93,8 @@ class PolyfedStrategy(Strategy):
             sent, node = method.download(server, client), self.roster.node_of[client]
             self._asked[node] = client
             self._bytes_down += n_bytes(sent)
-            note = self._brief_for(client, round).to_dict()
-            messages.append(letter(node, MessageType.TRAIN, content(note, sent), self.waits.timeout))
+            note = self._context_for(client, round).to_dict()
+            messages.append(message_to(node, MessageType.TRAIN, content(note, sent), self.timeouts.timeout))
         self._sent = time.perf_counter()
         return messages
 
@@ -105,7 +105,7 @@ class PolyfedStrategy(Strategy):
         round = self.run.progress.round + 1
         outcomes = dict(self._absent)
         waited = time.perf_counter() - self._sent
-        silence = f"none within {self.waits.timeout:g} s" if waited >= self.waits.timeout else "it went away"
+        silence = f"none within {self.timeouts.timeout:g} s" if waited >= self.timeouts.timeout else "it went away"
         outcomes |= {client: NoAnswer(silence) for client in self._asked.values()}
         for reply in replies:
             client = self._asked.get(reply.metadata.src_node_id)
@@ -113,9 +113,9 @@ class PolyfedStrategy(Strategy):
                 outcomes[client] = self._read(client, reply, round)
         for client in self._asked.values():
             if isinstance(outcomes[client], NoAnswer):
-                self.patience.failed(client, round)
+                self.backoff.failed(client, round)
             else:
-                self.patience.answered(client)
+                self.backoff.succeeded(client)
         progress, event = conclude(
             self.run.method,
             begun(self.run.method, self.run.progress, self.run.settings),
@@ -128,7 +128,7 @@ class PolyfedStrategy(Strategy):
             log.warning("polyfed: round %d: refused %s: %s", round, client, reason)
         if "dropped" in event:
             log.warning("polyfed: round %d: dropped, the model stays as it was: %s", round, event["dropped"])
-        self._next, self._played = (progress, [event]), time.perf_counter()
+        self._next, self._trained = (progress, [event]), time.perf_counter()
         return None, MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
 
     def configure_evaluate(
@@ -141,14 +141,14 @@ class PolyfedStrategy(Strategy):
         if not settings.evaluates(progress.round):
             return []
         members, last = self.run.study.spec.clients, progress.round == settings.rounds
-        here = self.roster.refresh(self.brief.to_dict(), members)
+        here = self.roster.refresh(self.context.to_dict(), members)
         messages = []
         for client in sorted(here):
-            if last or self.patience.asks(client, progress.round):
+            if last or self.backoff.allows(client, progress.round):
                 portion, node = self.run.method.portion(progress.server, client), self.roster.node_of[client]
                 self._asked[node] = client
-                note = self._brief_for(client, progress.round, progress).to_dict()
-                messages.append(letter(node, MessageType.EVALUATE, content(note, portion), self.waits.timeout))
+                note = self._context_for(client, progress.round, progress).to_dict()
+                messages.append(message_to(node, MessageType.EVALUATE, content(note, portion), self.timeouts.timeout))
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -160,11 +160,11 @@ class PolyfedStrategy(Strategy):
             client = self._asked.get(reply.metadata.src_node_id)
             if client is None:
                 continue
-            told = self._note(client, reply)
-            if "error" in told:
-                log.warning("polyfed: round %d: no scores of %s: %s", progress.round, client, told["error"])
+            note = self._note(client, reply)
+            if "error" in note:
+                log.warning("polyfed: round %d: no scores of %s: %s", progress.round, client, note["error"])
             else:
-                answers[client] = told.get("scores")
+                answers[client] = note.get("scores")
         for client in sorted(set(self._asked.values()) - answers.keys()):
             log.warning("polyfed: round %d: %s was not evaluated", progress.round, client)
         kinds = {task.name: task.kind for task in self.run.study.spec.tasks}
@@ -173,8 +173,8 @@ class PolyfedStrategy(Strategy):
             progress,
             events,
             on_event=self.on_event,
-            seconds=self._played - self._began,
-            evaluation_seconds=time.perf_counter() - self._played,
+            seconds=self._trained - self._began,
+            evaluation_seconds=time.perf_counter() - self._trained,
         )
         self._count(events[0]["used"])
         return None
@@ -184,12 +184,12 @@ class PolyfedStrategy(Strategy):
     def _choose(self, sampled: list[str], round: int) -> list[str]:
         """Of those who are drawn, whom to ask; why not the others is noted. Too few for a quorum are waited for."""
         settings, members = self.run.settings, self.run.study.spec.clients
-        here = self.roster.refresh(self.brief.to_dict(), members)
-        asked = [client for client in sampled if client in here and self.patience.asks(client, round)]
-        if not settings.is_enough(len(asked), len(sampled)):  # then nobody is left in peace
+        here = self.roster.refresh(self.context.to_dict(), members)
+        asked = [client for client in sampled if client in here and self.backoff.allows(client, round)]
+        if not settings.is_enough(len(asked), len(sampled)):  # then nobody is skipped
             n_wanted = next(n for n in range(1, len(sampled) + 1) if settings.is_enough(n, len(sampled)))
             n_others = len(here - set(sampled))
-            here = self.roster.wait_for(self.brief.to_dict(), members, n_wanted + n_others, self.waits.wait)
+            here = self.roster.wait_for(self.context.to_dict(), members, n_wanted + n_others, self.timeouts.wait)
             asked = [client for client in sampled if client in here]
         self._absent = {
             client: NoAnswer("it did not answer before and is asked again later" if client in here else "not connected")
@@ -198,13 +198,13 @@ class PolyfedStrategy(Strategy):
         }
         return asked
 
-    def _brief_for(self, client: str, round: int, progress: Progress | None = None) -> Brief:
+    def _context_for(self, client: str, round: int, progress: Progress | None = None) -> RoundContext:
         marks = (progress or self.run.progress).clients
-        return self.brief.at(round, int(marks[client]["round"]) if client in marks else 0)
+        return self.context.at(round, int(marks[client]["round"]) if client in marks else 0)
 
     def _declared(self) -> dict[str, dict[str, int]]:
         tasks = [task.name for task in self.run.study.spec.tasks]
-        return {client: {task: told.get(task, 0) for task in tasks} for client, told in self.roster.labels.items()}
+        return {client: {task: labels.get(task, 0) for task in tasks} for client, labels in self.roster.labels.items()}
 
     def _note(self, client: str, reply: Message) -> dict[str, Any]:
         try:
@@ -230,7 +230,7 @@ class PolyfedStrategy(Strategy):
 
     def _count(self, used: bool) -> None:
         self.n_used, self.n_lost = self.n_used + used, 0 if used else self.n_lost + 1
-        if self.n_lost >= self.waits.lost:
+        if self.n_lost >= self.timeouts.lost:
             raise PolyfedError(
                 f"{self.n_lost} rounds in a row had no quorum or were dropped; stopped after round {self.run.progress.round}",
                 where=str(self.run.folder or ""),

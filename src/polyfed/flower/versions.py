@@ -27,9 +27,9 @@ def mine() -> dict[str, str]:
     return {"polyfed": __version__, "flwr": version("flwr")}
 
 
-def read(told: Mapping[str, Any]) -> dict[str, str]:
+def read(reported: Mapping[str, Any]) -> dict[str, str]:
     """The versions in what a node says of itself; what is none is left out."""
-    given = told.get("versions")
+    given = reported.get("versions")
     found = {name: given.get(name) for name in NAMES} if isinstance(given, dict) else {}
     return {name: text for name, text in found.items() if isinstance(text, str) and VERSION.fullmatch(text)}
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower import internals
-from polyfed.flower.deploy.backoff import COPY_AUTHORITY, WRONG_AUTHORITY
 from polyfed.flower.deploy.commands import Note
 from polyfed.flower.deploy.processes import Signals
+from polyfed.flower.deploy.restarts import COPY_AUTHORITY, WRONG_AUTHORITY
 from polyfed.flower.deploy.worker import Worker, WorkLost
-from polyfed.flower.internals import Asked, FleetRequests, StatusError, TransportError
+from polyfed.flower.internals import FleetRequests, PulledMessage, StatusError, TransportError
 from polyfed.flower.polls import LONGEST, pause_after
 
 TRIES, PAUSE = 6, 0.2  # of one request when the network fails; each pause is twice the one before
@@ -143,7 +143,7 @@ class WarmNode:
                 self.note(f"A message is lost: {_reason(error)}")
             idle = time.monotonic()
 
-    def _pulled(self) -> Asked | None:
+    def _pulled(self) -> PulledMessage | None:
         try:
             asked = self.requests.pull(self.node)
         except (TransportError, StatusError, ValueError) as error:
@@ -156,7 +156,7 @@ class WarmNode:
         self._away = False
         return asked
 
-    def _serve(self, asked: Asked, worker: Worker) -> None:
+    def _serve(self, asked: PulledMessage, worker: Worker) -> None:
         message = self.requests.fetch(self.node, asked, self._trying)
         seconds, began = float(message.metadata.ttl), time.monotonic()
         internals.be(self.node, message.metadata.run_id)

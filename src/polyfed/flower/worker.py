@@ -22,13 +22,13 @@ log = logging.getLogger("flwr")
 
 def work(pipe: Connection) -> None:
     """Read the node's number, config and app, say that all is loaded, then answer."""
-    told = json.loads(pipe.recv_bytes())
-    module, _, name = told["app"].partition(":")
+    setup = json.loads(pipe.recv_bytes())
+    module, _, name = setup["app"].partition(":")
     app = getattr(importlib.import_module(module), name)
     pipe.send_bytes(b"ready")
     while True:
         packed = pipe.recv_bytes()
-        pipe.send_bytes(answer(app, packed, told["node"], told["config"]))
+        pipe.send_bytes(answer(app, packed, setup["node"], setup["config"]))
 
 
 def answer(app: Any, packed: bytes, node: int, config: dict[str, Any]) -> bytes:

@@ -6,5 +6,5 @@ and each of their commands is shown, so that whoever knows Flower can go on with
 - `certificates`, `keys`: who is who
 - `layout`, `making`, `app_files`, `machine_files`, `container_files`: the folder, and all that is written into it
 - `commands`, `processes`, `worker`: Flower's programs, and the process that does a node's work
-- `server`, `backoff`, `node`, `stock`, `runs`, `checkup`, `logs`: what `polyfed deploy` does with them
+- `server`, `restarts`, `node`, `stock`, `runs`, `checkup`, `logs`: what `polyfed deploy` does with them
 """

@@ -46,10 +46,10 @@ def check_server(deployment: Deployment) -> Iterator[Check]:
     yield _tried("authority", lambda: _days_of(deployment.authority, "polyfed deploy init, for all machines anew"))
     yield _private(deployment.key)
     away = not deployment.authority_key.exists()
-    told = (
+    detail = (
         "is not here, as it should be" if away else f"{deployment.authority_key} is needed for renew alone: put it away"
     )
-    yield Check("key of the authority", True, told)
+    yield Check("key of the authority", True, detail)
     up = answers(deployment)
     if up:
         yield Check("port", True, f"the server answers at {deployment.address}")
@@ -57,10 +57,10 @@ def check_server(deployment: Deployment) -> Iterator[Check]:
         yield _tried("port", lambda: _free(deployment))
     numbers = node_numbers(deployment)
     absent = [name for name in deployment.nodes if name not in numbers]
-    told = f"{len(deployment.nodes)} nodes" + (
+    detail = f"{len(deployment.nodes)} nodes" + (
         f", not registered yet: {', '.join(absent)}" if absent else ", all registered"
     )
-    yield Check("nodes", not (up and absent), told)
+    yield Check("nodes", not (up and absent), detail)
     yield _versions_of_nodes(deployment, numbers)
     yield _room(deployment.root)
 
@@ -88,17 +88,19 @@ def _versions() -> Iterator[Check]:
 
 
 def _versions_of_nodes(deployment: Deployment, numbers: Mapping[str, str]) -> Check:
-    """Those that nodes told the last study, beside those of this machine."""
+    """Those that nodes reported to the last study, beside those of this machine."""
     from polyfed import __version__
 
     here, known, odd = {"polyfed": __version__, "flwr": _release(_installed("flwr"))}, versions_of(deployment), []
-    told = {name: known[number] for name, number in numbers.items() if known.get(number)}
-    for name, found in told.items():
+    reported = {name: known[number] for name, number in numbers.items() if known.get(number)}
+    for name, found in reported.items():
         theirs = {**found, "flwr": _release(found.get("flwr", ""))}
         odd += [f"{name} has {what} {found.get(what, '?')}" for what in here if theirs.get(what) != here[what]]
     if odd:
         return Check("versions of nodes", False, f"{', '.join(odd)}; install the same on all machines")
-    return Check("versions of nodes", True, f"as here: {', '.join(told)}" if told else "no study here was told any yet")
+    return Check(
+        "versions of nodes", True, f"as here: {', '.join(reported)}" if reported else "no node has reported any yet"
+    )
 
 
 def _installed(name: str) -> str:
@@ -135,12 +137,12 @@ def _server_of(folder: NodeFolder) -> Iterator[Check]:
     yield Check("server", True, f"{folder.superlink} answers, with a certificate that is trusted here")
     yield _version_of_server(folder.superlink, trust)
     if date is None:
-        yield Check("clock", True, "the server does not tell its time")
+        yield Check("clock", True, "the server does not report its time")
         return
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
-    fine = -BEHIND < ahead - 1.0 < AHEAD  # it tells whole seconds
-    told = f"{abs(ahead):.0f} s {'ahead of' if ahead >= 0 else 'behind'} the server's"
-    yield Check("clock", fine, told + ("" if fine else "; set it: the server refuses this node's signatures"))
+    fine = -BEHIND < ahead - 1.0 < AHEAD  # it reports whole seconds
+    detail = f"{abs(ahead):.0f} s {'ahead of' if ahead >= 0 else 'behind'} the server's"
+    yield Check("clock", fine, detail + ("" if fine else "; set it: the server refuses this node's signatures"))
 
 
 def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
@@ -149,10 +151,10 @@ def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
         with urllib.request.urlopen(f"https://{superlink}/openapi.json", timeout=5, context=trust) as answer:
             found = str(json.loads(answer.read(LONGEST))["info"]["version"])[:40]
     except (OSError, ValueError, KeyError, TypeError):
-        return Check("flwr of the server", True, "the server does not tell")
+        return Check("flwr of the server", True, "the server does not report it")
     fine = _release(found) == _release(_installed("flwr"))
-    told = ascii(found)[1:-1]
-    return Check("flwr of the server", fine, told + ("" if fine else "; install the same on both machines"))
+    detail = ascii(found)[1:-1]
+    return Check("flwr of the server", fine, detail + ("" if fine else "; install the same on both machines"))
 
 
 def _table(folder: NodeFolder) -> str:

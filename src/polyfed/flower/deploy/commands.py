@@ -1,4 +1,4 @@
-"""Flower's programs: where they are, what they are told, and what `flwr` answers.
+"""Flower's programs: where they are, what they are given, and what `flwr` answers.
 
 >>> node_config({"data": 'C:/my "best" table.csv', "rounds": 3})
 'data="C:/my \\\\u0022best\\\\u0022 table.csv" rounds=3'
@@ -22,9 +22,9 @@ from polyfed.flower.deploy.layout import Deployment
 
 Note = Callable[[str], None]
 
-PATIENCE = 120.0  # seconds for a command of flwr; it waits for a server that does not answer
+TIMEOUT = 120.0  # seconds for a command of flwr; it waits for a server that does not answer
 OURS = {
-    "FLWR_TELEMETRY_ENABLED": "0",  # nothing is told to third parties
+    "FLWR_TELEMETRY_ENABLED": "0",  # nothing is sent to third parties
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "PYTHONUNBUFFERED": "1",  # what a program says is seen when it says it
 }
@@ -48,8 +48,8 @@ def environment(home: Path) -> dict[str, str]:
 
 def shown(command: Sequence[str], home: Path) -> str:
     """The command as it could be typed."""
-    told = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
-    before = " ".join(f"{key}={shlex.quote(value)}" for key, value in told.items())
+    variables = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
+    before = " ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items())
     return f"$ {before} {shlex.join([Path(command[0]).name, *command[1:]])}"
 
 
@@ -68,16 +68,16 @@ def ask(deployment: Deployment, *arguments: str, note: Note | None = None) -> di
         note(shown(command, deployment.flower_home))
     answer = _run(command, deployment)
     try:
-        told = json.loads(answer.stdout[answer.stdout.index("{") :])
+        document = json.loads(answer.stdout[answer.stdout.index("{") :])
     except ValueError:
-        told = {"success": False, "error-message": answer.stderr + answer.stdout}
-    if not told.get("success"):  # flwr ends with 0 even then
+        document = {"success": False, "error-message": answer.stderr + answer.stdout}
+    if not document.get("success"):  # flwr ends with 0 even then
         raise PolyfedError(
-            _reason(str(told.get("error-message", ""))),
+            _reason(str(document.get("error-message", ""))),
             where=f"flwr {arguments[0]}",
             remedy=f"is the server up? polyfed deploy server starts it, at {deployment.address}",
         )
-    return told
+    return document
 
 
 def log_of(deployment: Deployment, run_id: str) -> str:
@@ -94,15 +94,15 @@ def _run(command: Sequence[str], deployment: Deployment) -> subprocess.Completed
             cwd=deployment.root,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        what = f"{deployment.address} did not answer within {PATIENCE:.0f} seconds"
+        what = f"{deployment.address} did not answer within {TIMEOUT:.0f} seconds"
         raise PolyfedError(what, remedy="start it with polyfed deploy server, or look at the firewall") from None
 
 
 def _reason(message: str) -> str:
-    """Flower tells which connection it uses first, and why it failed last."""
+    """Flower says which connection it uses first, and why it failed last."""
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("Using SuperLink")]
     return " ".join(lines).rstrip(".") or "no answer that can be read"

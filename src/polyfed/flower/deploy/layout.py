@@ -86,15 +86,15 @@ class Deployment:
 
     def write(self) -> None:
         """Write `deploy.toml`."""
-        told = {"host": self.host, "port": self.port, "bind": self.bind, "nodes": list(self.nodes)}
-        write_whole(self.root / "deploy.toml", to_toml(told).encode())
+        given = {"host": self.host, "port": self.port, "bind": self.bind, "nodes": list(self.nodes)}
+        write_whole(self.root / "deploy.toml", to_toml(given).encode())
 
     def write_flower_config(self) -> None:
-        """Tell `flwr` where the server is. Flower wants the certificate's path absolute, and folders move: so, each time."""
+        """Write the address for `flwr`, which wants the certificate's path absolute; folders move, hence each time."""
         connection = {"address": self.address, "root-certificates": str(self.authority)}
-        told = {"superlink": {"default": "polyfed", "polyfed": connection}}
+        given = {"superlink": {"default": "polyfed", "polyfed": connection}}
         self.flower_home.mkdir(exist_ok=True)
-        write_whole(self.flower_home / "config.toml", to_toml(told).encode())
+        write_whole(self.flower_home / "config.toml", to_toml(given).encode())
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def read_deployment(folder: Path) -> Deployment:
     if not path.is_file():
         what = "there is no deployment in it" if folder.is_dir() else "there is no such folder"
         raise UsageError(what, where=str(folder), remedy=f"make one with polyfed deploy init {folder} --host NAME")
-    told = _read(path, {"host": str, "port": int, "bind": str, "nodes": list})
-    return Deployment(folder.absolute(), told["host"], told["port"], told["bind"], tuple(map(str, told["nodes"])))
+    given = _read(path, {"host": str, "port": int, "bind": str, "nodes": list})
+    return Deployment(folder.absolute(), given["host"], given["port"], given["bind"], tuple(map(str, given["nodes"])))
 
 
 def read_node(folder: Path) -> NodeFolder:
@@ -148,14 +148,14 @@ def read_node(folder: Path) -> NodeFolder:
         what = "there is no node in it" if folder.is_dir() else "there is no such folder"
         raise UsageError(what, where=str(folder), remedy="give the node's folder, such as nodes/basel")
     optional = {"data": str, "client": str, "min_rows": int, "min_count": int, "allow_code": list}
-    told = _read(path, {"name": str, "superlink": str}, optional)
-    allowed = tuple(check_code(name, str(path)) for name in told.pop("allow_code", ()))
-    least = {key: told.pop(key) for key in ("min_rows", "min_count") if key in told}
+    given = _read(path, {"name": str, "superlink": str}, optional)
+    allowed = tuple(check_code(name, str(path)) for name in given.pop("allow_code", ()))
+    least = {key: given.pop(key) for key in ("min_rows", "min_count") if key in given}
     try:
         limits = replace(DEPLOYED, **least)
     except ConfigError as error:
         raise ConfigError(error.what, where=str(path), remedy=error.remedy) from None
-    return NodeFolder(folder.absolute(), **told, limits=limits, allow_code=allowed)
+    return NodeFolder(folder.absolute(), **given, limits=limits, allow_code=allowed)
 
 
 def check_code(name: object, where: str) -> str:
@@ -198,14 +198,14 @@ def is_loopback(host: str) -> bool:
 def _read(path: Path, required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
     remedy = "restore the file as polyfed deploy wrote it"
     try:
-        told = tomllib.loads(path.read_text())
+        given = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read ({error})", where=str(path), remedy=remedy) from None
     known = {**required, **(optional or {})}
     for key in required:
-        if key not in told:
+        if key not in given:
             raise ConfigError(f"{key} is missing", where=str(path), remedy=remedy)
-    for key, value in told.items():
+    for key, value in given.items():
         if key not in known or not isinstance(value, known[key]):
             raise ConfigError(f"{key} = {value!r} is not understood", where=str(path), remedy=remedy)
-    return told
+    return given

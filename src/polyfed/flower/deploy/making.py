@@ -123,7 +123,7 @@ def renew(deployment: Deployment, days: int) -> None:
 
 _REMARKS = f"""\
 # data = "table.csv"  # the table, if it is not given by --data; relative to this folder
-# min_rows = {DEPLOYED.min_rows}  # training labels of a task below which nothing is told of it; fewer tell more of each row
+# min_rows = {DEPLOYED.min_rows}  # training labels of a task below which nothing of it leaves; fewer reveal more of each row
 # min_count = {DEPLOYED.min_count}  # rows that must hold a text or class for it to be named
 # allow_code = ["package.module:factory"]  # networks of your own that a study may run here; none by default
 """
@@ -134,8 +134,10 @@ def _make_node(deployment: Deployment, name: str) -> None:
     deployment.public_key(name).parent.mkdir(mode=0o700, exist_ok=True, parents=True)
     private, public = make_keys(name)
     with _appearing_at(deployment.node(name)) as folder:
-        told = to_toml({"name": name, "superlink": address(deployment.host, deployment.port)})
-        _write(folder, {"node.toml": told + _REMARKS, "ca.crt": deployment.authority.read_bytes(), "node.pub": public})
+        described = to_toml({"name": name, "superlink": address(deployment.host, deployment.port)})
+        _write(
+            folder, {"node.toml": described + _REMARKS, "ca.crt": deployment.authority.read_bytes(), "node.pub": public}
+        )
         _write(folder, {"node.key": private}, mode=0o600)
         _write(folder, node_files(name) | node_container_files(name))
     write_whole(deployment.public_key(name), public)

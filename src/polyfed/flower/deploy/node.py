@@ -14,12 +14,12 @@ from typing import NamedTuple
 from polyfed.data import DEPLOYED, Limits
 from polyfed.data.table_files import load_table
 from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError
-from polyfed.flower.deploy.backoff import COPY_AUTHORITY, WRONG_AUTHORITY, Backoff
 from polyfed.flower.deploy.certificates import read_certificate
 from polyfed.flower.deploy.commands import Note
 from polyfed.flower.deploy.keys import check_private_key
 from polyfed.flower.deploy.layout import NodeFolder, check_code, split_address
 from polyfed.flower.deploy.processes import Signals
+from polyfed.flower.deploy.restarts import COPY_AUTHORITY, WRONG_AUTHORITY, RestartPolicy
 from polyfed.flower.deploy.worker import Worker
 from polyfed.folders.lock import owned
 
@@ -39,9 +39,9 @@ class NodeWork:
 
     def config(self) -> dict[str, str | int | float]:
         """As polyfed's client app reads it (`OwnConfig.of`)."""
-        told: dict[str, str | int | float] = {"data": str(self.data), "client": self.client, "state": str(self.state)}
-        told |= {"min-rows": self.limits.min_rows, "min-count": self.limits.min_count}
-        return told | ({"allow-code": ",".join(self.allow_code)} if self.allow_code else {})
+        config: dict[str, str | int | float] = {"data": str(self.data), "client": self.client, "state": str(self.state)}
+        config |= {"min-rows": self.limits.min_rows, "min-count": self.limits.min_count}
+        return config | ({"allow-code": ",".join(self.allow_code)} if self.allow_code else {})
 
 
 def prepare(
@@ -77,7 +77,7 @@ def prepare(
 
 def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = True, stock: bool = False) -> None:
     """Run the node in the foreground until a signal comes; an error if it cannot go on."""
-    backoff = Backoff(_seconds_since(folder.alive))
+    policy = RestartPolicy(_seconds_since(folder.alive))
     note(_owners_choice(work))
     with owned(folder.root, NODE_LOCK), Signals() as signals:
         while signals.received is None:
@@ -85,7 +85,7 @@ def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = T
             end = _run_stock(folder, work, note, signals) if stock else _run_warm(folder, work, note, signals)
             if signals.received is not None:
                 break
-            wait = end.wait(backoff)
+            wait = end.wait(policy)
             if not retry:
                 raise PolyfedError(f"the node ended by itself: {end.what}", remedy="its log above says more")
             note(f"The node ended by itself ({end.what}); it is started again in {wait:.0f} s")
@@ -96,10 +96,10 @@ def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = T
 
 
 class End(NamedTuple):
-    """Why a node ended that was not told to, and how long to wait until it is started again."""
+    """Why a node ended by itself, and how long to wait until it is started again."""
 
     what: str
-    wait: Callable[[Backoff], float]
+    wait: Callable[[RestartPolicy], float]
 
 
 def _run_stock(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
@@ -107,7 +107,7 @@ def _run_stock(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals)
     from polyfed.flower.deploy.stock import run_supernode
 
     code, said, seconds = run_supernode(folder, work, note, signals)
-    return End(f"code {code} after {seconds:.0f} s", lambda backoff: backoff.after(said, code=code, seconds=seconds))
+    return End(f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds))
 
 
 def _run_warm(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
@@ -120,23 +120,23 @@ def _run_warm(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) 
     node = WarmNode(requests, folder.alive, signals, note)
     try:
         node.run(lambda number: Worker(number, work.config(), folder.flower_home, note))
-        return End("", lambda backoff: 0.0)
+        return End("", lambda policy: 0.0)
     except Refused:
-        return End("the server does not take its key", Backoff.after_refusal)
+        return End("the server does not take its key", RestartPolicy.after_refusal)
     except Forgotten:
         what, seconds = "the server does not know it any more", time.monotonic() - began
-        return End(what, lambda backoff: backoff.after_end(connected=False, code=1, seconds=seconds))
+        return End(what, lambda policy: policy.after_end(connected=False, code=1, seconds=seconds))
     finally:
         requests.close()
 
 
 def _owners_choice(work: NodeWork) -> str:
     """What leaves this node, and what may run on it, in a line."""
-    told = f"Nothing leaves of a task with fewer than {work.limits.min_rows} training labels here"
-    told += f", and no text or class that fewer than {work.limits.min_count} rows have"
+    line = f"Nothing leaves of a task with fewer than {work.limits.min_rows} training labels here"
+    line += f", and no text or class that fewer than {work.limits.min_count} rows have"
     if work.limits.at_least(DEPLOYED) != work.limits:
-        told += f" (lowered in node.toml; {DEPLOYED.min_rows} and {DEPLOYED.min_count} are usual)"
-    return told + (f"; code that studies may run: {', '.join(work.allow_code)}" if work.allow_code else "")
+        line += f" (lowered in node.toml; {DEPLOYED.min_rows} and {DEPLOYED.min_count} are usual)"
+    return line + (f"; code that studies may run: {', '.join(work.allow_code)}" if work.allow_code else "")
 
 
 def _look_at_server(folder: NodeFolder, superlink: str) -> str:

@@ -115,7 +115,7 @@ class Signals:
             signal.signal(number, handler)
 
     def sleep(self, seconds: float) -> bool:
-        """Wait, and tell whether a signal came."""
+        """Wait, and say whether a signal came."""
         end = time.monotonic() + seconds
         while self.received is None and (left := end - time.monotonic()) > 0:
             self._woken.wait(min(left, 0.5))  # a wait that is not short is not interrupted everywhere

@@ -31,7 +31,7 @@ LOOK = 0.5  # seconds between two looks at the folder of the run
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyConfig:
     """A study as it is sent: its text, and what a folder is named after."""
 
     text: str
@@ -51,7 +51,7 @@ class End:
         return self.status == COMPLETED
 
 
-def read_study(path: Path, rounds: int | None = None) -> Study:
+def read_study(path: Path, rounds: int | None = None) -> StudyConfig:
     """Check a study before it is sent anywhere; the tables are the nodes' own business."""
     document = read_document(path)
     where = str(path)
@@ -74,10 +74,10 @@ def read_study(path: Path, rounds: int | None = None) -> Study:
         raise ConfigError(what, where=f"{where}, method.name", remedy="choose one that does not: polyfed methods")
     settings = build_settings(config, where)
     name = f"{path.stem}-{config.method.name}-{config.run.seed}"
-    return Study(to_toml(document), name, settings.rounds)
+    return StudyConfig(to_toml(document), name, settings.rounds)
 
 
-def new_folder(deployment: Deployment, study: Study, folder: Path | None) -> str:
+def new_folder(deployment: Deployment, study: StudyConfig, folder: Path | None) -> str:
     """The folder of a new run, as the server sees it."""
     if folder is None and not deployment.is_server:
         what = "the folder of the run is on the server, so it cannot be chosen here"
@@ -101,17 +101,17 @@ def submit(deployment: Deployment, config: Mapping[str, str | int | float], note
 
 
 def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note) -> End:
-    """Tell the rounds as they come, until the run has ended."""
+    """Show the rounds as they come, until the run has ended."""
     rounds, asked, status, misses = _Rounds(folder), 0.0, "", 0
-    told: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     try:
         while True:
             for line in rounds.new():
                 note(line)
             if time.monotonic() - asked > POLL or (rounds.are_over() and time.monotonic() - asked > SOON):
                 try:
-                    told, misses = _one(deployment, run_id), 0
-                    now = str(told["status"])
+                    described, misses = _one(deployment, run_id), 0
+                    now = str(described["status"])
                 except PolyfedError:
                     now, misses = status, misses + 1
                     if misses == MISSES:
@@ -130,7 +130,7 @@ def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note)
         note(line)
     if status == COMPLETED:
         return End(status, "")
-    return End(status, reason_of(log_of(deployment, run_id), str(told.get("status-details", ""))))
+    return End(status, reason_of(log_of(deployment, run_id), str(described.get("status-details", ""))))
 
 
 def reason_of(log: str, details: str) -> str:
@@ -151,11 +151,11 @@ def reason_of(log: str, details: str) -> str:
 
 def nodes_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, Any]]:
     """All nodes: name, number, state, since when, and the versions that they had in the last study of `runs`."""
-    told = {node["node-id"]: node for node in ask(deployment, "supernode", "list", note=note)["nodes"]}
+    registered = {node["node-id"]: node for node in ask(deployment, "supernode", "list", note=note)["nodes"]}
     numbers = node_numbers(deployment)
     names = {number: name for name, number in numbers.items()}
     known = versions_of(deployment)
-    unknown = [name for name in deployment.nodes if numbers.get(name) not in told] if deployment.is_server else []
+    unknown = [name for name in deployment.nodes if numbers.get(name) not in registered] if deployment.is_server else []
     listed = [
         {
             "name": names.get(number),
@@ -164,7 +164,7 @@ def nodes_of(deployment: Deployment, note: Note | None = None) -> list[dict[str,
             "since": _since(node),
             "versions": known.get(number, {}),
         }
-        for number, node in told.items()
+        for number, node in registered.items()
         if node["status"] != "unregistered"
     ]
     nothing = {"number": None, "state": "not registered", "since": None, "versions": {}}
@@ -187,12 +187,12 @@ def runs_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, 
 
 def studies_of(deployment: Deployment) -> list[dict[str, Any]]:
     """The runs in the server's folder, the latest first: how far each is, and who did not answer in its last round."""
-    told = []
+    found = []
     for path in (deployment.root / "runs").glob("*/events.jsonl") if deployment.is_server else ():
         rounds = [event for event in parse_events(read_content(path), path) if event.get("event") == "round"]
         last = rounds[-1] if rounds else {}
         silent = {client: why for client, why in last.get("refused", {}).items() if str(why).startswith("NoAnswer")}
-        told.append(
+        found.append(
             {
                 "folder": str(path.parent),
                 "round": len(rounds),
@@ -201,23 +201,23 @@ def studies_of(deployment: Deployment) -> list[dict[str, Any]]:
                 "late": sorted(silent),
             }
         )
-    return sorted(told, key=lambda study: study["seconds_ago"] if study["seconds_ago"] is not None else -1.0)
+    return sorted(found, key=lambda study: study["seconds_ago"] if study["seconds_ago"] is not None else -1.0)
 
 
 class _Rounds:
-    """The rounds of a run that were not told yet, one line each."""
+    """The rounds of a run that were not shown yet, one line each."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / "events.jsonl"
-        self._told = len(self._events())  # a run that goes on has had rounds before
+        self._n_shown = len(self._events())  # a run that goes on has had rounds before
         self._results = None if folder is None else folder / "results.json"
         self._before = self._written()
 
     def new(self) -> Iterator[str]:
         events = self._events()
-        self._told = min(self._told, len(events))  # what came after the last checkpoint is played again
-        for event in events[self._told :]:
-            self._told += 1
+        self._n_shown = min(self._n_shown, len(events))  # what came after the last checkpoint is run again
+        for event in events[self._n_shown :]:
+            self._n_shown += 1
             if event.get("event") == "round":
                 yield _in_a_line(event)
 
@@ -236,11 +236,11 @@ class _Rounds:
 
 def _in_a_line(event: Mapping[str, Any]) -> str:
     asked, refused = len(event.get("sampled", ())), event.get("refused", {})
-    told = f"Round {event['round']}: {asked - len(refused)} of {asked} nodes"
-    told += f", refused {', '.join(f'{node} ({why})' for node, why in refused.items())}" if refused else ""
+    line = f"Round {event['round']}: {asked - len(refused)} of {asked} nodes"
+    line += f", refused {', '.join(f'{node} ({why})' for node, why in refused.items())}" if refused else ""
     if "dropped" in event:
-        return f"{told}; dropped, the model stays as it was: {event['dropped']}"
-    return told + ("" if event.get("used", True) else "; not used, there was no quorum")
+        return f"{line}; dropped, the model stays as it was: {event['dropped']}"
+    return line + ("" if event.get("used", True) else "; not used, there was no quorum")
 
 
 def _planned(folder: Path) -> int:

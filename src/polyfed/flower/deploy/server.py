@@ -18,7 +18,7 @@ from polyfed.flower.deploy.commands import Note, ask, environment, program, show
 from polyfed.flower.deploy.layout import Deployment, read_deployment
 from polyfed.flower.deploy.processes import Program, Signals
 
-PATIENCE = 90.0  # seconds until it answers; two or three on a machine that does little else
+TIMEOUT = 90.0  # seconds until it answers; two or three on a machine that does little else
 SOON = 30  # days before the certificate ends
 LOOK = 15.0  # seconds between two looks whether a new certificate can be taken: each starts a program of Flower
 
@@ -151,7 +151,7 @@ def node_numbers(deployment: Deployment) -> dict[str, str]:
 
 
 def versions_of(deployment: Deployment) -> dict[str, dict[str, str]]:
-    """Flower's number of a node → the versions that it told the last study of this folder."""
+    """Flower's number of a node → the versions that it reported to the last study of this folder."""
     from polyfed.flower.versions import of_nodes
 
     return of_nodes(deployment.root / "runs") if deployment.is_server else {}
@@ -174,14 +174,14 @@ def refuse_port_in_use(host: str, port: int) -> None:
 
 def _is_up(link: Program, deployment: Deployment, signals: Signals) -> bool:
     """Wait until the server answers; False if a signal came or it has ended."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         if link.code is not None or signals.received is not None:
             return False
         if answers(deployment):
             return True
         signals.sleep(0.3)
-    raise PolyfedError(f"the server did not answer at {deployment.address} within {PATIENCE:.0f} seconds")
+    raise PolyfedError(f"the server did not answer at {deployment.address} within {TIMEOUT:.0f} seconds")
 
 
 def answers(deployment: Deployment) -> bool:

@@ -26,7 +26,7 @@ class Worker:
     """Starts at once; what it says goes to `note`."""
 
     def __init__(self, node: int, config: Mapping[str, Any], home: Path, note: Note) -> None:
-        self._told = {"node": node, "config": dict(config), "app": APP}
+        self._setup = {"node": node, "config": dict(config), "app": APP}
         self._home, self._note = home, note
         self._start()
 
@@ -72,4 +72,4 @@ class Worker:
                 command, environment(self._home), Path.cwd(), self._note, descriptors=(other.fileno(),)
             )
         self._pipe, self._ready = Connection(mine.detach()), False
-        self._pipe.send_bytes(json.dumps(self._told).encode())
+        self._pipe.send_bytes(json.dumps(self._setup).encode())

@@ -1,4 +1,4 @@
-"""The same study played in this process and on Flower's Grid."""
+"""The same study in this process and on Flower's Grid."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from polyfed.engine.settings import Settings
 from polyfed.experiments.reading import check
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import InProcessGrid
-from polyfed.flower.serving import Order, serve
-from polyfed.flower.strategy import Waits
+from polyfed.flower.serving import ServeConfig, serve
+from polyfed.flower.strategy import Timeouts
 
 TASKS = [{"name": "height", "kind": "regression"}, {"name": "high", "kind": "binary"}]
 NAMES = ("basel", "bern", "thun")
@@ -58,10 +58,10 @@ def nodes_of(tables, state, names=NAMES, limits=OPEN):
     return [{"data": str(tables / f"{name}.csv"), "state": str(state / name), **limits} for name in names]
 
 
-def on_grid(config, tables, place, *, grid=None, waits=None, names=NAMES, watch=None):
-    """Play on the Grid, with every message through Flower's wire format."""
+def on_grid(config, tables, place, *, grid=None, timeouts=None, names=NAMES, watch=None):
+    """Run on the Grid, with every message through Flower's wire format."""
     grid = grid or InProcessGrid(app, nodes_of(tables, place / "state", names), watch=watch)
-    return serve(grid, Order(config, place / "server", waits or Waits(nodes=len(names), wait=0.0)))
+    return serve(grid, ServeConfig(config, place / "server", timeouts or Timeouts(nodes=len(names), wait=0.0)))
 
 
 def in_process(config, tables):

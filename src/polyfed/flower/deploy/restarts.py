@@ -1,10 +1,10 @@
 """What to do when a node has ended: wait so and so long, or give up with a reason.
 
 The server takes a node that was killed for alive until two of its heartbeats (30 s each) are missing, and refuses its key
-until then. It refuses a key that it does not know in the same words, so the two are told apart by whether the node was
+until then. It refuses a key that it does not know in the same words, so the two are distinguished by whether the node was
 alive a moment ago.
 
->>> Backoff().after("Exit Code: 305 [SSL: CERTIFICATE_VERIFY_FAILED]", code=1, seconds=3)
+>>> RestartPolicy().after("Exit Code: 305 [SSL: CERTIFICATE_VERIFY_FAILED]", code=1, seconds=3)
 Traceback (most recent call last):
 polyfed.errors.PolyfedError: the server shows a certificate that ca.crt did not sign; copy ca/ca.crt of the server ...
 """
@@ -23,7 +23,7 @@ WRONG_AUTHORITY = "the server shows a certificate that ca.crt did not sign"
 COPY_AUTHORITY = "copy ca/ca.crt of the server to this node's folder, or check that --superlink is the right server"
 
 
-class Backoff:
+class RestartPolicy:
     """Counts how often it went wrong. `alive`: seconds since the node was last alive, if it did not leave in order."""
 
     def __init__(self, alive: float | None = None) -> None:

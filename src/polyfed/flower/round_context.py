@@ -1,4 +1,4 @@
-"""What the server tells a client with every message, so that a client needs to know nothing beforehand but its data."""
+"""What the server sends to a client with every message, so that a client needs to know nothing beforehand but its data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polyfed.experiments.reading import check
 from polyfed.methods import Method
 from polyfed.nets.permission import refuse_code
 
-FORMAT = 3
+FORMAT = 4
 WHERE = "the study"
 STUDY = re.compile(r"[0-9a-f]{32}")
 LARGEST = 2**63 - 1
@@ -26,22 +26,22 @@ _REMEDY = "ask whoever runs the server"
 
 
 @dataclass(frozen=True)
-class Brief:
+class RoundContext:
     """The study, and where it stands.
 
     Attributes:
         study: a name that no other study has: a client keeps its state under it.
-        config: the settings, as a file of settings has them.
+        document: the settings, as a config file has them.
         seed: of the run.
         agreed: what came of round 0; None while it is being found.
         members: all clients.
-        round: the one that is played.
-        rounds: that will be played in all.
+        round: the current one.
+        rounds: planned in all.
         accepted: the round of the last update of this client that was used; 0 if none was.
     """
 
     study: str
-    config: dict[str, Any]
+    document: dict[str, Any]
     seed: int
     agreed: dict[str, Any] | None = None
     members: tuple[str, ...] = ()
@@ -57,8 +57,8 @@ class Brief:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
                 raise _odd(name, value, "it is a whole number")
-        if not isinstance(self.config, dict):
-            raise _odd("config", self.config, "it is an object")
+        if not isinstance(self.document, dict):
+            raise _odd("document", self.document, "it is an object")
         if not isinstance(self.members, tuple) or not all(map(is_text, self.members)):
             raise _odd("members", self.members, "they are names")
 
@@ -66,7 +66,7 @@ class Brief:
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Brief:
+    def from_dict(cls, described: Mapping[str, Any]) -> RoundContext:
         if described.get("format") != FORMAT:
             raise ConfigError(
                 f"the server speaks format {described.get('format')!r}, this client {FORMAT}",
@@ -85,18 +85,18 @@ class Brief:
             fields["members"] = tuple(fields["members"])
         return cls(**fields)
 
-    def at(self, round: int, accepted: int) -> Brief:
+    def at(self, round: int, accepted: int) -> RoundContext:
         return replace(self, round=round, accepted=accepted)
 
     @property
-    def settings(self) -> Config:
-        return check(self.config, WHERE)
+    def config(self) -> Config:
+        return check(self.document, WHERE)
 
     def method(self, allowed: Collection[str] = ()) -> Method:
         """The method; code that it names runs only if it is allowed here."""
-        settings = self.settings
-        refuse_code(settings.method.options, allowed, where=WHERE, paths=False)
-        return build_method(settings, WHERE)
+        config = self.config
+        refuse_code(config.method.options, allowed, where=WHERE, paths=False)
+        return build_method(config, WHERE)
 
     def agreement(self) -> Agreement:
         if self.agreed is None:

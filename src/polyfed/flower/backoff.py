@@ -1,8 +1,8 @@
-"""Whom not to ask: a client that did not answer costs the whole timeout, so it is left in peace for 1, 2, 4, ... rounds.
+"""Whom not to ask: a client that did not answer costs the whole timeout, so it is skipped for 1, 2, 4, ... rounds.
 
->>> patience = Patience()
->>> patience.failed("basel", 3)
->>> [patience.asks("basel", round) for round in (4, 5)], patience.asks("bern", 4)
+>>> backoff = Backoff()
+>>> backoff.failed("basel", 3)
+>>> [backoff.allows("basel", round) for round in (4, 5)], backoff.allows("bern", 4)
 ([False, True], True)
 """
 
@@ -14,13 +14,13 @@ LONGEST = 16  # rounds
 
 
 @dataclass
-class Patience:
+class Backoff:
     """Failures in a row of each client, and the round from which it is asked again."""
 
     failures: dict[str, int] = field(default_factory=dict)
     asked_from: dict[str, int] = field(default_factory=dict)
 
-    def asks(self, client: str, round: int) -> bool:
+    def allows(self, client: str, round: int) -> bool:
         return round >= self.asked_from.get(client, 0)
 
     def failed(self, client: str, round: int) -> None:
@@ -28,6 +28,6 @@ class Patience:
         self.failures[client] = self.failures.get(client, 0) + 1
         self.asked_from[client] = round + 1 + min(2 ** (self.failures[client] - 1), LONGEST)
 
-    def answered(self, client: str) -> None:
+    def succeeded(self, client: str) -> None:
         self.failures.pop(client, None)
         self.asked_from.pop(client, None)
