@@ -65,7 +65,34 @@ def test_columns_are_the_stacks_of_the_updates(order):
     columns = Columns(sent)
     for name in ("W", "b"):
         assert torch.equal(columns.array(name), torch.stack([one.arrays[name] for one in sent]))
+        together = torch.zeros_like(columns.array(name))
+        for at, (values,) in columns.pieces(name):
+            together[at] = values
+        assert torch.equal(together, columns.array(name))
+        torch.testing.assert_close(columns.total(name), columns.array(name).sum(0))
     for k in range(2):
         assert torch.equal(columns.pooled("noise")[k], torch.stack([one.pooled["noise"][k] for one in sent]))
     assert columns.array("b").tolist()[0] == -5.0
     assert columns.array("b").tolist()[-1] == 8.0
+
+
+@pytest.mark.parametrize("most", [1, 12, 10**6])
+@pytest.mark.parametrize("changed", [(), (0,), (N - 1,)])
+def test_a_whole_batch_is_not_copied_unless_one_of_it_was_changed(most, changed, monkeypatch):
+    monkeypatch.setattr(update_batch, "PIECE", most)
+    made = batch()
+    sent = [update(made, i) for i in range(N)]
+    for i in changed:
+        sent[i] = replace(sent[i], arrays={"W": torch.zeros(2, 3, dtype=torch.float64), "b": torch.tensor(-1.0)})
+    columns = Columns(sent)
+    assert (columns.array("W") is made.arrays["W"]) == (not changed)
+    assert torch.equal(columns.array("W"), torch.stack([one.arrays["W"] for one in sent]))
+    found = {int(i): value for at, values in columns.pieces("W", "b") for i, value in zip(at, values[1], strict=True)}
+    assert [float(found[i]) for i in range(N)] == [float(one.arrays["b"]) for one in sent]
+
+
+def test_sums_do_not_depend_on_who_was_solved_with_whom():
+    made = batch()
+    apart = [UpdateBatch({name: v[i : i + 1] for name, v in made.arrays.items()}, {}) for i in range(N)]
+    together, alone = [update(made, i) for i in range(N)], [update(one, 0) for one in apart]
+    assert torch.equal(Columns(together).total("W"), Columns(alone).total("W"))

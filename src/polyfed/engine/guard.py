@@ -19,7 +19,6 @@ from polyfed.methods import ClientUpdate, Method, Outcome, State
 from polyfed.methods.update_batch import Columns
 
 MAX_NORM = 1e5  # times the median: clients of very different sizes are honest, six orders of magnitude are not
-_BLOCK = 2**22  # numbers of clients that are looked at together
 MOST_COUNTED = 2**53  # of whole numbers in a state, such as steps: beyond, a double no longer counts them
 
 # client → task → training labels that it declared in round 0, tasks in the federation's order
@@ -44,9 +43,7 @@ def check(
             sound[client] = (outcome[0], _in_order(outcome[1], labels))
     updates = {client: update for client, (_, update) in sound.items()}
     bad = _bad_values(method, server, template, updates, max_norm)
-    for client, (_, update) in sound.items():
-        if client not in bad and (reason := _objection(method, server, update)):
-            bad[client] = reason
+    bad |= _objections(method, server, {client: update for client, update in updates.items() if client not in bad})
     for client, reason in bad.items():
         refused[client] = shown(reason)
         del sound[client]
@@ -71,6 +68,14 @@ def _in_order(update: ClientUpdate, labels: Mapping[str, int]) -> ClientUpdate:
     return replace(update, counts={task: update.counts[task] for task in wanted})
 
 
+def _objections(method: Method, server: State, updates: Mapping[str, ClientUpdate]) -> dict[str, str]:
+    try:
+        found = method.objections(server, list(updates.values()))
+    except Exception:  # what one of them sent; alone, each answers for itself
+        found = [_objection(method, server, update) for update in updates.values()]
+    return {client: reason for client, reason in zip(updates, found, strict=True) if reason}
+
+
 def _objection(method: Method, server: State, update: ClientUpdate) -> str | None:
     try:
         return method.objection(server, update)
@@ -87,14 +92,12 @@ def _bad_values(
     clients, sent = list(updates), list(updates.values())
     reasons: dict[str, str] = {}
     columns, squares = Columns(sent), torch.zeros(len(clients), dtype=torch.float64)
-    for name, form in template.arrays.items():
-        together = max(1, _BLOCK // max(1, form.numel()))
-        if together >= len(sent):
-            finite, beyond, square = _looked_at(columns.array(name))
-        else:  # ten thousand clients' evidence at once would be gigabytes
-            blocks = [Columns(sent[i : i + together]) for i in range(0, len(sent), together)]
-            seen = [_looked_at(block.array(name)) for block in blocks]
-            finite, beyond, square = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    for name in template.arrays:
+        finite, beyond, square = (
+            torch.zeros(len(sent), dtype=kind) for kind in (torch.bool, torch.bool, torch.float64)
+        )
+        for places, (values,) in columns.pieces(name):
+            finite[places], beyond[places], square[places] = _looked_at(values)
         _note(reasons, clients, ~finite, f"array {name!r} is not finite")
         _note(reasons, clients, beyond, f"array {name!r} is beyond {LARGEST:g}")
         if not method.is_evidence(name):
@@ -119,11 +122,9 @@ def _bad_values(
 def _looked_at(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of each client's array whether it is finite, whether it is beyond any sane size, and the square of its norm."""
     flat = values.reshape(len(values), -1)
-    return _finite(flat), _beyond(flat), flat.to(torch.float64).square().sum(1)
-
-
-def _finite(values: Tensor) -> Tensor:
-    return torch.isfinite(values).all(1)
+    beyond = _beyond(flat)
+    finite = torch.isfinite(flat).all(1) if bool(beyond.any()) else ~beyond  # what is within a limit is finite
+    return finite, beyond, torch.linalg.vector_norm(flat.to(torch.float64), dim=1).square()
 
 
 def _beyond(values: Tensor) -> Tensor:

@@ -26,11 +26,14 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from polyfed.gp import compiled
 from polyfed.gp.linalg import NotPositiveDefinite, cholesky
 from polyfed.gp.lmc import Gather
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
 from polyfed.gp.whitened import features_of_rows, n_features, whitened
+
+FEW = 8  # matrices, for which compiled code need not be loaded
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Evidence:
         """Λ, (..., P, P)."""
         return symmetric(self.triangle, self.shift.shape[-1])
 
+    @property
+    def arrays(self) -> dict[str, Tensor]:
+        """By their names, as they are kept and sent."""
+        return {"triangle": self.triangle, "shift": self.shift}
+
     def __add__(self, other: Evidence) -> Evidence:
         return Evidence(self.triangle + other.triangle, self.shift + other.shift)
 
@@ -66,6 +74,18 @@ class Evidence:
 
     def __getitem__(self, clients: int | Tensor) -> Evidence:
         return Evidence(self.triangle[clients], self.shift[clients])
+
+    def is_positive(self, rounding: float) -> Tensor:
+        """Whether Λ is positive semi-definite, but for so much of one and of its largest entry; (...)"""
+        width = self.shift.shape[-1]
+        solver = compiled.solver() if self.shift.dim() > 1 and len(self.shift) > FEW else None
+        if solver is not None:
+            return solver.are_positive(self.triangle, rounding)
+        whole = lower(self.triangle, width)
+        slack = rounding * (1.0 + self.triangle.abs().amax(-1))
+        whole.diagonal(dim1=-2, dim2=-1).add_(slack[..., None])
+        L, failed = torch.linalg.cholesky_ex(whole)
+        return (failed == 0) & L.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)
 
     @classmethod
     def stack(cls, clients: Sequence[Evidence]) -> Evidence:

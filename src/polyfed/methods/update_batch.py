@@ -14,7 +14,7 @@ tensor([[3.],
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from polyfed.methods.messages import ClientUpdate, State
 
 Pair = tuple[Tensor, Tensor]
+PIECE = 2**18  # numbers of an array, of several clients, that are looked at together: what a cache holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,7 @@ class Columns:
 
     def __init__(self, updates: Sequence[ClientUpdate]) -> None:
         self.n = len(updates)
+        self._updates = updates
         self._apart: list[tuple[int, ClientUpdate]] = []
         found: dict[int, tuple[UpdateBatch, list[int], list[int]]] = {}
         for i, update in enumerate(updates):
@@ -94,7 +96,7 @@ class Columns:
         self._parts = [(batch, torch.tensor(here), torch.tensor(there)) for batch, here, there in found.values()]
 
     def array(self, name: str) -> Tensor:
-        """(clients, ...)"""
+        """(clients, ...); not to be written to, as it may be the batch itself."""
         return self._gathered(lambda batch: batch.arrays[name], lambda update: update.arrays[name])
 
     def pooled(self, name: str) -> Pair:
@@ -102,14 +104,44 @@ class Columns:
         total = self._gathered(lambda batch: batch.pooled[name][0], lambda update: update.pooled[name][0])
         return total, self._gathered(lambda batch: batch.pooled[name][1], lambda update: update.pooled[name][1])
 
+    def pieces(self, *names: str) -> Iterator[tuple[Tensor, list[Tensor]]]:
+        """Places of clients and some of their arrays, a few clients at a time: large arrays are not copied as a whole."""
+        for batch, here, there in self._parts:
+            values = [batch.arrays[name] for name in names]
+            n = max(1, PIECE // max(1, *(each[0].numel() for each in values)))
+            whole = _is_range(there)
+            for some in (slice(i, min(i + n, len(here))) for i in range(0, len(here), n)):
+                yield here[some], [each[some] if whole else each[there[some]] for each in values]
+        for i, update in self._apart:
+            yield torch.tensor([i]), [update.arrays[name][None] for name in names]
+
+    def total(self, name: str) -> Tensor:
+        """The sum of an array, one client after the other: it does not depend on who was solved with whom."""
+        total = torch.zeros_like(self._of(0, name))
+        for i in range(self.n):
+            total += self._of(i, name)
+        return total
+
+    def _of(self, i: int, name: str) -> Tensor:
+        update = self._updates[i]
+        batch = batch_of(update)
+        return update.arrays[name] if batch is None else batch.arrays[name][update.place]  # pyright: ignore[reportAttributeAccessIssue]
+
     def _gathered(self, stack_of: Callable[[UpdateBatch], Tensor], own: Callable[[ClientUpdate], Tensor]) -> Tensor:
         apart = [own(update) for _, update in self._apart]
         if not self._parts:
             return torch.stack(apart)
         first = stack_of(self._parts[0][0])
+        if len(first) == self.n == len(self._parts[0][1]) and all(_is_range(at) for at in self._parts[0][1:]):
+            return first
         gathered = first.new_empty(self.n, *first.shape[1:])
         for batch, here, there in self._parts:
             gathered[here] = stack_of(batch)[there]
         if apart:
             gathered[torch.tensor([i for i, _ in self._apart])] = torch.stack(apart)
         return gathered
+
+
+def _is_range(places: Tensor) -> bool:
+    """Whether they are the first, the second and so on."""
+    return torch.equal(places, torch.arange(len(places)))

@@ -17,6 +17,7 @@ from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import Evidence
 from polyfed.methods import PFedHier, PFedMul, method
 from polyfed.methods.gp.evidence_limits import is_evidence_of_someone
+from polyfed.methods.gp.update_batch import UpdateBatch
 from polyfed.methods.messages import part
 from polyfed.seeds import Stream
 
@@ -318,6 +319,22 @@ def test_the_limit_is_that_of_the_labels(settled):
     )
     text = made.objection(server, changed(update, triangle=1.01 * trace * one))
     assert text == f"its evidence has a trace of {1.01 * trace:.4g}, and its 8 labels allow {trace:.4g}"
+
+
+def test_many_updates_are_objected_to_as_each_alone(settled):
+    made, server, states, updates = settled
+    good = updates["client 0"]
+    bad = [
+        changed(good, triangle=-2 * server["evidence/triangle"]),
+        changed(good, triangle=1e3 * states["client 0"]["own/triangle"]),
+        changed(good, shift=torch.full_like(good.arrays["evidence/shift"], 1e5)),
+    ]
+    sent = [*updates.values(), *bad, *updates.values(), *bad]  # enough of them for compiled code
+    batch = UpdateBatch({name: torch.stack([one.arrays[name] for one in sent]) for name in good.arrays}, {})
+    stacked = [batch.update(i, one.weight, one.counts, {}) for i, one in enumerate(sent)]
+    expected = [made.objection(server, one) for one in sent]
+    assert {"with", "its", None} == {reason and reason.split()[0] for reason in expected}
+    assert made.objections(server, stacked) == made.objections(server, sent) == expected
 
 
 def test_of_updates_that_are_sound_alone_and_not_together_one_is_rejected(settled):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from federations import START, federation, play
-from polyfed.methods import Job, PFedMul
+from polyfed.methods import Job, PFedHier, PFedMul
 from polyfed.methods.gp import state_batch
 from polyfed.methods.gp.state_batch import BatchedState, States
 from polyfed.methods.messages import from_bytes, to_bytes
@@ -52,6 +52,25 @@ def test_stacked_and_stored_states_go_on_alike(options):
                 assert found.keys() == wanted.keys()
                 for key in wanted:
                     torch.testing.assert_close(found[key], wanted[key], rtol=0, atol=1e-11, equal_nan=True)
+
+
+def test_evidence_stays_stacked_as_long_as_clients_come_together():
+    spec, data = federation(4)
+    method = PFedHier(n_points=6)
+    _, states, _ = play(method, spec, data, rounds=2)
+    names, batches = list(data), {id(state.batch) for state in states.values()}
+    assert len(batches) == 1
+    assert "own/triangle" in states[names[0]].batch.columns
+    server, own, _ = play(method, spec, data, rounds=1)
+    jobs = [Job(n, own[n], method.download(server, n), data[n], Stream(0, "local", 2, n)) for n in names[:2]]
+    after = [state for state, _ in method.local_many(jobs)]  # two of four: the others keep what they have
+    for state in after:
+        assert "own/triangle" not in state.batch.columns
+        triangle = state["own/triangle"]
+        assert triangle.untyped_storage().nbytes() == 8 * triangle.numel()
+    fresh, gathered = method.start(data[names[3]], START), torch.zeros_like(after[0]["own/shift"])
+    found = States([*after, fresh]).gathered("own/shift", gathered)
+    assert torch.equal(found, torch.stack([after[0]["own/shift"], after[1]["own/shift"], gathered]))
 
 
 def test_states_that_are_not_of_one_batch_are_stacked():

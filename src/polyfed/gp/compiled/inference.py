@@ -18,6 +18,7 @@ from polyfed.gp.compiled.layout import Layout, contiguous
 from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, softmax
 from polyfed.gp.compiled.metrics import SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES
+from polyfed.gp.compiled.shared import positive
 from polyfed.gp.compiled.told import Told
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import Evidence, not_a_precision
@@ -173,6 +174,14 @@ def solve_model(
         by=by,
         evidence=said,
     )
+
+
+def are_positive(triangles: Tensor, rounding: float) -> Tensor:
+    """`Evidence.is_positive` of many."""
+    found = np.zeros(triangles.shape[:-1], np.bool_)
+    with _threads_of_lapack(1):
+        positive(contiguous(triangles).reshape(-1, triangles.shape[-1]), rounding, found.reshape(-1))
+    return torch.from_numpy(found)
 
 
 @cache

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from math import sqrt
 
-from numba import carray
+import numpy as np
+from numba import carray, types
 
-from polyfed.gp.compiled.jit import jit, jit_exact
+from polyfed.gp.compiled.jit import entry, jit, jit_exact
 from polyfed.gp.compiled.lapack import (
     add_outer,
     columns_solved,
@@ -30,21 +31,43 @@ from polyfed.gp.compiled.triangles import backward, forward, one_plus_scaled, ti
 GIVEN, ROOT, BY_PHI1, SCALED, BY_INPUT = range(5)
 
 
+@jit
+def unpacked(triangle, A):
+    """The lower triangle of A ← a triangle; its largest entry."""
+    at, largest = 0, 0.0
+    for i in range(A.shape[0]):
+        row, packed = A[i], triangle[at : at + i + 1]
+        for j in range(i + 1):
+            row[j] = packed[j]
+            largest = max(largest, abs(packed[j]))
+        at += i + 1
+    return largest
+
+
 @jit_exact
 def known(triangle, shift, L, mean, w):
     """The factor of Ω = I + Λ and Ω⁻¹η; the failure, 0 for none."""
-    P, at = len(shift), 0
+    P = len(shift)
+    unpacked(triangle, L)
     for i in range(P):
-        row = L[i]
-        for j in range(i + 1):
-            row[j] = triangle[at + j]
-        row[i] += 1.0
-        at += i + 1
+        L[i, i] += 1.0
     failed, _ = factored(L, P, P, w)
     if failed == 0:
         forward(L, P, shift, mean)
         backward(L, P, mean)
     return failed
+
+
+@entry(types.void(types.Array(types.float64, 2, "C"), types.float64, types.Array(types.boolean, 1, "C")))
+def positive(triangles, rounding, found):
+    """Whether each is the triangle of a positive semi-definite matrix, but for so much of one and of its largest entry."""
+    P = int(sqrt(2.0 * triangles.shape[1]))
+    A, w = np.empty((P, P)), np.empty(8, np.int32)
+    for c in range(len(triangles)):
+        largest = unpacked(triangles[c], A)
+        for i in range(P):
+            A[i, i] += rounding * (1.0 + largest)
+        found[c] = factored(A, P, P, w)[0] == 0
 
 
 @jit_exact

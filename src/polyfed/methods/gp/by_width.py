@@ -120,7 +120,11 @@ class PFedHier(pfed_hier.PFedHier):
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
         mine = self._for(server)
-        return mine.objection(server, update) if mine else super().objection(server, update)
+        return self.objections(server, [update])[0] if mine is None else mine.objection(server, update)
+
+    def objections(self, server: State, updates: Sequence[ClientUpdate]) -> list[str | None]:
+        mine = self._for(server)
+        return mine.objections(server, updates) if mine else super().objections(server, updates)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         mine = self._for(server)

@@ -11,14 +11,14 @@ server that keeps nothing by client cannot hold the sum of all changes of one cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 
 import torch
 from torch import Tensor
 
 from polyfed.gp import Evidence
-from polyfed.gp.linalg import NotPositiveDefinite, cholesky
 from polyfed.methods.gp.model import GPModel
 from polyfed.methods.messages import State
 
@@ -36,40 +36,44 @@ def limits_of(model: GPModel) -> State:
     return limits
 
 
-def too_much(
-    theta: State, n_shared: int, limits: Mapping[str, Tensor], counts: Mapping[str, int], change: Evidence
-) -> str | None:
-    """Why a client with these labels cannot have changed its evidence so under this Θ, if it cannot."""
-    trace, shift = 0.0, 0.0
-    amplitudes = torch.stack([theta[f"kernels.{b}.log_amplitude"] for b in range(n_shared)]).exp()
-    for task, count in counts.items():
-        if not count:
-            continue
-        if task not in limits:
+@dataclass(frozen=True)
+class Limits:
+    """What one label of each task adds at the most, under one Θ: to the trace of Λ, and to ‖η‖ of a pseudo-label of one."""
+
+    trace: dict[str, float]
+    shift: dict[str, float]
+
+    @classmethod
+    def under(cls, theta: State, n_shared: int, limits: Mapping[str, Tensor]) -> Limits:
+        """From those of noise one (`limits_of`)."""
+        amplitudes = torch.stack([theta[f"kernels.{b}.log_amplitude"] for b in range(n_shared)]).exp()
+        trace, shift = {}, {}
+        for task, limit in limits.items():
+            W, noise = theta[f"mixing.{task}"][:, :n_shared], theta.get(f"noise.{task}")
+            h = limit if noise is None else limit / noise.exp()
+            trace[task] = float((h * ((W * amplitudes) @ W.mT)).sum((-2, -1)).max())
+            shift[task] = (float(h.diagonal(dim1=-2, dim2=-1).sum(-1).max()) * trace[task]) ** 0.5
+        return cls(trace, shift)
+
+    def too_much(self, counts: Sequence[Mapping[str, int]], change: Evidence) -> list[str | None]:
+        """Why clients with these labels cannot have changed their evidence so, (clients, ...), if they cannot."""
+        places = torch.arange(1, change.shift.shape[-1] + 1).cumsum(0) - 1  # of the diagonal in a triangle
+        traces, norms = change.triangle[:, places].sum(-1).tolist(), change.shift.norm(dim=-1).tolist()
+        return [self._too_much(*each) for each in zip(counts, traces, norms, strict=True)]
+
+    def _too_much(self, counts: Mapping[str, int], trace: float, norm: float) -> str | None:
+        having = {task: count for task, count in counts.items() if count}
+        if any(task not in self.trace for task in having):
             return None
-        W, noise = theta[f"mixing.{task}"][:, :n_shared], theta.get(f"noise.{task}")
-        h = limits[task] if noise is None else limits[task] / noise.exp()
-        of_label = float((h * ((W * amplitudes) @ W.mT)).sum((-2, -1)).max())
-        precision = float(h.diagonal(dim1=-2, dim2=-1).sum(-1).max())
-        trace += count * of_label
-        shift += count * (precision * of_label) ** 0.5
-    width = change.shift.shape[-1]
-    places = torch.arange(1, width + 1).cumsum(0) - 1  # of the diagonal in a triangle
-    found = float(change.triangle[places].sum())
-    if found > trace * (1.0 + 1e-6):
-        return f"its evidence has a trace of {found:.4g}, and its {sum(counts.values())} labels allow {trace:.4g}"
-    norm, allowed = float(change.shift.norm()), 2.0 * LARGEST * shift
-    if norm > allowed:
-        return f"its evidence has a shift of {norm:.4g}, and its {sum(counts.values())} labels allow {allowed:.4g}"
-    return None
+        most = sum(count * self.trace[task] for task, count in having.items())
+        if trace > most * (1.0 + 1e-6):
+            return f"its evidence has a trace of {trace:.4g}, and its {sum(counts.values())} labels allow {most:.4g}"
+        most = 2.0 * LARGEST * sum(count * self.shift[task] for task, count in having.items())
+        if norm > most:
+            return f"its evidence has a shift of {norm:.4g}, and its {sum(counts.values())} labels allow {most:.4g}"
+        return None
 
 
 def is_evidence_of_someone(sums: Evidence) -> bool:
     """Whether these could be sums of evidence: Σ Λ is positive semi-definite, up to rounding."""
-    total = sums.precision
-    total.diagonal().add_(ROUNDING * (1.0 + float(total.abs().max())))
-    try:
-        cholesky(total)
-    except NotPositiveDefinite:
-        return False
-    return True
+    return bool(sums.is_positive(ROUNDING))

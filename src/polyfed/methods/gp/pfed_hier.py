@@ -15,10 +15,11 @@ labels predicts from the shared functions. Without shared latents all of this is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
@@ -30,9 +31,12 @@ from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import KnowledgeOf, width_of
 from polyfed.gp.whitened import normal_points
 from polyfed.methods.base import Predictor
-from polyfed.methods.gp.evidence_limits import is_evidence_of_someone, limits_of, too_much
+from polyfed.methods.gp.client_stacks import stacked
+from polyfed.methods.gp.evidence_limits import ROUNDING, Limits, is_evidence_of_someone, limits_of
 from polyfed.methods.gp.model import GPModel, Structure
 from polyfed.methods.gp.pfed_mul import PFedMul
+from polyfed.methods.gp.state_batch import States
+from polyfed.methods.gp.update_batch import Columns
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.options import check_number
 from polyfed.seeds import Stream
@@ -44,6 +48,7 @@ MATRICES = 8  # of all features by all features, at once, on the server or at a 
 WIDEST = 148  # features of all shared latents together: their triangle is a message of 88 kB
 PLANES_WIDEST = WIDEST // 2  # of them for planes: with many inputs there are fewer planes, or none
 SUMS, OWN, LIMITS, POINTS = "evidence", "own", "limit", "shared/Z"  # in states and messages
+NOT_A_PRECISION = "with its evidence, the precision of the shared functions would no longer be positive definite"
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ class PFedHier(PFedMul):
             n_shared = self._n_shared(model)
             n_points = self._n_points(model, n_shared)
             nothing = Evidence.none(self._width(model, n_shared, n_points))
-            server |= labelled(SUMS, _arrays(nothing)) | {POINTS: normal_points(n_points, spec.n_features)}
+            server |= labelled(SUMS, nothing.arrays) | {POINTS: normal_points(n_points, spec.n_features)}
             if self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared):  # else Θ of a client is its own
                 server |= labelled(LIMITS, limits_of(model))
         return server
@@ -186,25 +191,27 @@ class PFedHier(PFedMul):
         return name.startswith(f"{SUMS}/") or super().is_evidence(name)
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
+        return self.objections(server, [update])[0]
+
+    def objections(self, server: State, updates: Sequence[ClientUpdate]) -> list[str | None]:
         if not self._shares:
-            return super().objection(server, update)
-        change = Evidence(**part(update.arrays, SUMS))
-        if limits := part(server, LIMITS):
-            theta = self._values(server)
-            n_shared = sum(name.endswith(".log_amplitude") for name in theta) - self.n_personal
-            if reason := too_much(theta, n_shared, limits, update.counts, change):
-                return reason
-        if not is_evidence_of_someone(_sums(server) + change):
-            return "with its evidence, the precision of the shared functions would no longer be positive definite"
-        return None
+            return super().objections(server, updates)
+        theta, sums, reasons = self._values(server), _sums(server), dict[int, str | None]()
+        n_shared = sum(name.endswith(".log_amplitude") for name in theta) - self.n_personal
+        limits = Limits.under(theta, n_shared, part(server, LIMITS))
+        for places, arrays in Columns(updates).pieces(f"{SUMS}/triangle", f"{SUMS}/shift"):
+            change, who = Evidence(*arrays), places.tolist()
+            too_much = limits.too_much([updates[i].counts for i in who], change)
+            positive = (sums + change).is_positive(ROUNDING)
+            for i, reason, sound in zip(who, too_much, positive.tolist(), strict=True):
+                reasons[i] = reason or (None if sound else NOT_A_PRECISION)
+        return [reasons[i] for i in range(len(updates))]
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         after = super().aggregate(server, updates)
+        columns = Columns([updates[client] for client in sorted(updates)])
         for name in labelled(SUMS, part(server, SUMS)):
-            total = server[name].clone()
-            for client in sorted(updates):
-                total += updates[client].arrays[name]
-            after[name] = total
+            after[name] = server[name] + columns.total(name)
         if self._shares and not is_evidence_of_someone(_sums(after)):  # each may be sound, and all together not
             raise NumericalError(
                 "the evidence of all clients is no distribution of the shared functions",
@@ -214,29 +221,30 @@ class PFedHier(PFedMul):
 
     # ---- a client -----------------------------------------------------------------------------------------
 
-    def _knowledge(self, model: GPModel, states: Sequence[State], told: Sequence[State]) -> KnowledgeOf | None:
+    def _knowledge(self, model: GPModel, clients: States, told: Sequence[State]) -> KnowledgeOf | None:
         if not self._shares:
             return None
-        for message in told:
+        for message in {id(message): message for message in told}.values():
             self._check_inputs(model, message[POINTS])
+        sums = Evidence(**part(stacked(told, [f"{SUMS}/{name}" for name in _sums(told[0]).arrays]), SUMS))
+        own = _own(clients, told[0])
 
-        def of_some(clients: Tensor) -> Knowledge:
-            chosen = clients.tolist()
-            others = [_sums(told[i]) - _own(states[i], told[i]) for i in chosen]
-            return Knowledge(told[0][POINTS], self._n_shared(model), Evidence.stack(others))
+        def of_some(chosen: Tensor) -> Knowledge:
+            everyone = torch.equal(chosen, torch.arange(len(told)))
+            others = sums - own if everyone else sums[chosen] - own[chosen]
+            return Knowledge(told[0][POINTS], self._n_shared(model), others)
 
         return of_some
 
-    def _evidence(self, states: Sequence[State], step: BatchStep) -> Iterator[tuple[State, State]]:
+    def _evidence(self, clients: States, step: BatchStep, message: State) -> tuple[State, State]:
         if step.evidence is None:
-            yield from super()._evidence(states, step)
-            return
-        none = step.evidence[0] * 0.0
-        old = Evidence.stack([Evidence(**part(state, OWN)) if f"{OWN}/shift" in state else none for state in states])
-        change = (step.evidence - old) * self.damping
-        kept = old + change
-        for i in range(len(states)):  # a copy for each: a view would keep the evidence of all who shared its batch
-            yield labelled(OWN, _copied(kept[i])), labelled(SUMS, _copied(change[i]))
+            return super()._evidence(clients, step, message)
+        kept, old = step.evidence, _own(clients, message)
+        change = kept - old
+        if self.damping < 1.0:
+            change = change * self.damping
+            kept = old + change
+        return labelled(OWN, kept.arrays), labelled(SUMS, change.arrays)
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
@@ -244,7 +252,9 @@ class PFedHier(PFedMul):
             return super().predictor(server, state, data)
         model, own = self.model(data), state or {}
         self._check_inputs(model, server[POINTS])
-        others = Knowledge(server[POINTS], self._n_shared(model), _sums(server) - _own(own, server)).checked()
+        others = Knowledge(
+            server[POINTS], self._n_shared(model), _sums(server) - _own(States([own]), server)[0]
+        ).checked()
         seen = data if state is not None else ClientData(data.x, {}, data.codecs)
         return model.predict({**self._values(server), **part(own, "personal")}, seen, others)
 
@@ -260,21 +270,12 @@ class PFedHier(PFedMul):
             )
 
 
-def _arrays(evidence: Evidence) -> State:
-    return {"triangle": evidence.triangle, "shift": evidence.shift}
-
-
-def _copied(evidence: Evidence) -> State:
-    return {name: value.clone() for name, value in _arrays(evidence).items()}
-
-
 def _sums(told: Mapping[str, Tensor]) -> Evidence:
     """The evidence of all clients, as the server sends it."""
     return Evidence(**part(told, SUMS))
 
 
-def _own(state: State, told: Mapping[str, Tensor]) -> Evidence:
-    """What of it is a client's own."""
-    if f"{OWN}/shift" in state:
-        return Evidence(**part(state, OWN))
-    return Evidence.none(told[f"{SUMS}/shift"].shape[-1])
+def _own(clients: States, told: Mapping[str, Tensor]) -> Evidence:
+    """What of it is each client's own."""
+    nothing = Evidence.none(told[f"{SUMS}/shift"].shape[-1]).arrays
+    return Evidence(**{name: clients.gathered(f"{OWN}/{name}", value) for name, value in nothing.items()})

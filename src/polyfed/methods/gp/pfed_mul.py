@@ -8,9 +8,8 @@ the client and stay there. The noise of regression has a closed form that the se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any, ClassVar
 
 import torch
@@ -225,7 +224,7 @@ class PFedMul(PFedMulOptions):
         before = client_noise.with_own(before, states, own_noise)
         work = self._work(personal if self.mode == "gradient" else [*shared, *personal], self.local_steps)
         memory, anchors = clients.under("adam"), clients.under("anchor")
-        knowledge = self._knowledge(model, states, [job.message for job in jobs])
+        knowledge = self._knowledge(model, clients, [job.message for job in jobs])
         after, memory, step = work.run(model, rows, before, memory, anchors, clients.start("warm"), knowledge)
 
         closed = model.closed_form_noise
@@ -260,19 +259,19 @@ class PFedMul(PFedMulOptions):
             name: step.noise.get(name.removeprefix("noise."), (nobody, nobody)) for name in shared if name in closed
         }
         noises = client_noise.found(step.noise, [job.message for job in jobs], own_noise)
-        evidence = self._evidence(states, step)
+        evidence, change = self._evidence(clients, step, jobs[0].message)
         own = labelled("personal", {name: after[name] for name in personal} | noises)
         own |= labelled("adam", memory) | labelled("anchor", anchors)
+        if clients.stay_together:
+            own, evidence = own | evidence, {}
         next_states = StateBatch(own, {label: one.marginals_alone() for label, one in steps.items()})
-        updates = UpdateBatch({name: sent[name] for name in learned}, pooled)
+        updates = UpdateBatch({name: sent[name] for name in learned} | change, pooled)
         for i, job in enumerate(jobs):
-            kept, change = next(evidence)
+            kept = {name: value[i].clone() for name, value in evidence.items()}
             if self._share:
-                kept = kept | {"kept": job.state["kept"]}
+                kept["kept"] = job.state["kept"]
             counts = job.data.counts()
             update = updates.update(i, float(job.data.n_labels), counts, {"bound": bounds[i]})
-            if change:
-                update = replace(update, arrays=update.arrays | change)
             done.append((next_states.state(i, kept), update))
         return done
 
@@ -321,14 +320,14 @@ class PFedMul(PFedMulOptions):
         learned = {name: state[f"personal/{name}"] for name in personal}
         memory = {name: value[None] for name, value in self._adam.start(learned).items()}
         anchors = {name: value[None] for name, value in part(state, "anchor").items()}
-        rows, knowledge = [prepared_rows(data, model.likelihoods)], self._knowledge(model, [state], [server])
+        rows, knowledge = [prepared_rows(data, model.likelihoods)], self._knowledge(model, States([state]), [server])
         after, _, _ = work.run(model, rows, values, memory, anchors, [None], knowledge)
         return state | labelled("personal", {name: after[name][0] for name in personal})
 
     def _noise_of_newcomer(self, model: GPModel, values: State, state: State, server: State, data: ClientData) -> State:
         """What as many rounds would have told a client of its noise."""
         names, rows = list(part(server, "pooled")), [prepared_rows(data, model.likelihoods)]
-        message, knowledge = self.download(server, ""), self._knowledge(model, [state], [server])
+        message, knowledge = self.download(server, ""), self._knowledge(model, States([state]), [server])
         step = None
         for _ in range(NOISE_STEPS):
             step = solver_of(model, rows).step(
@@ -348,13 +347,13 @@ class PFedMul(PFedMulOptions):
 
     # ---- what clients may share beside Θ (methods/gp/pfed_hier.py) ---------------------------------------------
 
-    def _knowledge(self, model: GPModel, states: Sequence[State], told: Sequence[State]) -> KnowledgeOf | None:
+    def _knowledge(self, model: GPModel, clients: States, told: Sequence[State]) -> KnowledgeOf | None:
         """What clients with these states know of shared functions, told so much by the server; None if there are none."""
         return None
 
-    def _evidence(self, states: Sequence[State], step: BatchStep) -> Iterator[tuple[State, State]]:
-        """For each client what it keeps and what it sends beside its gradient."""
-        return repeat(({}, {}))
+    def _evidence(self, clients: States, step: BatchStep, message: State) -> tuple[State, State]:
+        """What clients keep and what they send beside their gradients, with the clients in the first dimension."""
+        return {}, {}
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""

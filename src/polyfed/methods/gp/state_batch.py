@@ -81,6 +81,21 @@ class States:
     def __init__(self, states: Sequence[Mapping[str, Tensor]]) -> None:
         self._states, self._batch = states, _common(states)
 
+    @property
+    def stay_together(self) -> bool:
+        """Whether they come from one batch, or from none: then large arrays may stay stacked. Else some clients of a batch come
+        again long before others, and a stack would stay as long as the last of them."""
+        return self._batch is not None or not any(isinstance(state, BatchedState) for state in self._states)
+
+    def gathered(self, name: str, otherwise: Tensor) -> Tensor:
+        """The values of one name, and another where a client has none."""
+        if self._batch is not None and name in self._batch.columns:
+            return self._batch.columns[name]
+        values = [state.get(name) for state in self._states]
+        if all(value is None for value in values):
+            return otherwise.expand(len(values), *otherwise.shape)
+        return torch.stack([otherwise if value is None else value for value in values])
+
     def under(self, label: str) -> State:
         """The values under a label by their plain names; all clients have those of the first."""
         if self._batch is not None:

@@ -65,14 +65,14 @@ class WeightClients(Method):
             found = infer(problem, start=start, tolerance=self.tolerance, max_steps=self.mf_steps)
             new, old = problem.evidence(found.q), self._own(state, features)
             change = (new - old) * self.damping
-            arrays = labelled(SUMS, arrays_of(change)) | {MOMENTS: problem.moments(found.q)}
+            arrays = labelled(SUMS, change.arrays) | {MOMENTS: problem.moments(found.q)}
         arrays |= self._noise_gradient(model, problem, found.marginals)
         if not features.is_bent:
             arrays[OUTPUTS] = torch.stack(
                 [some.sum(0) for some in (outputs, outputs.square(), torch.ones_like(outputs))]
             )
         m, v = problem.rows.as_f(found.marginals)
-        after = labelled(OWN, arrays_of(old + change)) | {"warm/m": m, "warm/v": v, OUTPUTS: outputs, SCORES: linear}
+        after = labelled(OWN, (old + change).arrays) | {"warm/m": m, "warm/v": v, OUTPUTS: outputs, SCORES: linear}
         pooled = problem.rows.noise_statistics(problem.prior, *found.marginals)
         nobody = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         noises = [name.removeprefix("noise.") for name in model.closed_form_noise]
@@ -111,7 +111,7 @@ class WeightClients(Method):
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
         model, features = model_of(data.codecs, self.bound), self._features(server)
         rows = self._rows(data if state is not None else ClientData(data.x[:0], {}, data.codecs))
-        known = labelled(SUMS, arrays_of(Evidence.none(features.n_outputs))) | server  # before anybody has said a word
+        known = labelled(SUMS, Evidence.none(features.n_outputs).arrays) | server  # before anybody has said a word
         posterior: list[Any] = []
 
         def predict(x: np.ndarray) -> Predictions:
@@ -157,10 +157,6 @@ class WeightClients(Method):
                 where="the client's inputs",
                 remedy="give the features that the federation agreed on",
             )
-
-
-def arrays_of(evidence: Evidence) -> State:
-    return {"triangle": evidence.triangle, "shift": evidence.shift}
 
 
 def sums_of(told: Mapping[str, Tensor]) -> Evidence:

@@ -37,7 +37,6 @@ from polyfed.methods.gp.wide.weight_clients import (
     OUTPUTS,
     PERSONAL,
     WeightClients,
-    arrays_of,
     named,
     stepped,
     sums_of,
@@ -181,7 +180,7 @@ class WeightSpace(WeightClients):
         found = leading(sums, Q, int(server["wanted"]))
         T = server[SHARED].shape[-1]
         nothing = Evidence.none(T * (found.directions.shape[1] + 1))
-        return after | component_rounds.stored(found) | labelled(SUMS, arrays_of(nothing))
+        return after | component_rounds.stored(found) | labelled(SUMS, nothing.arrays)
 
     def _bent(self, server: State, features: Features, outputs: Tensor) -> State:
         """What curved features are made of from now on, and room for their evidence."""
@@ -192,7 +191,7 @@ class WeightSpace(WeightClients):
         curve = {"weights": V, "mean": mean, "spread": torch.where(spread > 1e-6, spread, 1.0)}
         T = features.n_outputs
         sums = wider(sums_of(server), T, features.n_features + T * N_POINTS)
-        return labelled(CURVE, curve) | labelled(SUMS, arrays_of(sums))
+        return labelled(CURVE, curve) | labelled(SUMS, sums.arrays)
 
     def _noise(self, server: State, sent: Sequence[ClientUpdate]) -> State:
         """Pooled over the labels of all clients where it has a closed form, else a step along the average gradient."""
