@@ -17,8 +17,8 @@ from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import Evidence
 from polyfed.methods import PFedHier, PFedMul, method
 from polyfed.methods.gp.evidence_limits import is_evidence_of_someone
-from polyfed.methods.gp.update_batch import UpdateBatch
 from polyfed.methods.messages import part
+from polyfed.methods.update_batch import UpdateBatch
 from polyfed.seeds import Stream
 
 ALL_KINDS = ("regression", "robust", "binary", "multiclass", "count", "proportion")

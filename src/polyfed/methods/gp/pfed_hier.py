@@ -36,9 +36,9 @@ from polyfed.methods.gp.evidence_limits import ROUNDING, Limits, is_evidence_of_
 from polyfed.methods.gp.model import GPModel, Structure
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.state_batch import States
-from polyfed.methods.gp.update_batch import Columns
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.options import check_number
+from polyfed.methods.update_batch import Columns
 from polyfed.seeds import Stream
 
 # Chosen on validation rows (bench/tables/tried.md).
