@@ -108,7 +108,7 @@ def test_a_client_with_few_labels_tells_nothing():
     assert told.is_silent
     assert told.to_dict() == {
         **{key: [] for key in ("columns", "kinds", "gaps")},
-        **{key: {} for key in ("categories", "classes", "labels", "targets")},
+        **{key: {} for key in ("categories", "classes", "labels", "targets", "ranks")},
         "moments": None,
     }
 

@@ -55,6 +55,7 @@ def test_a_description_by_hand():
             "pulse": {"count": [2], "mean": [70.0], "spread": [10.0]},
             "visits": {"count": [1], "mean": [4.0], "spread": [0.0]},
         },
+        "ranks": {},
     }
 
 

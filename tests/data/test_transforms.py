@@ -26,13 +26,14 @@ def federation(table=TABLE, **options):
 
 def test_an_input_and_new_rows_of_it():
     study = federation(transform={"income": "log"}).prepare(0)
-    assert study.encoders["b"].names == ("income, log", "income, log is missing", "sex=f", "sex=m")
+    assert study.encoders["b"].names == ("income, log", "income is missing", "sex=f", "sex=m")
     assert study.clients["b"].train.x[:, 0].tolist() == pytest.approx([np.log(11), np.log(1e6 + 1), np.log(3)])
     assert study.clients["a"].train.x[:, 0].tolist() == pytest.approx([0.0, 0.0, -np.log(6)])
     mine = TABLE[TABLE["ward"] == "b"]
     assert np.array_equal(study.encode("b", mine), study.clients["b"].train.x)
     admitted, _ = study.admit("c", mine)
     assert np.array_equal(admitted.x, study.clients["b"].train.x)
+    assert np.array_equal(study.encode("b", mine[["income", "sex"]].to_numpy()), study.clients["b"].train.x)
 
 
 def test_a_target_can_be_a_logarithm_and_its_column_is_no_input():
@@ -50,7 +51,7 @@ def test_a_target_can_be_a_logarithm_and_its_column_is_no_input():
         (
             {"transform": {"income": "lgo"}},
             ConfigError,
-            "table: transform 'lgo' of column 'income' is not known; did you mean 'log'? known are 'log'.",
+            "table: transform 'lgo' of column 'income' is not known; did you mean 'log'? known are 'log', 'rank'.",
         ),
         (
             {"transform": {"incom": "log"}},

@@ -2,6 +2,7 @@
 
 import json
 import string
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from polyfed.data.raw import read_client
 from polyfed.data.robust_units import pool_robustly
 from polyfed.data.scaling import Moments
 from polyfed.data.splits import Division
+from polyfed.data.transforms import to_transform
 from polyfed.data.vetting import FIELDS, MOST_ROWS, Rejected, read_agreement, vet
 
 TASKS = as_tasks({"pulse": "regression", "visits": "count", "sick": "binary", "stage": "multiclass"})
@@ -24,6 +26,7 @@ NONE = np.array([], dtype=np.int64)
 def honest(i=0, n=20):
     rng = np.random.default_rng(i)
     X = pd.DataFrame({"age": rng.normal(50, 10, n), "ward": rng.choice(["north", "south"], n), "gap": [None] * n})
+    X["pay"] = rng.lognormal(8, 1, n)
     labels = {
         "pulse": rng.normal(70, 8, n),
         "visits": rng.poisson(3, n),
@@ -31,6 +34,7 @@ def honest(i=0, n=20):
         "stage": rng.choice([1, 2, 3], n),
     }
     raw = read_client("a", (X, labels), TASKS)
+    raw = replace(raw, features=to_transform(raw.features, {"pay": "rank"}, where="a"))
     return json.loads(json.dumps(describe(TASKS, raw, Division(np.arange(n), NONE, NONE)).to_dict()))
 
 
@@ -71,7 +75,7 @@ BAD = [
     (changed("columns", to=["age", "\ud800", "gap"]), "columns have '\\ud800'"),
     (changed("columns", to=[str(i) for i in range(100_001)]), "columns are 100001, more than 100000"),
     (changed("columns", to=[]), "there are no columns"),
-    (changed("kinds", to=["number"]), "kinds are 1, not 3"),
+    (changed("kinds", to=["number"]), "kinds are 1, not 4"),
     (changed("kinds", 0, to="secret"), "a kind of column is 'secret'"),
     (changed("kinds", 0, to=["text"]), "a kind of column is a list"),
     (changed("gaps", 0, to=0), "gaps have 0, not true or false"),
@@ -94,19 +98,30 @@ BAD = [
     (changed("moments", "count", 0, to=2.5), "moments: a count is 2.5, not a whole number"),
     (changed("moments", "spread", 0, to=-1.0), "moments: a spread is -1.0"),
     (changed("moments", "mean", 1, to=4.0), "moments: a column without values has a mean or a spread"),
-    (changed("moments", "mean", to=[1.0]), "moments, mean are 1, not 2"),
+    (changed("moments", "mean", to=[1.0]), "moments, mean are 1, not 3"),
     (changed("targets", "pulse", "mean", 0, to=NAN), "target 'pulse': a mean is nan"),
     (changed("targets", "pulse", "count", 0, to=19), "target 'pulse' has a count of 19, but 20 labels"),
     (changed("targets", "visits", "mean", 0, to=-2.0), "target 'visits' is a count with a mean of -2.0"),
     (changed("targets", to={}), "targets lack 'pulse'"),
+    (changed("ranks", to=[]), "ranks are a list, not an object"),
+    (changed("ranks", "age", to={}), "ranks have 'age', which nobody asked for"),
+    (changed("ranks", "pay", to={"mean": [1.0]}), "ranks of 'pay' lacks 'count'"),
+    (changed("ranks", "pay", "count", to=[5] * 130), "ranks of 'pay': counts are not a list of 1 to 129"),
+    (changed("ranks", "pay", "count", to=[]), "ranks of 'pay': counts are not a list of 1 to 129"),
+    (changed("ranks", "pay", "count", 0, to=4), "ranks of 'pay': a count is 4"),
+    (changed("ranks", "pay", "count", 0, to=10**10), "ranks of 'pay': a count is 10000000000"),
+    (changed("ranks", "pay", "mean", to=[1.0]), "ranks of 'pay', means are 1, not 4"),
+    (changed("ranks", "pay", "mean", 1, to=NAN), "ranks of 'pay': a mean is nan"),
+    (changed("ranks", "pay", to={"mean": [2.0, 2.0], "count": [5, 5]}), "ranks of 'pay': 2.0 comes after 2.0"),
+    (changed("kinds", 3, to="log"), "ranks have 'pay', which nobody asked for"),
     (changed("classes", "sick", to=["no", "yes", "x"]), "classes of task 'sick' are 3, more than 2"),
     (changed("classes", "stage", to=list(range(1001))), "classes of task 'stage' are 1001, more than 1000"),
     (changed("classes", "stage", to=[1, True]), "classes of task 'stage' have one twice"),
     (changed("classes", "stage", to=[NAN]), "classes of task 'stage': a label is nan"),
     (changed("classes", "stage", to=[[1]]), "classes of task 'stage': a label is a list, not a number"),
     (changed("classes", "sick", to=["no", "maybe"]), "task 'sick': 'maybe' is a third class"),
-    (changed("columns", to=["age", "ward", "name"]), "lacks column 'gap', which most clients have"),
-    (changed("kinds", 2, to="wide"), "moments, count are 2, not 1"),
+    (changed("columns", to=["age", "ward", "name", "pay"]), "lacks column 'gap', which most clients have"),
+    (changed("kinds", 2, to="wide"), "moments, count are 3, not 2"),
 ]
 
 
@@ -124,9 +139,13 @@ def test_honest_notes_pass_whatever_is_scaled():
 
 
 def test_kinds_are_settled_by_most_clients():
-    other = changed("kinds", to=["text", "text", "empty"])
-    other["categories"]["age"], other["moments"] = ["old"], {"count": [0], "mean": [0.0], "spread": [0.0]}
+    other = changed("kinds", to=["text", "text", "empty", "rank"])
+    other["categories"]["age"] = ["old"]
+    other["moments"] = {"count": [0, 0], "mean": [0.0, 0.0], "spread": [0.0, 0.0]}
     assert checked(other) == {"m": "column 'age' holds text, and number at most clients"}
+    other = changed("kinds", 3, to="log")
+    other["ranks"] = {}
+    assert checked(other) == {"m": "column 'pay' holds log, and rank at most clients"}
 
 
 def test_more_columns_than_most_clients_have():

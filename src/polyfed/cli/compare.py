@@ -55,7 +55,7 @@ def command(
     for keys, values in map(read_grid, grid or ()):
         extra.setdefault(("compare", "grid", *keys), []).extend(values)
     chosen, where = settings(config, data, how, extra=extra)
-    name = chosen.data.dataset or stem_of(Path(chosen.data.source or "data"))
+    name = chosen.data.dataset or stem_of(chosen.data.source or "data")
     folder = out or Path(chosen.run.folder or Path("runs") / f"{name}-compare")
     run_comparison(chosen, folder, where, argv=context.obj["argv"], jobs=jobs, report=report, json=json, quiet=quiet)
 

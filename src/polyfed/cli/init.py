@@ -13,9 +13,10 @@ from polyfed.errors import UsageError
 
 def command(
     data: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A table (CSV, Parquet, ...), a pattern, or a folder with a file for each client.", metavar="DATA"
+            help="A table (CSV, Parquet, ...), a pattern, a folder with a file for each client, or a database's URL.",
+            metavar="DATA",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="FILE")] = Path("polyfed.toml"),

@@ -29,7 +29,10 @@ class DataOptions:
     """Whose data, and what its columns are."""
 
     data: Annotated[
-        str | None, _column("A table (CSV, Parquet, ...), a pattern, or a folder with a file for each client.", "PATH")
+        str | None,
+        _column(
+            "A table (CSV, Parquet, ...), a pattern, a folder with a file for each client, or a database's URL.", "PATH"
+        ),
     ] = None
     query: Annotated[str | None, _column("What is read, if the data are a database: SELECT ...", "SQL")] = None
     dataset: Annotated[

@@ -19,9 +19,11 @@ import numpy as np
 from polyfed.data.description import Description
 from polyfed.data.labels import LabelCodec, settle_classes
 from polyfed.data.limits import MOST_CATEGORIES, OTHER
+from polyfed.data.ranks import LEAST_GROUP, Ranks, Sketch
 from polyfed.data.robust_units import pool_robustly
 from polyfed.data.scaling import FeatureScaler, Moments
 from polyfed.data.task import Task
+from polyfed.data.transforms import TRANSFORMS, changed, undone
 from polyfed.errors import DataError
 
 
@@ -33,18 +35,40 @@ class Column:
     kind: str  # "number" or "text"
     gaps: bool  # some client lacks values: an indicator says where
     categories: tuple[str, ...] = ()
+    transform: str = ""  # of numbers: "log" or "rank"
+    ranks: Ranks | None = None
 
     def encoded_names(self) -> list[str]:
         """What the columns of numbers that this one becomes are called."""
-        values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [self.name]
+        values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [self.scale_name]
         return [*values, f"{self.name} is missing"] if self.gaps else values
 
+    @property
+    def scale_name(self) -> str:
+        """What its numbers are called as models see them."""
+        return f"{self.name}, {self.transform}" if self.transform else self.name
+
+    def changed(self, numbers: np.ndarray) -> np.ndarray:
+        """Its numbers, transformed if that was agreed."""
+        return changed(numbers, self.transform, self.ranks)
+
+    def undone(self, numbers: np.ndarray) -> np.ndarray:
+        """`changed` undone."""
+        return undone(numbers, self.transform, self.ranks)
+
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "gaps": self.gaps, "categories": list(self.categories)}
+        described = {"name": self.name, "kind": self.kind, "gaps": self.gaps, "categories": list(self.categories)}
+        if self.transform:
+            described["transform"] = self.transform
+        if self.ranks is not None:
+            described |= {"values": list(self.ranks.values), "ranks": list(self.ranks.ranks)}
+        return described
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Column:
-        return cls(described["name"], described["kind"], described["gaps"], tuple(described["categories"]))
+        ranks = Ranks(tuple(described["values"]), tuple(described["ranks"])) if "ranks" in described else None
+        plain = (described["name"], described["kind"], described["gaps"], tuple(described["categories"]))
+        return cls(*plain, described.get("transform", ""), ranks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +124,12 @@ def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description]) -> Agr
         )
     _check_columns(notes)
     columns = _agree_columns(notes)
-    numeric = [column.name for column in columns if column.kind == "number"]
-    moments = [_reordered(note, numeric) for note in notes.values() if note.moments is not None]
-    scaler = pool_robustly(moments).scaler() if moments else FeatureScaler.identity(len(numeric))
+    numeric = [column for column in columns if column.kind == "number"]
+    names = [column.name for column in numeric]
+    moments = [_reordered(note, names) for note in notes.values() if note.moments is not None]
+    scaler = FeatureScaler.identity(len(numeric))
+    if moments:
+        scaler = _with_ranks(pool_robustly(moments), numeric, notes).scaler()
     return Agreement(columns, scaler, {task.name: _agree_codec(task, notes) for task in tasks})
 
 
@@ -139,18 +166,61 @@ def _agree_columns(notes: Mapping[str, Description]) -> tuple[Column, ...]:
     columns = []
     for name, found in kinds.items():
         texts = found.get("text", found.get("wide"))
-        if "number" in found and texts is not None:
+        numbers = next((found[kind] for kind in ("number", *TRANSFORMS) if kind in found), None)
+        if numbers is not None and texts is not None:
             raise DataError(
                 f"column {name!r} holds numbers here but text at client {texts!r}",
-                where=f"client {found['number']!r}",
+                where=f"client {numbers!r}",
                 remedy="make it text or numbers everywhere, or drop it",
             )
         levels = _levels(categories[name])
         kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
-        columns.append(Column(name, kind, name in gaps, levels))
+        transform = _agree_transform(name, found) if texts is None else ""
+        ranks = _agree_ranks(name, notes) if transform == "rank" else None
+        columns.append(Column(name, kind, name in gaps, levels, transform, ranks))
     if not any(column.encoded_names() for column in columns):
         raise DataError("no training row has any value", where="features", remedy="give more rows, or more columns")
     return tuple(columns)
+
+
+def _agree_transform(name: str, found: Mapping[str, str]) -> str:
+    """How all clients that have values of a column transform it."""
+    asked = [kind for kind in found if kind != "empty"]
+    if len(asked) > 1:
+        raise DataError(
+            f"column {name!r} is taken as {_scale(asked[0])} here but as {_scale(asked[1])} at client {found[asked[1]]!r}",
+            where=f"client {found[asked[0]]!r}",
+            remedy="transform it everywhere alike",
+        )
+    return asked[0] if asked and asked[0] in TRANSFORMS else ""
+
+
+def _scale(kind: str) -> str:
+    return "it is" if kind == "number" else f"its {kind}"
+
+
+def _sketches(name: str, notes: Mapping[str, Description]) -> list[Sketch]:
+    return [note.ranks[name] for note in notes.values() if name in note.ranks]
+
+
+def _agree_ranks(name: str, notes: Mapping[str, Description]) -> Ranks:
+    sketches = _sketches(name, notes)
+    if not sketches:
+        raise DataError(
+            f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of",
+            where="transform",
+            remedy="take its logarithm, or leave it as it is",
+        )
+    return Ranks.pool(sketches)
+
+
+def _with_ranks(pooled: Moments, columns: Sequence[Column], notes: Mapping[str, Description]) -> Moments:
+    """Moments of the columns of numbers, with those of ranks, which nobody had to send."""
+    mean, spread = pooled.mean.copy(), pooled.spread.copy()
+    for i, column in enumerate(columns):
+        if column.ranks is not None:
+            mean[i], spread[i] = column.ranks.moments(_sketches(column.name, notes))
+    return Moments(pooled.count, mean, spread)
 
 
 def _levels(told: Counter[str]) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """Round 0, the client's part: what a client tells the server about its data before any learning.
 
 Only this leaves the client: names and kinds of columns, categories and classes that occur, how many labels it has, and
-(for federated scaling) count, mean and spread of each column and target, or (for scaling "targets") of each target. All of
-it comes from training rows alone, and only what the client's limits let through is in it: a task or a column with too few
-values is not spoken of, a category or class with too few rows is not named, of a text column with many levels only the most
-frequent are (none, if nearly each row has its own), and a client without a task that it may speak of tells nothing but that.
+(for federated scaling) count, mean and spread of each column and target, or (for scaling "targets") of each target, and of
+columns that are to be ranked the means of groups of values (`ranks`). All of it comes from training rows alone, and only what
+the client's limits let through is in it: a task or a column with too few values is not spoken of, a category or class with
+too few rows is not named, of a text column with many levels only the most frequent are (none, if nearly each row has its
+own), and a client without a task that it may speak of sends nothing but that.
 
 >>> from polyfed.data.raw import read_client
 >>> raw = read_client("basel", ([[1.0], [3.0], [9.0]], {"pulse": [60, 80, 70]}), [Task("pulse")])
@@ -18,17 +19,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from polyfed.data.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
+from polyfed.data.ranks import LEAST_GROUP, Sketch
 from polyfed.data.raw import RawClient
 from polyfed.data.raw_features import RawFeatures
 from polyfed.data.scaling import Moments
 from polyfed.data.splits import Division
 from polyfed.data.task import Task
+from polyfed.data.transforms import changed
+
+NUMBERS = ("number", "log", "rank", "empty")  # kinds of columns that are no text
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +42,16 @@ class Description:
 
     Attributes:
         columns: the features, in the client's order.
-        kinds: of each column "number", "text", "empty" if the client has no value in it, or "wide" if it is text with many
-            levels, none of which may be told.
+        kinds: of each column "number", "log" or "rank" (numbers that are to be transformed), "text", "empty" if the client
+            has no value in it, or "wide" if it is text with many levels, none of which may be told.
         gaps: whether values of each column are missing.
         categories: text column → the texts that occur often enough, sorted, and OTHER if there are more.
         classes: class task without given classes → the labels that occur often enough.
         labels: task → how many training labels it has; none for a client that is silent.
-        moments: of the columns that are not text, in their order; None unless scaling is federated.
+        moments: of the columns that are not text, in their order, transformed, and nothing of those that are to be ranked;
+            None unless scaling is federated.
         targets: regression, robust or count task → moments of its labels; empty unless scaling is federated or targets.
+        ranks: column that is to be ranked → the groups of its values, if there are enough.
     """
 
     columns: tuple[str, ...]
@@ -55,6 +62,7 @@ class Description:
     labels: Mapping[str, int]
     moments: Moments | None
     targets: Mapping[str, Moments]
+    ranks: Mapping[str, Sketch] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls) -> Description:
@@ -68,7 +76,7 @@ class Description:
     @property
     def number_columns(self) -> tuple[str, ...]:
         """The columns that `moments` speaks of."""
-        return tuple(name for name, kind in zip(self.columns, self.kinds, strict=True) if kind in ("number", "empty"))
+        return tuple(name for name, kind in zip(self.columns, self.kinds, strict=True) if kind in NUMBERS)
 
     @property
     def n_bytes(self) -> int:
@@ -86,6 +94,7 @@ class Description:
             "labels": dict(self.labels),
             "moments": None if self.moments is None else self.moments.to_dict(),
             "targets": {task: moments.to_dict() for task, moments in self.targets.items()},
+            "ranks": {name: sketch.to_dict() for name, sketch in self.ranks.items()},
         }
 
     @classmethod
@@ -101,6 +110,7 @@ class Description:
             labels=dict(described["labels"]),
             moments=None if moments is None else Moments.from_dict(moments),
             targets={task: Moments.from_dict(part) for task, part in described["targets"].items()},
+            ranks={name: Sketch.from_dict(part) for name, part in described["ranks"].items()},
         )
 
 
@@ -116,7 +126,7 @@ def describe(
     features, columns = training.features, raw.features.names
     gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
     empty = _marked(features, np.isnan(raw.features.numbers).all(axis=0))  # of all rows: a kind is no statistic
-    kinds = {name: "empty" if name in empty else "number" for name in columns}
+    kinds = {name: "empty" if name in empty else features.transform.get(name, "number") for name in columns}
     categories = {}
     for name, values in features.texts.items():
         levels, has_gaps = _levels(values, limits.min_count)
@@ -141,9 +151,29 @@ def describe(
             if task.name in told and _is_open(task)
         },
         labels={task: labels[task] for task in told},
-        moments=Moments.of(features.numbers).of_at_least(limits.min_rows) if scaling == "federated" else None,
+        moments=_moments(features, limits) if scaling == "federated" else None,
         targets=targets,
+        ranks=_ranks(features, limits),
     )
+
+
+def _moments(features: RawFeatures, limits: Limits) -> Moments:
+    """Of the columns of numbers; those that are to be ranked need none, and say none."""
+    numbers = features.numbers
+    if features.transform:
+        numbers = numbers.copy()
+        for i, name in enumerate(features.number_names):
+            how = features.transform.get(name, "")
+            numbers[:, i] = np.nan if how == "rank" else changed(numbers[:, i], how)
+    return Moments.of(numbers).of_at_least(limits.min_rows)
+
+
+def _ranks(features: RawFeatures, limits: Limits) -> dict[str, Sketch]:
+    found = {}
+    for name, how in features.transform.items():
+        if how == "rank" and np.isfinite(values := features.column(name)).sum() >= limits.min_rows:
+            found[name] = Sketch.of(values, max(limits.min_count, LEAST_GROUP))
+    return {name: sketch for name, sketch in found.items() if sketch is not None}
 
 
 def _marked(features: RawFeatures, marks: Any) -> set[str]:

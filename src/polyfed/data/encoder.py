@@ -44,7 +44,7 @@ class Encoder:
 
     def with_own_scale(self, training: RawFeatures, where: str) -> Encoder:
         """The same columns in units of this client's own training rows."""
-        numbers = self._aligned(training, where).numbers
+        numbers = self._changed(self._aligned(training, where).numbers)
         return replace(self, scaler=Moments.of(numbers).scaler())
 
     @cached_property
@@ -56,7 +56,8 @@ class Encoder:
         """(rows, encoded columns), finite."""
         features = self._aligned(features, where)
         missing = np.isnan(features.numbers)
-        numbers = np.where(missing, self.scaler.mean, features.numbers) if missing.any() else features.numbers
+        numbers = self._changed(features.numbers)
+        numbers = np.where(missing, self.scaler.mean, numbers) if missing.any() else numbers
         values = self.scaler.apply(numbers)
         if len(self.names) == len(self.columns) and not self._text_names:
             return np.ascontiguousarray(values)
@@ -99,6 +100,13 @@ class Encoder:
                 found |= np.array([text not in known for text in features.texts[column.name]], dtype=bool)
         return found
 
+    def _changed(self, numbers: np.ndarray) -> np.ndarray:
+        """Columns of numbers as they are scaled."""
+        if not any(column.transform for column in self.columns):
+            return numbers
+        numeric = [column for column in self.columns if column.kind == "number"]
+        return np.column_stack([column.changed(numbers[:, i]) for i, column in enumerate(numeric)])
+
     @cached_property
     def _column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
@@ -127,7 +135,7 @@ class Encoder:
             for name in agreed_texts
         }
         kept = [i for i, name in enumerate(features.number_names) if name not in agreed_texts]
-        return RawFeatures(features.names, features.numbers[:, kept], texts, features.named)
+        return replace(features, numbers=features.numbers[:, kept], texts=texts)
 
 
 def _no_texts(features: RawFeatures, name: str, where: str) -> np.ndarray:

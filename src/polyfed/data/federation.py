@@ -113,7 +113,8 @@ class Federation:
         split: Split = DEFAULT_SPLIT,
     ) -> Federation:
         """From a DataFrame, a file (CSV, also compressed, TSV, Parquet, Feather, Excel, a database of SQLite or DuckDB with
-        a `query`), a pattern such as "data/*.csv", or a folder with one file for each client.
+        a `query`), the URL of a database such as "postgresql://reader:${PASSWORD}@host/clinic", a pattern such as
+        "data/*.csv", or a folder with one file for each client.
 
         `client` names the column that says whose row it is; in a folder it is None and the names of the files say it, as
         they do for a pattern if it is not given.
@@ -125,9 +126,9 @@ class Federation:
         and an empty field is no label. `missing` lists the texts that mean so instead, as in ["", "NA"]; with [] an empty
         label is a class. In columns of numbers and in features the usual markers (NA, NaN, null, ...) mean a gap anyway.
 
-        `transform` takes the logarithm of skewed inputs, as in {"income": "log"}; a skewed target can be derived as
-        {"log_income": "log(income)"}. Dates become numbers. Columns that number or name the rows are left out, with a
-        warning, unless `features` lists them.
+        `transform` takes the logarithm of skewed inputs, as in {"income": "log"}, or their rank among the values of all
+        clients ("rank"); a skewed target can be derived as {"log_income": "log(income)"}. Dates become
+        numbers. Columns that number or name the rows are left out, with a warning, unless `features` lists them.
 
         `weights` names a column that says how much each row counts in training, relative to the client's others; a row of
         weight zero is for testing alone. Classes have weights of their own: `Task(..., class_weights="balanced")`.

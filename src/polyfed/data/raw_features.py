@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import time
 from functools import lru_cache
 from typing import Any
@@ -30,12 +30,14 @@ class RawFeatures:
         numbers: (rows, columns without text) float64, NaN where a value is missing; wholly empty columns are here.
         texts: column → its values, None where one is missing.
         named: whether the names are the user's own.
+        transform: column → how it is to be transformed (`transforms`); its numbers are as they came.
     """
 
     names: tuple[str, ...]
     numbers: np.ndarray
     texts: Mapping[str, np.ndarray]
     named: bool
+    transform: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -47,7 +49,7 @@ class RawFeatures:
     def take(self, rows: np.ndarray) -> RawFeatures:
         """Some of the rows."""
         texts = {name: values[rows] for name, values in self.texts.items()}
-        return RawFeatures(self.names, self.numbers[rows], texts, self.named)
+        return replace(self, numbers=self.numbers[rows], texts=texts)
 
     def column(self, name: str) -> np.ndarray:
         """One column: of objects if it is text, else of numbers."""
@@ -65,7 +67,7 @@ class RawFeatures:
                     remedy=f"give {_listed(names)} in this order",
                 )
             texts = {new: self.texts[old] for new, old in zip(names, self.names, strict=True) if old in self.texts}
-            return RawFeatures(tuple(names), self.numbers, texts, True)
+            return replace(self, names=tuple(names), texts=texts, named=True)
         absent = [name for name in names if name not in self.names]
         if absent:
             raise DataError(
@@ -76,7 +78,7 @@ class RawFeatures:
         present = self.number_names
         kept = [present.index(name) for name in names if name not in self.texts]
         texts = {name: self.texts[name] for name in names if name in self.texts}
-        return RawFeatures(tuple(names), self.numbers[:, kept], texts, True)
+        return replace(self, names=tuple(names), numbers=self.numbers[:, kept], texts=texts)
 
 
 def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str] | None = None) -> RawFeatures:
@@ -145,7 +147,7 @@ def stack_features(parts: Sequence[RawFeatures], *, where: str) -> RawFeatures:
     parts = [first, *(part.select(first.names, where) for part in others)]
     texts = [name for name in first.names if any(name in part.texts for part in parts)]
     if not texts:
-        return RawFeatures(first.names, np.concatenate([part.numbers for part in parts]), {}, first.named)
+        return replace(first, numbers=np.concatenate([part.numbers for part in parts]))
     joined = {name: np.concatenate([_as_text_column(part, name, where) for part in parts]) for name in texts}
     numeric = [name for name in first.names if name not in joined]
     numbers = [np.column_stack([part.column(name) for name in numeric]) for part in parts] if numeric else None

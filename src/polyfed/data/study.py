@@ -29,7 +29,6 @@ from polyfed.data.raw_features import RawFeatures, read_features
 from polyfed.data.round0 import Round0
 from polyfed.data.splits import Split, divide
 from polyfed.data.tables import is_table_source, read_client_table
-from polyfed.data.transforms import transformed, transforms_among
 from polyfed.errors import UnknownNameError, UsageError
 
 
@@ -79,7 +78,7 @@ class Study:
             from pandas import DataFrame
 
             X = DataFrame(X)
-        features = self._read(X, where)
+        features = read_features(X, where=where, only=self._columns())
         _tell_unseen(self.encoders[client], features, where)
         return self.encoders[client].encode(features, where=where)
 
@@ -155,13 +154,6 @@ class Study:
     def from_saved(cls, described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Study:
         """The study that `to_dict` and `arrays` described, bit for bit."""
         return cls(**study_storage.restored(described, arrays))
-
-    def _read(self, X: Any, where: str) -> RawFeatures:
-        """New rows as the agreed columns were made."""
-        agreed = self._columns()
-        transform = transforms_among(agreed, [str(name) for name in X.columns]) if hasattr(X, "iloc") else {}
-        features = read_features(X, where=where, only=[*agreed, *transform])
-        return transformed(features, transform, where=where)
 
     def _refuse_member(self, name: str) -> None:
         if name in self.clients:

@@ -28,6 +28,7 @@ from polyfed.data.table_bytes import (
     separator_of,
 )
 from polyfed.data.table_queries import DUCKDB, SQLITE, is_database, read_query
+from polyfed.data.table_servers import is_url, read_server, url_name
 from polyfed.data.written import EMPTY, USUAL
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
@@ -44,12 +45,15 @@ def is_table_file(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
-def stem_of(path: Path) -> str:
-    """The name of a file without what says that it is a table.
+def stem_of(source: str | Path) -> str:
+    """The name of a file without what says that it is a table, or of a database.
 
     >>> stem_of(Path("data/basel.csv.gz")), stem_of(Path("data/*.csv"))
     ('basel', 'data')
     """
+    if is_url(source):
+        return url_name(str(source))
+    path = Path(source)
     if glob.has_magic(path.name) and not path.exists():
         return next(
             (part for part in reversed(path.parts[:-1]) if part not in ("/", "..") and not glob.has_magic(part)), "data"
@@ -81,7 +85,7 @@ def is_table_source(data: Any) -> bool:
 
 def matching_files(source: str | os.PathLike[str]) -> list[Path] | None:
     """The files that a pattern such as data/*.csv matches, sorted; None if it is no pattern, or the name of something."""
-    if not glob.has_magic(str(source)) or Path(source).exists():
+    if is_url(source) or not glob.has_magic(str(source)) or Path(source).exists():
         return None
     found = sorted(glob.glob(str(source), recursive=True))  # noqa: PTH207, a pattern may begin anywhere
     files = [path for path in map(Path, found) if is_table_file(path)]
@@ -107,6 +111,9 @@ def load_table(
             raise DataError(f"is a {type(source).__name__}", where="table", remedy="give a DataFrame or a path")
         table = Table(source, "table", lambda row: row_name(row, source.index))
         return _checked(_with_gaps(table, missing))
+    if is_url(source):
+        url = str(source)
+        return _checked(_with_gaps(Table(read_server(url, query), url, lambda row: f"row {row} of {url}"), missing))
     if (files := matching_files(source)) is not None:
         return _stacked(
             [load_table(path, written=written, missing=missing, query=query) for path in files], str(source)

@@ -35,18 +35,18 @@ def _from_sqlite(path: Path, query: str | None) -> pd.DataFrame:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
-        query = query or _whole(path, [name for name in names if not name.startswith("sqlite_")])
+        query = query or whole_table(path, [name for name in names if not name.startswith("sqlite_")])
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
         cursor = connection.execute(query)
         if cursor.description is None:
-            raise _failed("it finds nothing to read", path)
+            raise query_failed("it finds nothing to read", path)
         return DataFrame(cursor.fetchall(), columns=[column[0] for column in cursor.description])
     except sqlite3.Warning as error:  # several statements at once
-        raise _failed(error, path) from None
+        raise query_failed(error, path) from None
     except sqlite3.DatabaseError as error:
         if "not a database" in str(error) or "malformed" in str(error):
             raise DataError("is no database of SQLite, or damaged", where=str(path), remedy="write it anew") from None
-        raise _failed(error, path) from None
+        raise query_failed(error, path) from None
     finally:
         connection.close()
 
@@ -63,20 +63,24 @@ def _from_duckdb(path: Path, query: str | None) -> pd.DataFrame:
             names = [
                 row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
             ]
-            return connection.execute(query or _whole(path, names)).df()
+            return connection.execute(query or whole_table(path, names)).df()
     except duckdb.IOException:
         raise DataError("is no database of DuckDB, or damaged", where=str(path), remedy="write it anew") from None
     except duckdb.Error as error:
-        raise _failed(error, path) from None
+        raise query_failed(error, path) from None
 
 
-def _whole(path: Path, names: list[str]) -> str:
+def whole_table(where: Path | str, names: list[str], dialect: Any = None) -> str:
+    """The query that reads the only table there is, its name quoted as this dialect (of SQLAlchemy) has it."""
     if len(names) != 1:
         shown = f"has {len(names)} tables ({', '.join(sorted(names)[:20])})" if names else "has no table"
-        raise DataError(shown, where=str(path), remedy="say with a query what is to be read (--query)")
+        raise DataError(shown, where=str(where), remedy="say with a query what is to be read (--query)")
+    if dialect is not None:
+        return f"SELECT * FROM {dialect.identifier_preparer.quote_identifier(names[0])}"
     return 'SELECT * FROM "{}"'.format(names[0].replace('"', '""'))
 
 
-def _failed(error: Any, path: Path) -> DataError:
+def query_failed(error: Any, where: Path | str) -> DataError:
+    """What a database says of a query."""
     told = " ".join(str(error).split()).rstrip(".")
-    return DataError(f"the query fails: {told}", where=str(path), remedy="correct it: it may only read (SELECT ...)")
+    return DataError(f"the query fails: {told}", where=str(where), remedy="correct it: it may only read (SELECT ...)")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,14 @@ from polyfed.data.features import is_missing, plain
 from polyfed.data.identifiers import left_out
 from polyfed.data.label_column import Labels
 from polyfed.data.raw import RawClient, at_client, read_labels
-from polyfed.data.raw_features import RawFeatures, dates_among, read_columns
+from polyfed.data.raw_features import dates_among, read_columns
 from polyfed.data.split_columns import read_key
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.table_columns import as_names, feature_columns, find_column, task_columns, written_columns
 from polyfed.data.table_files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
 from polyfed.data.table_queries import is_database
 from polyfed.data.task import Task
-from polyfed.data.transforms import checked_transform, transformed, transformed_name, transforms_among
+from polyfed.data.transforms import checked_transform, to_transform
 from polyfed.data.weights import KEY, read_weights
 from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
@@ -157,13 +157,13 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
         table = load_table(source, written=written_columns(tasks))
         columns = list(table.frame.columns)
         found = {task.name: task_columns(task, columns, None) for task in tasks}
-        dates, transform = dates_among(features, columns), transforms_among(features, columns)
-        made = {*(name for name in features if date_of(name) in dates), *map(transformed_name, transform)}
+        dates = dates_among(features, columns)
+        made = {name for name in features if date_of(name) in dates}
         chosen = [name for name in features if name not in made or name in columns]
         for feature in chosen:
             find_column(feature, columns, table.where)
         rows = _Rows(table.row_name)
-        return _read_rows(table, tasks, found, [*chosen, *dates, *transform], rows, dates, transform=transform)
+        return _read_rows(table, tasks, found, [*chosen, *dates], rows, dates)
 
 
 def _read_folder(
@@ -254,7 +254,7 @@ def _read_rows(
             _refuse_text_among_numbers(table, name, index)
     columns = {name: frame[name] for name in features}
     raw = read_columns(columns, where=table.where, index=index, n_rows=len(frame), dates=dates)
-    raw = transformed(raw, checked_transform(transform, list(columns), table.where), where=table.where)
+    raw = to_transform(raw, checked_transform(transform, list(columns), table.where), where=table.where)
     labels = {}
     for task in tasks:
         if found[task.name]:
@@ -286,7 +286,7 @@ def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -
     for i, name in enumerate(names):
         part = slice(starts[i], starts[i + 1])
         texts = {column: values[part] for column, values in features.texts.items()}
-        own = RawFeatures(features.names, features.numbers[part], texts, features.named)
+        own = replace(features, numbers=features.numbers[part], texts=texts)
         labels = {}
         for task, (at, values, vocabulary, bounds) in sorted_labels.items():
             mine = slice(bounds[i], bounds[i + 1])

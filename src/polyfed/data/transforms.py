@@ -1,33 +1,25 @@
-"""Inputs whose logarithm says more than they do: few values far above the rest would else decide what is near what.
+"""Inputs that say more in another scale: few values far above the rest would else decide what is near what.
 
-The logarithm is that of one more than the size, with the sign kept: it exists for any number, and means the same at every
-client, so that nobody has to agree on it. A column that is transformed has a name of its own, by which new rows are read alike.
+`log` is the logarithm of one more than the size, with the sign kept: it exists for any number, and means the same at every
+client, so that nobody has to agree on it. `rank` is the rank among the values of all clients (`ranks`), agreed in round 0.
 
->>> from polyfed.data.raw_features import read_features
->>> import pandas as pd
->>> raw = read_features(pd.DataFrame({"income": [0.0, np.e - 1, -np.e + 1]}), where="X")
->>> made = transformed(raw, {"income": "log"}, where="X")
->>> made.names, made.numbers.T
-(('income, log',), array([[ 0.,  1., -1.]]))
+>>> changed(np.array([0.0, np.e - 1, -np.e + 1]), "log")
+array([ 0.,  1., -1.])
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from polyfed.data.ranks import Ranks
 from polyfed.data.raw_features import RawFeatures
 from polyfed.errors import ConfigError, DataError, nearest
 
-TRANSFORMS = ("log",)
-
-
-def transformed_name(column: str, how: str = "log") -> str:
-    """What a transformed column is called."""
-    return f"{column}, {how}"
+TRANSFORMS = ("log", "rank")
 
 
 def checked_transform(given: Any, columns: Sequence[str], where: str) -> dict[str, str]:
@@ -44,28 +36,25 @@ def checked_transform(given: Any, columns: Sequence[str], where: str) -> dict[st
     return dict(given or {})
 
 
-def transforms_among(agreed: Collection[str], columns: Collection[str]) -> dict[str, str]:
-    """The columns that were transformed when these features were agreed on, and how."""
-    endings = {f", {how}": how for how in TRANSFORMS}
-    return {
-        name.removesuffix(ending): how
-        for name in agreed
-        for ending, how in endings.items()
-        if name not in columns and name.endswith(ending) and name.removesuffix(ending) in columns
-    }
-
-
-def transformed(raw: RawFeatures, transform: Mapping[str, str], *, where: str) -> RawFeatures:
-    """The features with some of their columns transformed, and named so."""
-    if not transform:
-        return raw
-    numbers = raw.numbers.copy()
+def to_transform(raw: RawFeatures, transform: Mapping[str, str], *, where: str) -> RawFeatures:
+    """The same features, some of which are to be transformed once it is agreed on."""
     for name in transform:
         if name not in raw.number_names:
             raise DataError(
                 f"column {name!r} is transformed, but holds no numbers", where=where, remedy="leave it as it is"
             )
-        at = raw.number_names.index(name)
-        numbers[:, at] = np.sign(numbers[:, at]) * np.log1p(np.abs(numbers[:, at]))
-    names = tuple(transformed_name(name, transform[name]) if name in transform else name for name in raw.names)
-    return replace(raw, names=names, numbers=numbers)
+    return replace(raw, transform=transform) if transform else raw
+
+
+def changed(numbers: np.ndarray, how: str, ranks: Ranks | None = None) -> np.ndarray:
+    """A column transformed; one that is not, or whose ranks are not known yet, as it is."""
+    if how == "log":
+        return np.sign(numbers) * np.log1p(np.abs(numbers))
+    return numbers if ranks is None else ranks.of(numbers)
+
+
+def undone(numbers: np.ndarray, how: str, ranks: Ranks | None = None) -> np.ndarray:
+    """`changed` undone, as far as it can be."""
+    if how == "log":
+        return np.sign(numbers) * np.expm1(np.abs(numbers))
+    return numbers if ranks is None else ranks.undone(numbers)

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyfed.data.agreement import Agreement
-from polyfed.data.description import Description
+from polyfed.data.description import NUMBERS, Description
 from polyfed.data.limits import LONGEST_TEXT, MOST_CATEGORIES
+from polyfed.data.ranks import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
 from polyfed.data.study_checks import refuse_odd_agreement
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
@@ -24,8 +25,8 @@ MOST_COLUMNS = 100_000
 MOST_CLASSES = 1_000  # of one task
 MOST_ROWS = 10**9
 LARGEST = 1.7976931348623157e308  # of a float
-FIELDS = ("columns", "kinds", "gaps", "categories", "classes", "labels", "moments", "targets")
-KINDS = ("number", "text", "empty", "wide")
+FIELDS = ("columns", "kinds", "gaps", "categories", "classes", "labels", "moments", "targets", "ranks")
+KINDS = (*NUMBERS, "text", "wide")
 
 
 class Rejected(Exception):
@@ -72,11 +73,12 @@ def read_note(tasks: Sequence[Task], told: Any, scaling: str) -> Description:
     categories = _mapping("categories", told["categories"], texts, all_of=True)
     for name, levels in categories.items():
         _texts(f"categories of {shown(name)}", levels, MOST_CATEGORIES + 1)  # one is OTHER
-    n_numbers = sum(kind in ("number", "empty") for kind in kinds)
+    n_numbers = sum(kind in NUMBERS for kind in kinds)
     if scaling == "federated":
         _moments("moments", told["moments"], n_numbers)
     elif told["moments"] is not None:
         raise Rejected("it tells moments, which nobody asked for")
+    _ranks(told["ranks"], {name for name, kind in zip(columns, kinds, strict=True) if kind == "rank"})
     _classes(told["classes"], tasks, labels)
     _targets(told["targets"], tasks, labels, scaling)
     return Description.from_dict(told)
@@ -170,6 +172,22 @@ def _moments(what: str, value: Any, n_columns: int) -> None:
             raise Rejected(f"{what}: a column without values has a mean or a spread")
 
 
+def _ranks(value: Any, ranked: set[str]) -> None:
+    for name, sketch in _mapping("ranks", value, ranked).items():
+        what = f"ranks of {shown(name)}"
+        _keys(what, sketch, ("mean", "count"))
+        counts = sketch["count"]
+        if not isinstance(counts, list) or not 1 <= len(counts) <= MOST_GROUPS:
+            raise Rejected(f"{what}: counts are not a list of 1 to {MOST_GROUPS}")
+        last = None
+        for n, mean in zip(counts, _list(f"{what}, means", sketch["mean"], len(counts)), strict=True):
+            _count(f"{what}: a count", n, least=LEAST_GROUP)
+            _number(f"{what}: a mean", mean)
+            if last is not None and mean <= last:
+                raise Rejected(f"{what}: {shown(mean)} comes after {shown(last)}")
+            last = mean
+
+
 def _labels(value: Any, tasks: Sequence[Task]) -> dict[str, int]:
     labels = _mapping("labels", value, {task.name for task in tasks})
     return {task: _count(f"labels of task {task!r}", n, least=1) for task, n in labels.items()}
@@ -223,7 +241,7 @@ def unlike_most(tasks: Sequence[Task], notes: Mapping[str, Description]) -> dict
     for note in speaking.values():
         for column, kind in zip(note.columns, note.kinds, strict=True):
             if kind != "empty":
-                votes.setdefault(column, Counter())["number" if kind == "number" else "text"] += 1
+                votes.setdefault(column, Counter())[_sort(kind)] += 1
     for client, note in list(speaking.items()):
         judged(client, _other_kind(note, votes))
     for task in tasks:
@@ -250,10 +268,14 @@ def _other_columns(mine: set[str], usual: frozenset[str]) -> str | None:
 
 def _other_kind(note: Description, votes: Mapping[str, Counter[str]]) -> str | None:
     for column, kind in zip(note.columns, note.kinds, strict=True):
-        mine = "number" if kind == "number" else "text"
+        mine = _sort(kind)
         if kind != "empty" and mine != (usual := votes[column].most_common(1)[0][0]):
             return f"column {shown(column)} holds {mine}, and {usual} at most clients"
     return None
+
+
+def _sort(kind: str) -> str:
+    return "text" if kind == "wide" else kind
 
 
 # ---- what a server says was agreed --------------------------------------------------------------------------------------
@@ -270,6 +292,8 @@ def read_agreement(described: Any) -> Agreement:
     _texts("columns", [column["name"] for column in described["columns"]], MOST_COLUMNS)
     for column in described["columns"]:
         _texts("categories", column["categories"], MOST_CATEGORIES + 1)
+        if len(column.get("ranks") or ()) > MOST_KNOTS:
+            raise Rejected(f"ranks are {len(column['ranks'])}, more than {MOST_KNOTS}")
     for codec in described["codecs"]:
         if codec["classes"] is not None and len(codec["classes"]) > MOST_CLASSES:
             raise Rejected(f"classes are {len(codec['classes'])}, more than {MOST_CLASSES}")

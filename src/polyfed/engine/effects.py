@@ -47,7 +47,7 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
         else:
             low, high = np.quantile(x[:, place.first], [0.025, 0.975]).tolist()
             codes = np.linspace(low, high, POINTS)[:, None]
-            shown = (scaler.mean[place.number] + scaler.scale[place.number] * codes[:, 0]).tolist()
+            shown = place.column.undone(scaler.mean[place.number] + scaler.scale[place.number] * codes[:, 0]).tolist()
         values.append(shown)
         moved.append(_moved(rows, place, codes))
     sizes = [len(one) for one in moved]

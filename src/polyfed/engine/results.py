@@ -85,7 +85,7 @@ def _latents(run: Run, client: str) -> dict[str, Any]:
     """Each task's latent function with its 95 % band, over the range of the client's inputs."""
     train, scaler = run.study.clients[client].train, run.study.encoders[client].scaler
     truth = (run.study.truth or {}).get(client)
-    own = train.x[:, 0] * scaler.scale[0] + scaler.mean[0]
+    own = run.study.agreed.columns[0].undone(train.x[:, 0] * scaler.scale[0] + scaler.mean[0])
     grid = np.linspace(own.min(), own.max(), GRID) if truth is None else truth["x"][:, 0]
     predictions = run.client(client).predict(grid[:, None])
     shown = {}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from polyfed.data import Federation, load_dataset
 from polyfed.data.datasets import IMAGE_DATASETS
 from polyfed.data.table_files import matching_files
+from polyfed.data.table_servers import is_url
 from polyfed.errors import ConfigError, DataError, PolyfedError
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.images import image_federation
@@ -76,7 +77,7 @@ def digest(source: Path) -> str:
 
 def refuse_changed(data: DataConfig) -> None:
     """An error if the source is not what it was when the settings were written down."""
-    if data.sha256 is None or data.source is None:
+    if data.sha256 is None or data.source is None or is_url(data.source):
         return
     if not Path(data.source).exists() and not glob.has_magic(data.source):
         return
@@ -115,8 +116,8 @@ def _from_table(data: DataConfig) -> Federation:
             remedy="name the columns to predict, for example with --regression, --binary or data.tasks",
         )
     refuse_unnameable(data.source or "", "data.source")
-    source = Path(data.source or "")
-    if data.client is None and not source.is_dir() and source.is_file():
+    source = data.source or ""
+    if data.client is None and not is_url(source) and Path(source).is_file():
         raise ConfigError(
             f"no column of {source} is named that says whose row it is", remedy="name one with --client or data.client"
         )

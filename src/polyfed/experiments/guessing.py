@@ -20,6 +20,7 @@ from polyfed.data.dates import are_dates
 from polyfed.data.identifiers import is_named_like_one, why_identifier
 from polyfed.data.limits import MOST_CATEGORIES
 from polyfed.data.table_files import is_table_file, load_table
+from polyfed.data.table_servers import is_url
 from polyfed.errors import DataError
 
 # Words of names of targets, the surest first.
@@ -49,11 +50,11 @@ class Guess:
     why: str
 
 
-def guess(source: Path, query: str | None = None) -> tuple[list[Guess], list[str]]:
+def guess(source: str | Path, query: str | None = None) -> tuple[list[Guess], list[str]]:
     """The guesses for a table, or for the first of a folder with one for each client, and remarks on them."""
-    path, in_folder = source, source.is_dir()
+    path, in_folder = source, not is_url(source) and Path(source).is_dir()
     if in_folder:
-        files = sorted(filter(is_table_file, source.iterdir()))
+        files = sorted(filter(is_table_file, Path(source).iterdir()))
         if not files:
             raise DataError("has no table in it", where=str(source), remedy="put one file for each client there")
         path = files[0]

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from polyfed.data.table_files import is_table_file
+from polyfed.data.table_servers import is_url
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.experiments.config import CompareConfig, Config, DataConfig, ImagesConfig, RunConfig, TaskConfig
 from polyfed.kinds import KINDS
@@ -77,7 +78,7 @@ def move_paths(document: Document, move: Callable[[str], str]) -> None:
         for name in section:
             table = table.get(name) if isinstance(table, dict) else None
         for key in keys if isinstance(table, dict) else ():
-            if isinstance(table.get(key), str):
+            if isinstance(table.get(key), str) and not is_url(table[key]):
                 table[key] = move(table[key])
 
 

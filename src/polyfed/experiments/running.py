@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyfed.data.table_files import stem_of
+from polyfed.data.table_servers import is_url
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, refuse_changed
 from polyfed.experiments.config import SPLIT_OPTIONS, Config
@@ -38,7 +39,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 def default_folder(config: Config) -> Path:
     """runs/<data>-<method>-<seed>"""
-    name = config.data.dataset or stem_of(Path(config.data.source or "data"))
+    name = config.data.dataset or stem_of(config.data.source or "data")
     return Path("runs") / f"{name}-{config.method.name}-{config.run.seed}"
 
 
@@ -152,7 +153,7 @@ def resolved(config: Config, method: Method, federation: Federation, folder: Pat
     split = {key: getattr(federation.split, option) for key, option in SPLIT_OPTIONS.items()}
     data = config.data.model_dump() | {"scaling": federation.scaling, **split}
     move_paths({"data": data}, lambda name: str(Path(name).expanduser().resolve()))  # the run may lie anywhere
-    if data["source"] is not None:
+    if data["source"] is not None and not is_url(data["source"]):
         data["sha256"] = digest(Path(data["source"]))
     data["tasks"] = [{"name": t.name, "kind": t.kind, **t.model_dump(exclude_defaults=True)} for t in config.data.tasks]
     return {

@@ -6,13 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from polyfed.data.table_servers import is_url
 from polyfed.defaults import COMPARED, METHOD
 from polyfed.experiments.guessing import Guess
 from polyfed.experiments.toml_text import to_toml
 from polyfed.kinds import KINDS
 
 
-def config_text(guesses: Sequence[Guess], source: Path, out: Path, query: str | None = None) -> str:
+def config_text(guesses: Sequence[Guess], source: str | Path, out: Path, query: str | None = None) -> str:
     """A commented file; its source is told from where the file lies."""
     client = next((guess for guess in guesses if guess.role == "client"), None)
     by_kind = {kind: [guess for guess in guesses if guess.role == kind] for kind in KINDS}
@@ -22,12 +23,12 @@ def config_text(guesses: Sequence[Guess], source: Path, out: Path, query: str | 
         f"#   polyfed run {out.name}",
         "",
         "[data]",
-        _setting("source", os.path.relpath(source, out.parent)),
+        _setting("source", source if is_url(source) else os.path.relpath(source, out.parent)),
         *([] if query is None else [_setting("query", query)]),
     ]
     if client is not None:
         lines.append(f"{_setting('client', client.column)}  # {_remark(client.why)}")
-    elif not source.is_dir():
+    elif is_url(source) or not Path(source).is_dir():
         lines.append('# client = "..."  # no column was found that says whose row it is: name one')
     lines += [
         f"{_setting('drop', dropped)}  # neither inputs nor targets; all columns not named here are inputs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
@@ -59,6 +60,22 @@ class ColumnPart(Part):
     kind: Literal["number", "text"]
     gaps: bool
     categories: list[str]
+    transform: Literal["", "log", "rank"] = ""
+    values: list[Number] | None = None
+    ranks: list[Annotated[float, Field(gt=0, lt=1)]] | None = None
+
+    @model_validator(mode="after")
+    def _ranks_of_values(self) -> ColumnPart:
+        if (self.transform == "rank") != (self.values is not None and self.ranks is not None):
+            raise ValueError("a column with ranks has values and the rank of each, and no other has")
+        if self.kind == "text" and self.transform:
+            raise ValueError("a text is transformed")
+        values, ranks = self.values or [], self.ranks or []
+        if self.transform == "rank" and (not ranks or len(values) != len(ranks)):
+            raise ValueError("not one rank for each value")
+        if any(a >= b for column in (values, ranks) for a, b in pairwise(column)):
+            raise ValueError("values or ranks that do not rise")
+        return self
 
 
 class CodecPart(Part):

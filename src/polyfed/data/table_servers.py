@@ -1,0 +1,160 @@
+"""Tables on database servers, by a URL and a query, through SQLAlchemy (an extra) and a driver of the user's choice.
+
+Secrets stay out of what is written down: a URL says ${NAME} where a password belongs, and the environment variable of that name
+holds it. A URL with a password in it is refused, so that no run folder, report or error can show one. Queries may only read.
+
+>>> is_url("postgresql://reader:${PASSWORD}@db.example.org/clinic"), is_url("data/clinic.csv")
+(True, False)
+>>> refuse_password("mysql://reader:hunter2@db.example.org/clinic")
+Traceback (most recent call last):
+polyfed.errors.ConfigError: mysql://db.example.org/clinic: there is a password in this URL; write ${PASSWORD} in its place, ...
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from polyfed.data.table_queries import query_failed, whole_table
+from polyfed.errors import ConfigError, DataError, MissingExtraError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)
+_READING = re.compile(r"\s*(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
+# How each server is asked to let nothing be written; others roll back at the end.
+_READ_ONLY = {
+    "sqlite": "PRAGMA query_only = ON",
+    "postgresql": "SET TRANSACTION READ ONLY",
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+}
+
+
+def is_url(source: Any) -> bool:
+    """Whether a source is the address of a database."""
+    return isinstance(source, str) and _SCHEME.match(source) is not None
+
+
+def url_name(url: str) -> str:
+    """What a database is called.
+
+    >>> url_name("postgresql://db.example.org/clinic?sslmode=require")
+    'clinic'
+    """
+    return Path(urlsplit(url).path).stem or "data"
+
+
+def refuse_password(url: str) -> None:
+    """An error that does not repeat it, if a URL holds a secret and not the name of a variable that does."""
+    try:
+        parts = urlsplit(url)
+        secret = parts.password
+    except ValueError:  # nothing of it is shown, for it is not known which part is which
+        raise ConfigError(
+            "the URL of the database cannot be read", remedy="write for example postgresql://user:${PASSWORD}@host/name"
+        ) from None
+    given = [value for name, value in parse_qsl(parts.query) if _SECRET.search(name)]
+    if any(_VARIABLE.sub("", text) for text in [secret or "", *given]):
+        host = parts.netloc.rpartition("@")[2]
+        raise ConfigError(
+            "there is a password in this URL",
+            where=f"{parts.scheme}://{host}{parts.path}",
+            remedy="write ${PASSWORD} in its place, in single quotes, and set the environment variable PASSWORD",
+        )
+
+
+def read_server(url: str, query: str | None) -> pd.DataFrame:
+    """What a query finds in a database, or its only table."""
+    refuse_password(url)
+    if query is not None and not query.strip():
+        raise ConfigError("the query is empty", where=url, remedy="write for example SELECT * FROM patients")
+    if query is not None and _READING.match(query) is None:
+        raise query_failed("it does not begin with SELECT or WITH", url)
+    try:
+        import sqlalchemy
+        import sqlalchemy.exc
+    except ImportError:
+        raise MissingExtraError(
+            "database servers need SQLAlchemy", where=url, remedy="pip install 'polyfed[tables]'"
+        ) from None
+    engine = _engine(sqlalchemy, url)
+    try:
+        with engine.connect() as connection:
+            if statement := _READ_ONLY.get(engine.dialect.name):
+                connection.exec_driver_sql(statement)
+            if query is None:
+                inspector = sqlalchemy.inspect(connection)
+                query = whole_table(url, [*inspector.get_table_names(), *inspector.get_view_names()], engine.dialect)
+            found = connection.execute(sqlalchemy.text(query.replace(":", "\\:")))
+            return _frame([tuple(row) for row in found], list(found.keys()))
+    except sqlalchemy.exc.OperationalError as error:
+        raise _shown(error, url, "cannot be reached, or the query fails") from None
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise _shown(error, url, "the query fails") from None
+    finally:
+        engine.dispose()
+
+
+def _engine(sqlalchemy: Any, url: str) -> Any:
+    """The database with its secrets filled in."""
+    filled = _VARIABLE.sub(lambda found: quote(_secret(found[1], url), safe=""), url)
+    try:
+        address = sqlalchemy.make_url(filled)
+        engine = sqlalchemy.create_engine(address)
+    except sqlalchemy.exc.NoSuchModuleError:
+        scheme = url.partition(":")[0]
+        raise ConfigError(
+            f"databases of {scheme!r} are not known",
+            where=url,
+            remedy="name one that SQLAlchemy knows, for example postgresql://",
+        ) from None
+    except ImportError as error:
+        package = error.name or "a driver"
+        raise MissingExtraError(
+            f"this database needs {package}", where=url, remedy=f"pip install {package}, or name another driver"
+        ) from None
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        raise ConfigError(
+            "this is no URL of a database",
+            where=url,
+            remedy="write for example postgresql://user:${PASSWORD}@host/name",
+        ) from None
+    if engine.dialect.name == "sqlite" and not Path(unquote(address.database or "")).is_file():
+        raise DataError("there is no such file", where=url, remedy="correct the path")  # it would be made
+    return engine
+
+
+def _secret(name: str, url: str) -> str:
+    if (value := os.environ.get(name)) is None:
+        raise ConfigError(f"environment variable {name} is not set", where=url, remedy="set it")
+    return value
+
+
+def _shown(error: Any, url: str, what: str) -> DataError:
+    """What a server says, without what it must not say."""
+    told = " ".join(str(getattr(error, "orig", None) or error).split())
+    for name in _VARIABLE.findall(url):
+        for secret in {_secret(name, url), quote(_secret(name, url), safe="")} - {""}:
+            told = told.replace(secret, f"${{{name}}}")
+    remedy = "correct the query (it may only read), or the URL"
+    return DataError(f"{what}: {told[:300].rstrip('.')}", where=url, remedy=remedy)
+
+
+def _frame(rows: list[tuple[Any, ...]], names: list[str]) -> pd.DataFrame:
+    """A table of them, with exact decimals as numbers."""
+    from pandas import DataFrame
+
+    frame = DataFrame(rows, columns=names)
+    for position in range(frame.shape[1]):
+        column = frame.iloc[:, position]
+        if column.dtype.kind == "O" and len(there := column.dropna()) and all(isinstance(v, Decimal) for v in there):
+            frame.isetitem(position, column.astype(float))
+    return frame
