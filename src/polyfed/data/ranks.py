@@ -88,8 +88,8 @@ class Ranks:
 
     def of(self, numbers: np.ndarray) -> np.ndarray:
         """The rank of each number, beyond all knots that of the last; gaps stay."""
-        # In units of the largest knot, for the difference of two large ones may be no number.
-        unit = max(abs(self.values[0]), abs(self.values[-1]), np.finfo(np.float64).tiny)
+        # The difference of two numbers that are nearly the largest is none; of others nothing may be lost.
+        unit = 4.0 if max(abs(self.values[0]), abs(self.values[-1])) > 1e300 else 1.0
         ranks = np.interp(numbers / unit, np.array(self.values) / unit, self.ranks)
         return np.where(np.isnan(numbers), np.nan, ranks)
 
