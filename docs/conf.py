@@ -32,7 +32,7 @@ extensions = [
     "links",  # every link and anchor is followed
 ]
 
-exclude_patterns = ["_build", "_ext"]
+exclude_patterns = ["_build", "_ext", "reference/generated/_*"]
 nitpicky = False
 root_doc = "index"
 language = "en"
@@ -55,6 +55,11 @@ os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
 os.environ["POLYFED_REPOSITORY"] = str(HERE.parent)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("COLUMNS", "110")
+# A kernel says at every start that its port on 127.0.0.1 is not encrypted; the build shows its own warnings alone.
+os.environ["IPYTHONDIR"] = str(HERE / "_build" / "ipython")
+_PROFILE = HERE / "_build" / "ipython" / "profile_default"
+_PROFILE.mkdir(parents=True, exist_ok=True)
+(_PROFILE / "ipython_kernel_config.json").write_text('{"IPKernelApp": {"log_level": 40}}')
 
 bibtex_bibfiles = ["references.bib"]
 bibtex_default_style = "unsrt"
@@ -78,6 +83,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_logo = "_static/logo.svg"
 html_favicon = "_static/logo.svg"
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_sidebars = {"index": [], "gallery": []}
 html_theme_options = {
     "logo": {"text": "polyfed", "alt_text": "polyfed: to the front page"},

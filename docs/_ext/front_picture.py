@@ -1,4 +1,4 @@
-"""The picture of the front page: what a federation knows that a site alone does not. Writes a light and a dark file."""
+"""The picture of the front page: what a federation knows that a site alone does not. Light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import polyfed as pf
 # ---- data: a function that eight sites share, and a small part of each site's own -------------------------------------
 
 SITES = ["Aarau", "Basel", "Bern", "Chur", "Genf", "Thun", "Uster", "Zug"]
-SHOWN = 4
-GRID = np.linspace(0, 10, 200)
+GRID = np.linspace(0, 10, 90)
 
 
 def truth(site: int, x: np.ndarray) -> np.ndarray:
@@ -43,13 +42,13 @@ def runs(seed: int = 0) -> tuple[dict[str, Any], dict[str, pf.Run]]:
 # ---- picture ---------------------------------------------------------------------------------------------------------
 
 
-def draw(clients: dict[str, Any], made: dict[str, pf.Run], path: Path, ink: str) -> None:
+def draw(clients: dict[str, Any], made: dict[str, pf.Run], path: Path, ink: str, shown: int = 4) -> None:
     colours = {"alone": ORANGE, "in the federation": BLUE}
     plt.rcParams.update({"text.color": ink, "axes.labelcolor": ink, "xtick.color": ink, "ytick.color": ink})
     plt.rcParams.update({"axes.edgecolor": ink, "font.size": 11, "svg.fonttype": "path"})
-    figure, rows = plt.subplots(2, SHOWN, figsize=(11, 4.2), sharex=True, sharey=True)
+    figure, rows = plt.subplots(2, shown, figsize=(2.75 * shown, 4.2), sharex=True, sharey=True)
     for row, (how, run) in zip(rows, made.items(), strict=True):
-        for i, (ax, name) in enumerate(zip(row, SITES[:SHOWN], strict=True)):
+        for i, (ax, name) in enumerate(zip(row, SITES[:shown], strict=True)):
             p = run.client(name).predict(GRID[:, None])["y"]
             ax.plot(GRID, truth(i, GRID), "--", color=ink, linewidth=1, alpha=0.7)
             band(ax, GRID, p.mean, *p.interval(0.95), colour=colours[how])
@@ -77,8 +76,9 @@ def coverage(run: pf.Run) -> float:
 def main(folder: Path) -> None:
     clients, made = runs()
     print({how: round(coverage(run), 2) for how, run in made.items()})  # noqa: T201
-    draw(clients, made, folder / "front-light.svg", "#222222")
-    draw(clients, made, folder / "front-dark.svg", "#dddddd")
+    for name, ink in {"light": "#222222", "dark": "#dddddd"}.items():
+        draw(clients, made, folder / f"front-{name}.svg", ink)
+        draw(clients, made, folder / f"front-{name}-narrow.svg", ink, shown=2)
 
 
 if __name__ == "__main__":

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from generated_api import PARTS
+from generated_documents import documents_page, errors_page
+from generated_tables import code, described, sentence, table
 from papers import PAPERS
 
 FOLDER = "reference/generated"
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A table in Markdown."""
-    head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines) + "\n"
-
-
-def _cell(value: Any) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def _code(value: Any) -> str:
-    return "" if value is None else f"`{value}`"
-
-
-def described(made: type) -> dict[str, str]:
-    """Name → what `Args:` or `Attributes:` of a class, or of one it is derived from, say of it."""
-    found: dict[str, str] = {}
-    for kind in reversed(made.__mro__):
-        for section in re.split(r"(?:Args|Attributes):\n", kind.__doc__ or "")[1:]:
-            for names, said in re.findall(r"^ {8}([\w, ]+): (.+(?:\n {12}.+)*)", section, re.M):
-                found |= {name.strip(): " ".join(said.split()).rstrip(".") for name in names.split(",")}
-    return found
-
-
-def _sentence(text: str | None) -> str:
-    """The first paragraph of a docstring."""
-    return " ".join((text or "").strip().split("\n\n")[0].split())
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------
@@ -65,7 +38,7 @@ def cli_page() -> str:
         "at work; `polyfed COMMAND --help` says the same in a terminal.",
         table(
             ["command", "what it does"],
-            [[f"[`{n}`](#polyfed-{_slug(n)})", _sentence(c.help)] for n, c in commands().items()],
+            [[f"[`{n}`](#polyfed-{_slug(n)})", sentence(c.help)] for n, c in commands().items()],
         ),
     ]
     for name, made in commands().items():
@@ -76,7 +49,7 @@ def cli_page() -> str:
         if arguments:
             text.append(
                 table(
-                    ["argument", "what it is"], [[_code(_metavar(p)), getattr(p, "help", "") or ""] for p in arguments]
+                    ["argument", "what it is"], [[code(_metavar(p)), getattr(p, "help", "") or ""] for p in arguments]
                 )
             )
         if options:
@@ -95,14 +68,14 @@ def _metavar(parameter: Any) -> str:
 
 
 def _flags(option: Any) -> str:
-    return ", ".join(_code(flag) for flag in [*option.opts, *option.secondary_opts])
+    return ", ".join(code(flag) for flag in [*option.opts, *option.secondary_opts])
 
 
 def _default(option: Any) -> str:
     default = option.default
     if default is None or default is False or callable(default) or type(default).__name__ == "Sentinel":
         return ""
-    return "" if default == [] or default == () else _code("yes" if default is True else default)
+    return "" if default == [] or default == () else code("yes" if default is True else default)
 
 
 # ---- configs --------------------------------------------------------------------------------------------------------
@@ -130,10 +103,10 @@ def config_page() -> str:
     for name, (model, more) in sections.items():
         said = {**more, **described(model)}
         rows = [
-            [_code(key), _code(_type(field.annotation)), _field_default(field), said.get(key, "")]
+            [code(key), code(_type(field.annotation)), _field_default(field), said.get(key, "")]
             for key, field in model.model_fields.items()
         ]
-        text += [f"## {name}", _sentence(model.__doc__), table(["key", "type", "default", "what it is"], rows)]
+        text += [f"## {name}", sentence(model.__doc__), table(["key", "type", "default", "what it is"], rows)]
     return "\n\n".join(text)
 
 
@@ -159,8 +132,8 @@ def _type(annotation: Any) -> str:
 def _field_default(field: Any) -> str:
     if field.default_factory is not None:
         made = field.default_factory()
-        return _code(made) if made else ""
-    return "required" if field.is_required() else _code(field.default)
+        return code(made) if made else ""
+    return "required" if field.is_required() else code(field.default)
 
 
 # ---- methods and kinds ----------------------------------------------------------------------------------------------
@@ -177,7 +150,7 @@ def methods_page() -> str:
         table(
             ["method", "what it is", "paper", "class"],
             [
-                [_code(name), made.summary, _cited(name), f"[`{made.__name__}`](../api/methods.md)"]
+                [code(name), made.summary, _cited(name), f"[`{made.__name__}`](../api/methods.md)"]
                 for name, made in METHODS.items()
             ],
         ),
@@ -186,7 +159,7 @@ def methods_page() -> str:
     ]
     alike: dict[str, list[str]] = {}
     for name, made in METHODS.items():
-        rows = [[_code(o.name), _code(_option_default(o)), described(made).get(o.name, "")] for o in _options(made)]
+        rows = [[code(o.name), code(_option_default(o)), described(made).get(o.name, "")] for o in _options(made)]
         alike.setdefault(table(["option", "default", "what it is"], rows), []).append(name)
     for options, names in alike.items():
         text += [f"## {', '.join(names)}", options]
@@ -236,92 +209,6 @@ def _likelihood(kind: Any) -> str:
     return given.partition(":")[2]
 
 
-# ---- documents ------------------------------------------------------------------------------------------------------
-
-
-def documents_page() -> str:
-    """What commands print with --json, and what a run folder holds."""
-    from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
-    from polyfed.cli.documents import DOCUMENTS
-    from polyfed.folders import schemas
-
-    text = [
-        "# Events and documents",
-        "All that other programs read, made from the models that write or check it. `polyfed schema COMMAND` prints the JSON "
-        "schema of a command's document. Numbers that do not exist are `null`.",
-        "## Events",
-        "`events.jsonl` of a run folder has one JSON object a line, and is the same for every run of a seed. A program that "
-        "follows a run reads new lines as they come. Unknown keys are to be ignored: later versions may have more.",
-    ]
-    for name, model in schemas.EVENTS.items():
-        text += [f"### {name}", _model(model)]
-    text += ["## Files of a run folder"]
-    for title, model in {
-        "run.json": schemas.RunDocument,
-        "study.json": schemas.StudyDocument,
-        "results.json": schemas.ResultsDocument,
-        "checkpoints": schemas.CheckpointDocument,
-        "guests.json": schemas.GuestsDocument,
-        "timing.jsonl": schemas.TimingEntry,
-    }.items():
-        text += [f"### {title}", _sentence(model.__doc__) if model.__doc__ else "", _model(model)]
-    text += ["## What commands print with --json"]
-    for name, model in {**DOCUMENTS, **DEPLOY_DOCUMENTS}.items():
-        text += [f"### {name}", " ".join((model.__doc__ or "").split()), _model(model)]
-    return "\n\n".join(text)
-
-
-def _model(model: Any) -> str:
-    schema = model.model_json_schema()
-    required = schema.get("required", [])
-    rows = [
-        [_code(key), _shape(value), "yes" if key in required else ""] for key, value in schema["properties"].items()
-    ]
-    return table(["key", "JSON", "always there"], rows)
-
-
-def _shape(schema: dict[str, Any]) -> str:
-    """A JSON schema in a few words."""
-    if "const" in schema:
-        return _code(schema["const"])
-    if "enum" in schema:
-        return " or ".join(_code(value) for value in schema["enum"])
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_shape(part) for part in schema["anyOf"]))
-    if "$ref" in schema:
-        return schema["$ref"].rpartition("/")[2]
-    kind = schema.get("type", "anything")
-    if kind == "array":
-        return f"list of {_shape(schema['items'])}" if "items" in schema else "list"
-    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-        return f"name → {_shape(schema['additionalProperties'])}"
-    return kind
-
-
-def errors_page() -> str:
-    """Errors and exit codes."""
-    from polyfed import errors
-
-    family = [errors.PolyfedError, *_below(errors.PolyfedError)]
-    rows = [
-        [f"`{made.__name__}`", made.exit_code, _sentence(made.__doc__)]
-        for made in family
-        if made.__module__ == "polyfed.errors"
-    ]
-    return "\n\n".join(
-        [
-            "# Errors and exit codes",
-            "Every error says the value, the place and the remedy in one sentence; a command prints that sentence and ends "
-            "with the code of its class. [Troubleshooting](../../troubleshooting.md) goes by the text.",
-            table(["class", "exit code", "when"], rows),
-        ]
-    )
-
-
-def _below(made: type) -> list[Any]:
-    return [found for child in made.__subclasses__() for found in (child, *_below(child))]
-
-
 PAGES: dict[str, Callable[[], str]] = {
     "cli": cli_page,
     "config": config_page,
@@ -329,6 +216,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kinds": kinds_page,
     "documents": documents_page,
     "errors": errors_page,
+    **PARTS,
 }
 
 
