@@ -106,18 +106,3 @@ def test_the_skeleton_of_a_method_runs_and_keeps_to_the_contract(monkeypatch):
 def test_the_labels_of_the_paper_stand_in_the_code(label):
     found = [path for path in (ROOT / "src").rglob("*.py") if label in path.read_text()]
     assert found
-
-
-def test_the_links_of_the_documents_lead_somewhere():
-    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-            if "://" not in target:
-                assert (document.parent / target).exists(), f"{document.name} links to {target}"
-
-
-def test_every_path_that_the_documents_name_exists():
-    for document in (ROOT / "docs").glob("*.md"):
-        for path in re.findall(
-            r"`((?:gp|data|estimators|predictions|methods|engine|metrics)/[\w/]+\.py)`", document.read_text()
-        ):
-            assert (ROOT / "src/polyfed" / path).is_file(), f"{document.name} names {path}"

@@ -87,7 +87,8 @@ def _escaped(line: str) -> str:
 
 
 def _process(app, what, name, obj, options, lines):
-    lines[:] = converted(lines)
+    # napoleon takes what stands before a colon in the first line of a property for its type; an empty line has none
+    lines[:] = [""] * (what in ("attribute", "property", "data")) + converted(lines)
 
 
 def setup(app):

@@ -118,6 +118,7 @@ _TASK = {
     "temperature": "of the logistic-softmax",
     "dof": "robust only: degrees of freedom of the Student-t noise",
     "power": "the likelihood is raised to this power",
+    "class_weights": "classes only: `balanced`, or how much each class weighs in training",
 }
 
 

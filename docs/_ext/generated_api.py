@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 
+def _public(thing: Any) -> str:
+    """Where users import it from: the room that offers it, else its own file."""
+    room = sys.modules[".".join(thing.__module__.split(".")[:2])]
+    offered = getattr(room, thing.__name__, None) is thing
+    return f"{room.__name__ if offered else thing.__module__}.{thing.__qualname__}"
+
+
 def _entries(directive: str, things: Iterable[Any]) -> str:
-    lines = (f".. {directive}:: {thing.__module__}.{thing.__qualname__}\n" for thing in dict.fromkeys(things))
+    lines = (f".. {directive}:: {_public(thing)}\n" for thing in dict.fromkeys(things))
     return "```{eval-rst}\n" + "\n".join(lines) + "```"
 
 
-def methods_part() -> str:
-    """Gaussian processes first, then networks, then what users would pick instead."""
-    from polyfed.methods import METHODS, FedAvg, PFedMul
+ROOMS = {"gp": "Gaussian processes", "neural": "Networks", "bayesian_heads": "Networks with Bayesian heads"}
 
-    gaussian = [made for made in METHODS.values() if issubclass(made, PFedMul)]
-    networks = [made for made in METHODS.values() if issubclass(made, FedAvg)]
-    others = [made for made in METHODS.values() if made not in gaussian and made not in networks]
-    sections = {"Gaussian processes": gaussian, "Networks that are averaged": networks, "All others": others}
+
+def methods_part() -> str:
+    """Every method below the title of the room that it lives in; rivals are what users would pick instead."""
+    from polyfed.methods import METHODS
+
+    sections: dict[str, list[Any]] = {}
+    for made in METHODS.values():
+        sections.setdefault(ROOMS.get(made.__module__.split(".")[2], "Rivals"), []).append(made)
     return "\n\n".join(f"## {title}\n\n{_entries('autoclass', made)}" for title, made in sections.items())
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from generated_tables import code, sentence, table
 
+
 def documents_page() -> str:
     """What commands print with --json, and what a run folder holds."""
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
@@ -41,9 +42,7 @@ def documents_page() -> str:
 def _model(model: Any) -> str:
     schema = model.model_json_schema()
     required = schema.get("required", [])
-    rows = [
-        [code(key), _shape(value), "yes" if key in required else ""] for key, value in schema["properties"].items()
-    ]
+    rows = [[code(key), _shape(value), "yes" if key in required else ""] for key, value in schema["properties"].items()]
     return table(["key", "JSON", "always there"], rows)
 
 

@@ -1,0 +1,50 @@
+"""Every link and anchor of the documents leads somewhere, on paper and on the built site."""
+
+from __future__ import annotations
+
+import re
+
+import pages
+import pytest
+from links import broken_links
+
+SOURCES = pages.sources()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(pages.ROOT)))
+def test_the_links_of_a_page_lead_somewhere(path):
+    wrong = []
+    for target in pages.links(path):
+        file, _, anchor = target.partition("#")
+        other = (path.parent / file).resolve() if file else path
+        if not pages.exists(other):
+            wrong.append(f"{target} is no file")
+        elif anchor and other.suffix == ".md" and anchor not in pages.anchors(other):
+            wrong.append(f"{target} has no such heading")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(pages.ROOT)))
+def test_the_files_of_the_code_that_a_page_names_exist(path):
+    rooms = "|".join(room.name for room in (pages.ROOT / "src/polyfed").iterdir() if room.is_dir())
+    named = re.findall(rf"`((?:{rooms})/[\w/]+\.py)`", pages.text_of(path))
+    folders = ["src/polyfed", "."]
+    assert [name for name in named if not any((pages.ROOT / folder / name).is_file() for folder in folders)] == []
+    tests = re.findall(r"`((?:tests|bench|docs|examples)/[\w/.-]+)`", pages.text_of(path))
+    assert [name for name in tests if "*" not in name and not (pages.ROOT / name).exists()] == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html#here">x</a><a href="b.html#gone">x</a><a href="c.html">x</a>')
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1><a href="https://example.org/x">x</a><img src="no.png">')
+    assert broken_links(tmp_path) == [
+        "a.html: b.html#gone has no such anchor",
+        "a.html: c.html is no file",
+        "b.html: no.png is no file",
+    ]
+
+
+def test_the_built_site_has_no_broken_link():
+    if not (pages.SITE / "index.html").is_file():
+        pytest.skip("the site is not built; make docs")
+    assert broken_links(pages.SITE) == []
