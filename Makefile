@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-browser test-deploy bench-deploy docs check format bench tables clean
+.PHONY: help demo test fuzz test-browser test-deploy test-minimum bench-deploy docs dist check format bench tables clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -42,6 +42,22 @@ docs: $(VENV)/.docs  ## build the documentation site into docs/_build/html, ever
 	@$(BIN)/python -m sphinx -b html -W -j 2 -q docs docs/_build/html
 	@echo "The site is docs/_build/html/index.html"
 
+# Tools of their own, so that what is built depends on nothing that .venv happens to hold.
+dist:  ## build the wheel and the source archive into dist, and check what an index would show of them
+	@$(PYTHON) -m venv $(VENV)-dist
+	@$(VENV)-dist/bin/python -m pip install --disable-pip-version-check -qq build twine
+	@rm -rf dist
+	@$(VENV)-dist/bin/python -m build
+	@$(VENV)-dist/bin/python -m twine check --strict dist/*
+
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+MINIMUM ?= tests --ignore tests/browser --ignore tests/deployment --ignore tests/docs
+test-minimum:  ## run the tests with the oldest allowed versions of the dependencies (minutes)
+	@$(PYTHON) -m venv $(VENV)-minimum
+	@$(VENV)-minimum/bin/python .ci/minimum.py > $(VENV)-minimum/constraints.txt
+	@$(VENV)-minimum/bin/python -m pip install --disable-pip-version-check -qq -c $(VENV)-minimum/constraints.txt -e '.[dev]'
+	@OMP_NUM_THREADS=1 $(VENV)-minimum/bin/python -m pytest -q -n auto --maxprocesses 4 $(MINIMUM)
+
 check: $(VENV)/.dev  ## style, format, types, and who imports whom
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -65,7 +81,7 @@ tables: $(VENV)/.dev  ## every method and rival on real tables with few labels (
 	@$(BIN)/python -m bench.tables --page docs/results/tables.md $(TABLES)
 
 clean:  ## remove the environment, the caches and what a build leaves
-	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-dist $(VENV)-minimum build dist docs/_build docs/reference/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src tests examples bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamps: what is installed is as new as its description. __init__.py holds the version.

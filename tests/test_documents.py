@@ -48,13 +48,31 @@ def test_the_commands_of_the_readme_run_as_they_stand(tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     commands = [line for block in blocks for line in block.splitlines() if line.startswith("polyfed ")]
-    assert len(commands) == 5
-    for command in commands:
+    assert [command.split()[1] for command in commands] == ["demo", "run", "predict", "compare"]
+    for command in commands[1:]:  # the demo has a test of its own
         arguments = [sys.executable, "-m", *shlex.split(command)]
         done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
-    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert (tmp_path / "runs" / "comparison" / "report.html").stat().st_size > 100_000
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 9
+
+
+HEADLINE = {
+    "`pfed-hier`, the default": "pfed-hier",
+    "CatBoost": "catboost-pooled",
+    "linear models": "sklearn-linear-pooled",
+    "pFed-Mul (KDD 2025)": "pfed-mul",
+    "FedAvg": "fedavg",
+    "a Gaussian process at each site": "local",
+}
+
+
+def test_the_headline_has_the_figures_of_the_results():
+    rows = re.findall(r"^\| \**(.+?)\** \|.*\| \**([\d.]+ ± [\d.]+)\** \|$", (ROOT / "README.md").read_text(), re.M)
+    assert [name for name, _ in rows] == list(HEADLINE)
+    few = re.split(r"^## ", (ROOT / "docs/results/tables.md").read_text(), flags=re.M)[1]
+    measured = dict(re.findall(r"^\| `([\w-]+)` \| \d+ \| ([\d.]+ ± [\d.]+) \|", few, re.M))
+    assert {HEADLINE[name]: rank for name, rank in rows} == {name: measured[name] for name in HEADLINE.values()}
 
 
 def examples(document: str) -> list[str]:
