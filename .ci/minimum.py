@@ -7,7 +7,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-OPTIONAL = ("demo", "flower", "vision", "tables", "rivals")  # what polyfed itself imports; tools of the tests are as they are
+# What polyfed itself imports; tools of the tests are as they are.
+OPTIONAL = ("demo", "flower", "vision", "tables", "rivals")
 
 
 def floors(project: dict) -> list[str]:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import polyfed
 from polyfed.cli.app import app
-from polyfed.data import KINDS
 from polyfed.errors import PolyfedError
 from polyfed.experiments.config import CompareConfig, DataConfig, ImagesConfig, RunConfig, TaskConfig
+from polyfed.kinds import KINDS
 from polyfed.methods import METHODS
 
 GENERATED = pages.DOCS / "reference" / "generated"
