@@ -172,7 +172,7 @@ def test_no_update_breaks_a_round_or_the_state(attack):
 def test_what_honest_clients_send_is_used_under_every_rule():
     for family in FAMILIES:
         made, progress, sent, declared = prepared(family)
-        for rule in PARTS:
+        for rule in pipeline.PARTS:
             after, event = conclude(made, progress, sent, Settings(aggregation=rule), declared=declared, bytes_down=0)
             assert event["used"], (family, rule, event)
             assert not event["refused"], (family, rule, event["refused"])
