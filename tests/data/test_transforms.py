@@ -56,12 +56,20 @@ def test_a_target_can_be_a_logarithm_and_its_column_is_no_input():
         (
             {"transform": {"incom": "log"}},
             ConfigError,
-            "table: column 'incom' is transformed, but is no input; did you mean 'income'? known are 'income', 'sex'.",
+            "table: column 'incom' is transformed, but is no input; did you mean 'income'? known are 'income', 'sex'; "
+            "the logarithm of a target is derived (log_y = log(y)).",
         ),
         (
             {"transform": {"pay": "log"}},
             ConfigError,
-            "table: column 'pay' is transformed, but is no input; known are 'income', 'sex'.",
+            "table: column 'pay' is transformed, but is no input; known are 'income', 'sex'; "
+            "the logarithm of a target is derived (log_y = log(y)).",
+        ),
+        (
+            {"transform": {"income": "auto"}},
+            ConfigError,
+            "table: transform 'auto' is not for data of several machines or from Python; "
+            "let polyfed run choose it where there are rows to choose by, and name what it chose.",
         ),
         (
             {"transform": {"sex": "log"}},

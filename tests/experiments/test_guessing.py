@@ -123,7 +123,7 @@ def test_remarks():
     )
     assert remarks(few, guess_columns(few)) == [
         "Half of the 400 clients have 3 rows or fewer: little to learn from and to measure on",
-        "Skewed inputs, whose logarithm may say more (--transform NAME=log): income",
+        "Skewed inputs, whose logarithm or rank may say more (--transform auto lets held-out rows choose): income",
     ]
     none = pd.DataFrame(TABLES["nothing but numbers"][0])
     assert remarks(none, guess_columns(none)) == [

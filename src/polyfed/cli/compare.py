@@ -11,6 +11,7 @@ from polyfed.cli.comparison import run_comparison
 from polyfed.cli.grouping import grouped
 from polyfed.cli.names import completion
 from polyfed.cli.options import DataOptions, RunOptions, settings, split_names
+from polyfed.cli.scales import with_scales
 from polyfed.defaults import COMPARED
 from polyfed.errors import UsageError
 
@@ -55,6 +56,7 @@ def command(
     for keys, values in map(read_grid, grid or ()):
         extra.setdefault(("compare", "grid", *keys), []).extend(values)
     chosen, where = settings(config, data, how, extra=extra)
+    chosen = with_scales(chosen, where, quiet=quiet)
     name = chosen.data.dataset or stem_of(chosen.data.source or "data")
     folder = out or Path(chosen.run.folder or Path("runs") / f"{name}-compare")
     run_comparison(chosen, folder, where, argv=context.obj["argv"], jobs=jobs, report=report, json=json, quiet=quiet)

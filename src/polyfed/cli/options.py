@@ -50,7 +50,10 @@ class DataOptions:
     derive: Annotated[
         list[str] | None, _column("A new column, such as disease=num>0 or y=log(income).", "NAME=TEST")
     ] = None
-    transform: Annotated[list[str] | None, _column("Take the logarithm of a skewed input.", "NAME=log")] = None
+    transform: Annotated[
+        list[str] | None,
+        _column("Take a skewed input's logarithm or rank; auto: held-out rows choose.", "NAME=log|rank|auto"),
+    ] = None
     weights: Annotated[str | None, _column("Column that says how much each row counts in training.", "COLUMN")] = None
     class_weights: Annotated[
         list[str] | None,
@@ -76,6 +79,7 @@ class DataOptions:
 
     def into(self, document: dict[str, Any]) -> None:
         """Add what was given to a document of settings."""
+        from polyfed.data.transforms import ALL, AUTO
         from polyfed.experiments.reading import put
         from polyfed.kinds import KINDS
 
@@ -110,7 +114,8 @@ class DataOptions:
             name, test = split_assignment(assignment)
             put(document, ("data", "derive", name), test)
         for assignment in self.transform or ():
-            name, how = split_assignment(assignment, "transform", "income=log")
+            in_full = f"{ALL}={AUTO}" if assignment.strip() == AUTO else assignment
+            name, how = split_assignment(in_full, "transform", "income=log, or auto")
             put(document, ("data", "transform", name), how)
 
 

@@ -16,6 +16,7 @@ from polyfed.cli.options import DataOptions, RunOptions, settings
 from polyfed.cli.output import emit, say
 from polyfed.cli.progress import in_bytes, progress_bar
 from polyfed.cli.reporting import try_report
+from polyfed.cli.scales import with_scales
 from polyfed.cli.scored import say_doubts, show_scores
 from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest
@@ -77,6 +78,8 @@ def command(
     else:
         chosen, where = settings(config, data, how, extra=extra)
         folder = out or Path(chosen.run.folder or running.default_folder(chosen))
+        running.refuse_used(folder)  # before scales are chosen
+        chosen = with_scales(chosen, where, quiet=quiet)
         with progress_bar(chosen.run.rounds, label=chosen.method.name, quiet=quiet) as on_event:
             made = _starter(engine)(chosen, folder, where, on_event=on_event, command=argv)
     page = try_report([folder], folder / "report.html") if report else None

@@ -49,7 +49,7 @@ def url_name(url: str) -> str:
     >>> url_name("postgresql://db.example.org/clinic?sslmode=require")
     'clinic'
     """
-    return Path(urlsplit(url).path).stem or "data"
+    return Path(url.partition("://")[2].partition("?")[0]).stem or "data"
 
 
 def refuse_password(url: str) -> None:

@@ -20,18 +20,28 @@ from polyfed.data.raw_features import RawFeatures
 from polyfed.errors import ConfigError, DataError, nearest
 
 TRANSFORMS = ("log", "rank")
+AUTO = "auto"  # what `polyfed run` and `compare` put one of them in place of
+ALL = "*"  # in place of a name: all columns that are skewed and not named
 
 
 def checked_transform(given: Any, columns: Sequence[str], where: str) -> dict[str, str]:
     """column → transform, as a user gives it; each must be an input."""
     for name, how in (given or {}).items():
+        if how == AUTO:
+            raise ConfigError(
+                f"transform {AUTO!r} is not for data of several machines or from Python",
+                where=where,
+                remedy="let polyfed run choose it where there are rows to choose by, and name what it chose",
+            )
         if how not in TRANSFORMS:
             raise ConfigError(
                 f"transform {how!r} of column {name!r} is not known", where=where, remedy=nearest(how, TRANSFORMS)
             )
         if name not in columns:
             raise ConfigError(
-                f"column {name!r} is transformed, but is no input", where=where, remedy=nearest(name, list(columns))
+                f"column {name!r} is transformed, but is no input",
+                where=where,
+                remedy=f"{nearest(name, list(columns))}; the logarithm of a target is derived (log_y = log(y))",
             )
     return dict(given or {})
 

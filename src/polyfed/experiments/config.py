@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from polyfed.data.limits import Limits
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.task import Task
+from polyfed.data.transforms import ALL, AUTO
 from polyfed.defaults import COMPARED, METHOD
 
 
@@ -71,6 +72,10 @@ SPLIT_OPTIONS = {
 }
 
 
+def _for_all(transform: Any) -> Any:
+    return {ALL: AUTO} if transform == AUTO else transform
+
+
 class DataConfig(_Section):
     """Where the data come from and what they are.
 
@@ -86,7 +91,8 @@ class DataConfig(_Section):
         features: the inputs; all other columns, if it is not given.
         drop: columns that are neither.
         derive: further columns by one comparison each, such as disease = "num > 0", or a logarithm, such as "log(income)".
-        transform: inputs that are transformed, such as income = "log".
+        transform: inputs that are transformed, such as income = "log" or "rank"; "auto", for one column or for all that are
+            skewed, lets rows that are not for testing choose.
         weights: a column that says how much each row counts in training.
         class_weights: "balanced" for all targets with classes; those of a task have the last word.
         missing: texts that mean that there is no label or no client; an empty field alone, if it is not given.
@@ -112,7 +118,7 @@ class DataConfig(_Section):
     features: list[str] | None = None
     drop: list[str] = Field(default_factory=list)
     derive: dict[str, str] = Field(default_factory=dict)
-    transform: dict[str, str] = Field(default_factory=dict)
+    transform: Annotated[dict[str, str], BeforeValidator(_for_all)] = Field(default_factory=dict)
     weights: str | None = None
     class_weights: str | None = None
     missing: list[str] | None = None

@@ -22,6 +22,7 @@ from polyfed.data.limits import MOST_CATEGORIES
 from polyfed.data.table_files import is_table_file, load_table
 from polyfed.data.table_servers import is_url
 from polyfed.errors import DataError
+from polyfed.experiments.skewness import far_from_the_rest, has_far_ones, is_skewed, is_skewed_target
 
 # Words of names of targets, the surest first.
 _TARGETS = (
@@ -34,11 +35,11 @@ MOST_TARGETS = 4
 MOST_CLASSES = 20  # of a target that is text
 MOST_IDS = 20  # different numbers of what is named like an id; more are no input
 FEW = 30  # a count that matters is small
-LEAST_FAR = 1e-3  # the share of numbers far from the rest that a normal distribution does not have
 MOST_UNLABELLED = 0.4  # the share of rows without a value, of a target
 MOST_ALIKE = 0.9  # the share of rows with the same number, of a target that is a number
 TOLD = 0.99  # the area under the curve from which a single number gives a class away
 LEAST_ROWS = 50  # of both classes together, to say so
+_HOW = "--transform auto lets held-out rows choose"
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,9 @@ def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> lis
         said.append(
             f"Half of the {len(rows)} clients have {rows.median():g} rows or fewer: little to learn from and to measure on"
         )
-    skewed = [guess.column for guess in guesses if guess.role == "feature" and _is_skewed(frame[guess.column])]
+    skewed = [guess.column for guess in guesses if guess.role == "feature" and is_skewed_input(frame[guess.column])]
     if skewed:
-        said.append(
-            f"Skewed inputs, whose logarithm may say more (--transform NAME=log): {', '.join(map(str, skewed))}"
-        )
+        said.append(f"Skewed inputs, whose logarithm or rank may say more ({_HOW}): {', '.join(map(str, skewed))}")
     return said
 
 
@@ -117,28 +116,11 @@ def kind_of(values: Any) -> tuple[str, str]:
         return "count", f"whole numbers from 0 to {numbers.max():g}, {(numbers == 0).mean():.0%} of them 0"
     if (numbers >= 0).all() and (numbers == np.floor(numbers)).all() and numbers.max(initial=0) < FEW and n > 2:
         return "count", f"small whole numbers from {numbers.min():g} to {numbers.max():g}"
-    far = _far_from_the_rest(numbers)
-    if far >= LEAST_FAR * len(numbers) and far > 1:
-        if (numbers > 0).all() and _far_from_the_rest(np.log(numbers)) <= 1:
-            return (
-                "regression",
-                f"{n} numbers, skewed: their logarithm may be easier to predict (derive it as log({values.name}))",
-            )
-        return "robust", f"{n} numbers, {far} of them far from the rest"
+    if is_skewed_target(numbers):
+        return "regression", f"{n} numbers, skewed: their logarithm may be easier to predict (--transform auto)"
+    if has_far_ones(numbers):
+        return "robust", f"{n} numbers, {far_from_the_rest(numbers)} of them far from the rest"
     return "regression", f"{n} numbers"
-
-
-def _far_from_the_rest(numbers: np.ndarray) -> int:
-    """How many lie more than five standard deviations from the median, as the middle half of the numbers measures them.
-
-    Of a normal distribution that is one in two million, of Student's with four degrees of freedom one in two hundred.
-
-    >>> _far_from_the_rest(np.array([*range(100), 500.0]))
-    1
-    """
-    from_median = np.abs(numbers - np.median(numbers))
-    spread = 1.4826 * np.median(from_median)  # that of a normal distribution with this middle half
-    return int((from_median > 5.0 * spread).sum()) if spread > 0 else 0
 
 
 def _feature_or_drop(values: Any) -> Guess:
@@ -187,15 +169,9 @@ def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None
     return None
 
 
-def _is_skewed(values: Any) -> bool:
-    """Whether numbers are all positive with a few far above the rest, and their logarithms are not."""
-    if values.dtype.kind not in "iuf":
-        return False
-    numbers = values.dropna().to_numpy(dtype=np.float64)
-    if len(numbers) < LEAST_ROWS or numbers.min() < 0 or len(np.unique(numbers)) <= FEW:
-        return False
-    far, log_far = _far_from_the_rest(numbers), _far_from_the_rest(np.log1p(numbers))
-    return far >= 0.01 * len(numbers) and 2 * log_far < far
+def is_skewed_input(values: Any) -> bool:
+    """Whether a column of a table holds numbers with a few far above the rest."""
+    return values.dtype.kind in "iuf" and is_skewed(values.dropna().to_numpy(dtype=np.float64))
 
 
 def _are_whole(present: Any) -> bool:

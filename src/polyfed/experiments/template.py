@@ -35,6 +35,7 @@ def config_text(guesses: Sequence[Guess], source: str | Path, out: Path, query: 
         '# features = ["..."]  # only these are inputs',
         "test = 0.2  # the share of each client's rows that is kept for testing",
         '# scaling = "federated"  # or "local" (units of each client), "targets" (features as they are) or "none"',
+        '# transform = "auto"  # let held-out rows choose the scale of skewed columns: as they are, logarithm or rank',
         '# split_by = "..."  # test on the latest rows by this column; or split_group (rows that stay together), split_column',
         "# shots = 10  # keep so many training labels of each task",
         "",

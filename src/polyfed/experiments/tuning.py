@@ -69,10 +69,15 @@ def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Pat
 
 def validation_loss(folder: Path) -> float:
     """The loss of the run in a folder, as told above; infinite if a client's is no number."""
+    return loss_of(read_events(folder))
+
+
+def loss_of(events: Sequence[dict[str, Any]]) -> float:
+    """The same of a run with these events."""
     from polyfed.engine.tables import history, summary
 
     # What is not handed on cannot be looked at.
-    events = [e for e in read_events(folder) if e["event"] == "start" or e.get("part") == "validation"]
+    events = [e for e in events if e["event"] == "start" or e.get("part") == "validation"]
     kinds = events[0]["tasks"]
     names = sorted({KINDS[kind].loss for kind in kinds.values()})
     table: Any = history(events)  # pandas' own types are too wide to be of help

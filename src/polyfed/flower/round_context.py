@@ -10,6 +10,7 @@ from typing import Any
 
 from polyfed.data import Agreement, Federation, Task
 from polyfed.data.coding import SCALINGS
+from polyfed.data.transforms import AUTO
 from polyfed.data.vetting import Rejected, is_text, read_agreement, shown
 from polyfed.errors import ConfigError
 from polyfed.experiments.building import build_federation, build_method
@@ -127,6 +128,12 @@ def chosen_tasks(data: DataConfig) -> tuple[Task, ...]:
         return whole_federation(data.model_dump_json()).tasks
     if not data.tasks:
         raise ConfigError("there is no task", where=WHERE, remedy="name the columns to predict under data.tasks")
+    if AUTO in data.transform.values():
+        raise ConfigError(
+            f"data.transform is {AUTO!r}, but no machine has the rows to choose by",
+            where=WHERE,
+            remedy='write for example income = "rank"',
+        )
     return data.all_tasks()
 
 

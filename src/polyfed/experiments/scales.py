@@ -1,0 +1,171 @@
+"""In which scale a skewed column is best taken: as it is, its logarithm, or (of an input) its rank among all clients' values.
+
+Rows that are not for testing choose, and test rows are not looked at: some of them are held out, the method is run for a few
+rounds with each scale in turn, and the least loss on what was held out wins (`tuning`: the log loss in nats, summed over the
+tasks). Columns are settled one after the other, each beside what was chosen before it. A scale must gain LEAST_GAIN over the
+column as it is: less than that is chance. Densities of a logarithm are compared in units of the target itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from polyfed.data import Federation
+from polyfed.data.coding import ClientParts
+from polyfed.data.label_column import Labels
+from polyfed.data.raw import RawClient
+from polyfed.data.splits import divide
+from polyfed.data.transforms import ALL, AUTO, TRANSFORMS
+from polyfed.errors import ConfigError, PolyfedError, nearest
+from polyfed.experiments.building import build_federation, build_method, build_settings
+from polyfed.experiments.config import Config, DataConfig
+from polyfed.experiments.skewness import is_skewed, is_skewed_target
+from polyfed.experiments.tuning import loss_of
+from polyfed.seeds import Stream
+
+AS_IT_IS = "none"
+ROUNDS = 5  # enough to tell scales apart; the run itself goes on from nothing
+HELD_OUT = 0.25  # the share of a client's rows, without those for testing
+MOST_CLIENTS, MOST_ROWS = 50, 200  # that choose, so that a choice costs less than the run
+MOST_TRIED = 6  # skewed columns, if nobody says which
+LEAST_GAIN = 0.01  # nats
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A column, the loss with each scale that was tried, and the scale that was chosen."""
+
+    column: str
+    losses: Mapping[str, float]
+    chosen: str
+
+
+def settled(
+    config: Config, where: str, on_trial: Callable[[str, int, int], None] | None = None
+) -> tuple[Config, list[Scale]]:
+    """The settings with a scale in place of every `auto`, and what was tried; `on_trial` hears the column, how many runs
+    are done and how many there will be."""
+    given = config.data.transform
+    if config.data.source is None:  # data sets bring their own, and refuse
+        return config, []
+    named = [name for name, how in given.items() if how == AUTO]
+    if not named:
+        return config, []
+    fixed = {name: how for name, how in given.items() if how != AUTO}
+    config = config.model_copy(update={"data": config.data.model_copy(update={"transform": fixed})})
+    federation = _few(build_federation(config.data, where), config.run.seed)
+    inputs, targets = _candidates(federation, named, where)
+    tried = [(name, (AS_IT_IS, *TRANSFORMS)) for name in inputs] + [(name, (AS_IT_IS, "log")) for name in targets]
+    n_runs, done = 1 + sum(len(scales) - 1 for _, scales in tried), 0
+    best: dict[str, str] = {}
+    least, found = np.inf, []
+    for name, scales in tried:
+        losses = {}
+        for scale in scales:
+            if scale == AS_IT_IS and found:
+                losses[scale] = least  # the run that won before
+                continue
+            if on_trial is not None:
+                on_trial(name, done, n_runs)
+            losses[scale] = _loss(config, where, federation, {**best, name: scale}, fixed)
+            done += 1
+        chosen = min(losses, key=lambda scale: losses[scale] + LEAST_GAIN * (scale != AS_IT_IS))
+        best[name], least = chosen, losses[chosen]
+        found.append(Scale(name, losses, chosen))
+    return _with_scales(config, best, set(targets)), found
+
+
+def _few(federation: Federation, seed: int) -> Federation:
+    """Clients and rows that choose: none that is for testing."""
+    names = federation.names[:: -(-len(federation.names) // MOST_CLIENTS)]
+    raw = {}
+    for name in names:
+        whole = federation.raw[name]
+        division = divide(federation.tasks, whole, federation.split, seed=seed, client=name)
+        rows = np.setdiff1d(np.arange(len(whole)), division.test)
+        if len(rows) > MOST_ROWS:
+            rows = np.sort(Stream(seed, "scales", client=name).numpy().choice(rows, MOST_ROWS, replace=False))
+        raw[name] = replace(whole.take(rows), keys={role: values[rows] for role, values in whole.keys.items()})
+    split = replace(federation.split, test=0.0, validation=HELD_OUT, column=None)
+    return replace(federation, raw=raw, split=split, truth=None)
+
+
+def _candidates(federation: Federation, named: list[str], where: str) -> tuple[list[str], list[str]]:
+    """The inputs and the targets whose scale is to be chosen: those that are named, and the skewed ones if ALL is."""
+    clients = list(federation.raw.values())
+    numbers = clients[0].features.number_names
+    targets = {
+        task.name: _labels(clients, task.name) for task in federation.tasks if task.kind in ("regression", "robust")
+    }
+    wanted = [name for name in named if name != ALL]
+    if ALL in named:
+        free = [name for name in numbers if name not in (*clients[0].features.transform, *wanted)]
+        skewed = [name for name in free if is_skewed(np.concatenate([c.features.column(name) for c in clients]))]
+        wanted += [*skewed[:MOST_TRIED], *(name for name, values in targets.items() if is_skewed_target(values))]
+    for name in wanted:
+        if name not in numbers and name not in targets:
+            raise ConfigError(
+                f"column {name!r} has no scale to choose: it is neither an input nor a target that is a number",
+                where=where,
+                remedy=nearest(name, [*numbers, *targets]),
+            )
+        if name in targets and not (targets[name] > 0).all():
+            raise ConfigError(
+                f"target {name!r} has values that are not above 0, and no logarithm", where=where, remedy="leave it out"
+            )
+    return [name for name in wanted if name in numbers], [name for name in wanted if name in targets]
+
+
+def _labels(clients: Sequence[RawClient], task: str) -> np.ndarray:
+    return np.concatenate([client.labels[task].values for client in clients if task in client.labels])
+
+
+def _loss(
+    config: Config, where: str, federation: Federation, scales: Mapping[str, str], fixed: Mapping[str, str]
+) -> float:
+    """The loss on held-out rows of a short run with these scales; infinite if it fails."""
+    from polyfed.engine import simulate
+
+    logs = {task.name for task in federation.tasks if scales.get(task.name) == "log"}
+    transform = {**fixed, **{name: how for name, how in scales.items() if how in TRANSFORMS and name not in logs}}
+    raw = {name: _rescaled(client, transform, logs) for name, client in federation.raw.items()}
+    short = config.run.model_copy(update={"rounds": min(ROUNDS, config.run.rounds), "sample": None, "stop": "none"})
+    settings = build_settings(config.model_copy(update={"run": short}), where)
+    try:
+        run = simulate(build_method(config, where), replace(federation, raw=raw), **settings.to_dict())
+    except PolyfedError:
+        return np.inf
+    # p(y) = p(log y) / y
+    return loss_of(run.events) + sum(_mean_label(run.study.clients, task) for task in logs)
+
+
+def _mean_label(clients: Mapping[str, ClientParts], task: str) -> float:
+    """The mean over the clients of their mean label among the rows that were held out."""
+    held_out = [parts.validation for parts in clients.values() if task in parts.validation.seen]
+    means = [part.codecs[task].decode(part.seen[task][1]).mean() for part in held_out]
+    return float(np.mean(means)) if means else 0.0
+
+
+def _rescaled(client: RawClient, transform: Mapping[str, str], logs: set[str]) -> RawClient:
+    labels = {
+        task: Labels(own.at, np.log(own.values), None) if task in logs else own for task, own in client.labels.items()
+    }
+    return replace(client, features=replace(client.features, transform=transform), labels=labels)
+
+
+def _with_scales(config: Config, chosen: Mapping[str, str], targets: set[str]) -> Config:
+    """The settings as if they had been written so: inputs by `transform`, targets by `derive`."""
+    data: DataConfig = config.data
+    logs = [name for name, how in chosen.items() if how == "log" and name in targets]
+    transform = {name: how for name, how in chosen.items() if how in TRANSFORMS and name not in targets}
+    changes = {
+        "transform": {**data.transform, **transform},
+        "derive": {**data.derive, **{f"log_{name}": f"log(`{name}`)" for name in logs}},
+        "tasks": [
+            task.model_copy(update={"name": f"log_{task.name}"}) if task.name in logs else task for task in data.tasks
+        ],
+    }
+    return config.model_copy(update={"data": data.model_copy(update=changes)})
