@@ -85,13 +85,13 @@ def test_initial_length_scales_are_the_median_distance():
     x = rows.x.numpy()
     gaps = np.sqrt(((x[:, None] - x[None]) ** 2).sum(-1))
     median = np.median(gaps[gaps > 0])
-    scales = [scale.item() for scale in prior.length_scales()]
+    scales = [scale.item() for ((_, scale),) in prior.length_scales()]
     np.testing.assert_allclose(scales, [median, median / 2, median * 2], rtol=0.05)
     same = torch.zeros_like(rows.x)
     prior = initialise(
         Prior(kernels=["rbf"], dims=3, outputs={"y": 1}), type(rows)(same, rows.at, rows.A, rows.blocks), 0
     )
-    assert prior.length_scales()[0].item() == pytest.approx(1.0)
+    assert prior.length_scales()[0][0][1].item() == pytest.approx(1.0)
 
 
 def test_small_problems_use_one_thread_and_put_the_setting_back():

@@ -138,8 +138,8 @@ def test_only_some_tasks_have_noise():
 
 def test_length_scales_are_in_units_of_the_inputs():
     theta = prior().load({"kernels.0.log_phi1": torch.tensor([0.25]).log()})
-    rbf, linear, laplace = theta.length_scales()
-    assert linear is None
+    ((_, rbf),), linear, ((_, laplace),) = theta.length_scales()
+    assert linear == []
     assert rbf.tolist() == pytest.approx([2.0])  # φ₁ = 1/ℓ²
     assert laplace.tolist() == pytest.approx([2.0])  # exp(−½φ₁ d) = exp(−d/ℓ)
 

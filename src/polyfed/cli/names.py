@@ -18,9 +18,9 @@ def _methods() -> list[str]:
 
 
 def _kernels() -> list[str]:
-    from polyfed.gp.kernels import KERNELS
+    from polyfed.gp.kernels import known_kernels
 
-    return list(KERNELS)
+    return list(known_kernels())
 
 
 def _kinds() -> list[str]:
@@ -50,7 +50,7 @@ def _aggregations() -> list[str]:
 # What is listed → the names, and where they are given.
 LISTS: dict[str, tuple[Callable[[], list[str]], str]] = {
     "methods": (_methods, "--method, method.name; see polyfed methods"),
-    "kernels": (_kernels, "--set method.kernel="),
+    "kernels": (_kernels, "--set method.kernel=, also as 'rbf + periodic'"),
     "kinds": (_kinds, "--regression, --binary, ..., data.tasks"),
     "datasets": (_datasets, "--dataset; see polyfed datasets"),
     "scalings": (_scalings, "--scaling"),

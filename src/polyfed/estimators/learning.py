@@ -11,7 +11,6 @@ from torch import Tensor
 
 from polyfed.errors import ConfigError, NumericalError
 from polyfed.gp import Model, Prior, Rows, group_of, infer
-from polyfed.gp.kernels import KERNELS
 from polyfed.gp.projection import PROJECTION_STEP
 
 # Targets and inputs are of order one, so values beyond these are data that ask for a degenerate model (constant
@@ -19,6 +18,7 @@ from polyfed.gp.projection import PROJECTION_STEP
 LIMITS = {
     "log_amplitude": (-9.0, 9.0),
     "log_phi1": (-14.0, 14.0),
+    "kernels": (-9.0, 9.0),  # what else they have
     "mixing": (-30.0, 30.0),
     "noise": (-13.8, 6.9),
 }
@@ -59,12 +59,12 @@ def initial_values(prior: Prior, typical_distance: np.ndarray, rng: np.random.Ge
         # the noise of the inputs, which is all they are at first.
         entry = PROJECTION_START * prior.projected**0.5 / PROJECTION_STEP
         start["features.projection"] = torch.from_numpy(entry * rng.standard_normal(size))
-    with_lengths = [b for b, kernel in enumerate(prior.kernels) if KERNELS[kernel].has_length_scale]
+    with_lengths = [b for b, kernel in enumerate(prior.kernels) if kernel.parameters]
     for i, b in enumerate(with_lengths):
         # Latents that start alike stay alike: 1, ½, 2, ¼, 4 ... times the typical distance.
         factor = 2.0 ** ((i + 1) // 2 * (-1) ** i)
         length = torch.from_numpy(typical_distance * factor)
-        start[f"kernels.{b}.log_phi1"] = KERNELS[prior.kernels[b]].log_phi1(length)
+        start |= prior.start(b, length)
     for i, (name, n_outputs) in enumerate(prior.outputs.items()):
         if n_outputs == 1:  # mostly its own latent, and some of all others
             weights = np.full((1, B), 0.4) + 0.05 * rng.standard_normal((1, B))

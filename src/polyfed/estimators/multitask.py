@@ -19,7 +19,7 @@ from polyfed.estimators.readout import read_out
 from polyfed.estimators.sparsity import Sparsity
 from polyfed.estimators.threads import threads_for
 from polyfed.gp import GROUPS, Prior, infer, predict_latents
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import Kernel, KernelLike, kernel_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.lmc import Distances
 from polyfed.predictions import Predictions
@@ -34,7 +34,8 @@ class MultiTaskGP:
     Args:
         tasks: `Task`s, or a dictionary name → kind.
         n_latents: number of latent functions that the tasks share.
-        kernel: `rbf`, `matern32`, `matern52`, `laplace`, `cauchy` or `linear`; or one for each latent.
+        kernel: `rbf`, `matern32`, `matern52`, `laplace`, `cauchy`, `linear`, `affine` or `periodic`; an expression such as
+            "rbf + periodic", or a kernel itself (`polyfed.gp.kernels`); or one for each latent.
         per_dimension: a length-scale for each feature (more flexible, wants more data).
         bound: `polya-gamma` (closed form) or `gaussian` (tighter for classes and counts, slower).
         scale: standardise features and targets; predictions come back in the units of the labels.
@@ -63,7 +64,7 @@ class MultiTaskGP:
         tasks: Iterable[Task] | dict[str, str],
         n_latents: int = 2,
         *,
-        kernel: str | Sequence[str] = "rbf",
+        kernel: KernelLike | Sequence[KernelLike] = "rbf",
         per_dimension: bool = False,
         bound: str = "polya-gamma",
         scale: bool = True,
@@ -79,7 +80,8 @@ class MultiTaskGP:
         self.tasks = as_tasks(tasks)
         if prior is not None:  # it says what it is made of
             n_latents, kernel, per_dimension = prior.n_latents, prior.kernels, prior.per_dimension
-        self.kernels = (kernel,) * n_latents if isinstance(kernel, str) else tuple(kernel)
+        given = [kernel] * n_latents if isinstance(kernel, (str, Kernel)) else kernel
+        self.kernels = tuple(kernel_of(each) for each in given)
         self._check(n_latents, bound)
         self.n_latents, self.per_dimension, self.bound_name = n_latents, per_dimension, bound
         self.scale, self.tolerance, self.max_steps = scale, tolerance, max_steps
@@ -98,9 +100,6 @@ class MultiTaskGP:
                 f"{len(self.kernels)} kernels for {n_latents} latents",
                 remedy="give one kernel, or one for each",
             )
-        for name in self.kernels:
-            if name not in KERNELS:
-                raise ConfigError(f"kernel {name!r} is unknown", remedy=nearest(name, KERNELS))
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 
 from polyfed.data import Task
 from polyfed.estimators.multitask import MultiTaskGP
+from polyfed.gp.kernels import KernelLike
 
 
 class _GPEstimator(BaseEstimator):
@@ -22,7 +23,7 @@ class _GPEstimator(BaseEstimator):
         self,
         *,
         n_latents: int | None = None,
-        kernel: str = "rbf",
+        kernel: KernelLike = "rbf",
         per_dimension: bool = False,
         max_iterations: int = 50,
         random_state: Any = None,

@@ -17,6 +17,7 @@ from polyfed.data import FeatureScaler, LabelCodec, Task
 from polyfed.errors import DataError
 from polyfed.estimators.observations import Observations
 from polyfed.files import write_whole
+from polyfed.gp.kernels import text_of
 
 if TYPE_CHECKING:
     from polyfed.estimators.multitask import MultiTaskGP
@@ -55,7 +56,7 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
         "polyfed": __version__,
         "model": "MultiTaskGP",
         "options": {name: getattr(gp, name) for name in OPTIONS} | {"bound": gp.bound_name},
-        "kernels": list(gp.kernels),
+        "kernels": [text_of(kernel) for kernel in gp.kernels],
         "tasks": [task.to_dict() for task in gp.tasks],
         "codecs": {name: codec.to_dict() for name, codec in gp.observations.codecs.items()},
         "feature_names": None if names is None else list(names),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import rbf
 from polyfed.gp.linalg import cholesky
 
 N_POINTS, REACH, LENGTH = 9, 2.5, 1.2
@@ -19,8 +19,8 @@ JITTER = 1e-4  # of the kernel's variance: neighbours are much alike, and what t
 def curved(z: Tensor) -> Tensor:
     """(N, T) → (N, T · 9), those of the first output first; of squared norm one at the most for each output."""
     points = torch.linspace(-REACH, REACH, N_POINTS, dtype=torch.float64)[:, None]
-    kernel, phi1 = KERNELS["rbf"], torch.tensor([LENGTH**-2.0], dtype=torch.float64)
-    L = cholesky(kernel(points, points, phi1) + JITTER * torch.eye(N_POINTS, dtype=torch.float64))
-    k = kernel(points, z.mT.reshape(-1, 1), phi1)
+    phi = {"phi1": torch.tensor([LENGTH**-2.0], dtype=torch.float64)}
+    L = cholesky(rbf(points, points, phi) + JITTER * torch.eye(N_POINTS, dtype=torch.float64))
+    k = rbf(points, z.mT.reshape(-1, 1), phi)
     white = torch.linalg.solve_triangular(L, k, upper=False)
     return white.mT.reshape(z.shape[1], z.shape[0], N_POINTS).transpose(0, 1).flatten(1)

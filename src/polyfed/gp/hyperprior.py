@@ -5,7 +5,7 @@ Inputs and targets are of order one, so that it can be the same for all data:
 | parameter                        | density                                                         |
 |----------------------------------|-----------------------------------------------------------------|
 | W                                | N(0, mixing²)                                                   |
-| log φ₀                           | N(0, amplitude²)                                                |
+| log φ₀, other parameters of kernels | N(0, amplitude²) around where they start                     |
 | log ℓ, one for all inputs        | N(log √(2D), length²): inputs of spread one are √(2D) apart     |
 | log ℓ_d, one for each input      | the same for a common value, and each of them around it by ard  |
 | log σ², other dispersions        | N(log noise_at, noise²)                                         |
@@ -29,7 +29,6 @@ from math import log, pi, sqrt
 import torch
 from torch import Tensor
 
-from polyfed.gp.kernels import KERNELS
 from polyfed.gp.prior import Prior, group_of
 
 # Of a parameter: mean, standard deviation of what its entries share, and of each entry around that. Where the last is zero
@@ -53,14 +52,16 @@ class HyperPrior:
     def densities(self, prior: Prior) -> dict[str, Tensor]:
         """By name, for the parameters of a prior of this structure; its values do not matter."""
         found: dict[str, Tensor] = {}
-        typical = torch.tensor(sqrt(2.0 * prior.dims), dtype=torch.float64)
+        typical = torch.tensor([sqrt(2.0 * prior.dims)], dtype=torch.float64)
         for name, value in prior.parameters.items():
             group = group_of(name)
-            if name.endswith(".log_phi1"):
-                kernel = KERNELS[prior.kernels[int(name.split(".")[1])]]
-                unit = kernel.exponent  # log φ₁ = log factor − exponent · log ℓ
+            positive = prior.positives.get(name)
+            if positive is not None and positive.exponent:
+                unit = abs(positive.exponent)  # log φ = log factor − exponent · log ℓ
                 apart = unit * self.ard if value.shape[-1] > 1 else 0.0
-                found[name] = _numbers(float(kernel.log_phi1(typical)), unit * self.length, apart)
+                found[name] = _numbers(float(positive.log_at(typical)[0]), unit * self.length, apart)
+            elif positive is not None:
+                found[name] = _numbers(log(positive.factor), self.amplitude, 0.0)
             elif group == "kernels":
                 found[name] = _numbers(0.0, self.amplitude, 0.0)
             elif group == "mixing":

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import Evidence, Knowledge, triangle
 from polyfed.gp.latent_sparse import LatentSparseGaussian, LatentSparseModel
 from polyfed.gp.prior import Prior
@@ -36,7 +35,7 @@ class InformedSparseModel(LatentSparseModel):
         for b in range(prior.n_latents):
             if not self._itself(b):
                 points = self._points(b, self.z_Z)
-                self.roots.append(root(KERNELS[prior.kernels[b]](points, points, prior.phi1(b))))
+                self.roots.append(root(prior.correlation(b, points, points)))
         if knowledge.n_shared:
             self.told = (self.a * self._told_at_inputs()[self.of_row]).sum(1)
             self.rows = self.rows.shifted(self.told)
@@ -78,18 +77,18 @@ class InformedSparseModel(LatentSparseModel):
 
     def _itself(self, b: int) -> bool:
         """Whether the inputs themselves are the features of this latent."""
-        return b < self.knowledge.n_shared and KERNELS[self.prior.kernels[b]].features is not None
+        return b < self.knowledge.n_shared and self.prior.kernels[b].features is not None
 
     def _points(self, b: int, z_Z: Tensor) -> Tensor:
         return torch.cat([self.knowledge.Z, z_Z]) if b < self.knowledge.n_shared else z_Z
 
     def _project(self, b: int, z: Tensor, roots: Sequence[Tensor], z_Z: Tensor) -> tuple[Tensor, Tensor]:
-        prior, kernel = self.prior, KERNELS[self.prior.kernels[b]]
+        prior, features = self.prior, self.prior.kernels[b].features
         mine, scale = prior.of_latent(b, z), prior.amplitude(b).sqrt()
         if self._itself(b):
-            assert kernel.features is not None
-            return scale * kernel.features(mine), z.new_zeros(len(z))
+            assert features is not None
+            return scale * features(mine), z.new_zeros(len(z))
         L = roots[sum(not self._itself(c) for c in range(b))]
-        k = kernel(self._points(b, z_Z), mine, prior.phi1(b))
+        k = prior.correlation(b, self._points(b, z_Z), mine)
         A = torch.linalg.solve_triangular(L, k, upper=False).mT * scale
         return A, (prior.latent_variance(b, z) - A.square().sum(1)).clamp_min(0.0)

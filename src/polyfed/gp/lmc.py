@@ -2,7 +2,8 @@
 
 Distances between inputs are computed once: they serve all latents whose kernels share a metric, and every Θ. The
 derivative is written out, because autograd would go back through the distances, which no parameter changes. Where they
-do change (a network under the kernels, or a length-scale for each dimension) autograd does it.
+do change (a network under the kernels, or a length-scale for each dimension) autograd does it, as for kernels that are
+no function of a distance alone (periodic ones, sums, products, a user's own).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyfed.gp.kernels import KERNELS, Kernel
+from polyfed.gp.kernels import MetricKernel
 from polyfed.gp.prior import Prior
 
 
@@ -25,7 +26,7 @@ class Distances:
         self._known: dict[Callable, Tensor] = {}
         self._kept: dict[tuple[Callable, Callable], Any] = {}
 
-    def __call__(self, kernel: Kernel) -> Tensor:
+    def __call__(self, kernel: MetricKernel) -> Tensor:
         if kernel.metric not in self._known:
             self._known[kernel.metric] = kernel.metric(self.z, self.z)
         return self._known[kernel.metric]
@@ -56,7 +57,7 @@ Latents = tuple[Distances, Tensor, Tensor]  # and φ₀ of each, (..., B), and �
 
 def latents_of(prior: Prior, distances: Distances) -> Latents | None:
     """What makes the covariance where no parameter changes a distance but by scales; None elsewhere."""
-    if not prior.sees_inputs:
+    if not prior.sees_inputs or not all(isinstance(kernel, MetricKernel) for kernel in prior.kernels):
         return None
     amplitude = torch.stack([prior.amplitude(b) for b in range(prior.n_latents)], -1)
     n_scales = prior.dims if prior.per_dimension else 1
@@ -74,8 +75,7 @@ def lmc_covariance(prior: Prior, distances: Distances, gather: Gather, a: Tensor
             K = K + a[..., :, None, b] * a[..., None, :, b] * k_b
         return K
     _, amplitude, phi1 = latents
-    kernels = [KERNELS[name] for name in prior.kernels]
-    return _Lmc.apply(a, amplitude, phi1[..., 0], kernels, distances, gather)  # pyright: ignore[reportReturnType]
+    return _Lmc.apply(a, amplitude, phi1[..., 0], prior.kernels, distances, gather)  # pyright: ignore[reportReturnType]
 
 
 class _Lmc(torch.autograd.Function):

@@ -7,6 +7,7 @@ Four groups, told by the first word of a parameter's name:
 | `features` | `features.<parameter of the network>`, `features.projection` | θ   |
 |            | `features.mean`, `features.mean_bias`        | V, c of the prior mean |
 | `kernels`  | `kernels.<b>.log_amplitude`, `….log_phi1`    | φ_b = (φ₀, φ₁)      |
+|            | `….<part>.log_phi1`, ... of sums and products |                    |
 | `mixing`   | `mixing.<task>`, a row for each output       | W                   |
 | `noise`    | `noise.<task>`, the logarithm                | σ_i² (or a dispersion) |
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp.feature_map import feature_map
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import KernelLike, Positive, check_kernel, kernel_of
 from polyfed.gp.projection import scaled_sums
 
 GROUPS = ("features", "kernels", "mixing", "noise")
@@ -36,6 +37,12 @@ def group_of(name: str) -> str:
     return name.split(".", 1)[0]
 
 
+def _name(b: int, key: str) -> str:
+    """Of a kernel's parameter in Θ: `kernels.0.log_phi1`, and `kernels.0.1.log_period` for one of a part."""
+    part, dot, last = key.rpartition(".")
+    return f"kernels.{b}.{part}{dot}log_{last}"
+
+
 class Prior:
     """The hyper-parameters Θ of a multi-output GP: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x), g_b ~ GP(0, k_b).  (eq1c)
 
@@ -43,7 +50,7 @@ class Prior:
     network), lets clients with few labels share what f is on average.
 
     Args:
-        kernels: one kernel name for each latent function.
+        kernels: one for each latent function, as a kernel, a name or an expression (gp/kernels).
         dims: number of inputs of the kernels (of the network's features if there is a network, of what the projections make
             of them if there are any).
         outputs: task name → number of outputs (one, or one for each class).
@@ -65,7 +72,7 @@ class Prior:
     def __init__(
         self,
         *,
-        kernels: Sequence[str],
+        kernels: Sequence[KernelLike],
         dims: int,
         outputs: Mapping[str, int],
         noise: Mapping[str, float] | None = None,
@@ -76,14 +83,11 @@ class Prior:
         chunk: int | None = None,
         mean: str = "zero",
     ) -> None:
-        for name in kernels:
-            if name not in KERNELS:
-                raise ConfigError(f"kernel {name!r} is unknown", remedy=nearest(name, KERNELS))
         if mean not in MEANS:
             raise ConfigError(f"mean {mean!r} is unknown", remedy=nearest(mean, MEANS))
         if not kernels:
             raise ConfigError("a prior without latent functions", remedy="give at least one kernel")
-        self.kernels, self.dims, self.outputs = tuple(kernels), dims, dict(outputs)
+        self.kernels, self.dims, self.outputs = tuple(kernel_of(each) for each in kernels), dims, dict(outputs)
         self.per_dimension, self.features, self.projected = per_dimension, features, projected
         self.apart, self.chunk = apart, chunk
         self._own: dict[str, Tensor] = {}
@@ -104,10 +108,13 @@ class Prior:
                 remedy="put the network into a torch.nn.Sequential",
             )
         n_scales = dims if per_dimension else 1
+        self.positives: dict[str, Positive] = {}  # the parameters of kernels beside their amplitudes, by name
         for b, kernel in enumerate(self.kernels):
+            check_kernel(kernel, dims, n_scales)
             self._add(f"kernels.{b}.log_amplitude", torch.zeros(()))
-            if KERNELS[kernel].has_length_scale:
-                self._add(f"kernels.{b}.log_phi1", torch.zeros(n_scales))
+            for key, positive in kernel.parameters.items():
+                self.positives[_name(b, key)] = positive
+                self._add(_name(b, key), torch.zeros(positive.size(n_scales)))
         for task, n_outputs in self.outputs.items():
             self._add(f"mixing.{task}", torch.ones(n_outputs, self.n_latents))
         for task, sigma2 in (noise or {}).items():
@@ -233,11 +240,10 @@ class Prior:
         log_noise = self._own.get(f"noise.{task}")
         return None if log_noise is None else log_noise.exp()
 
-    def length_scales(self) -> list[Tensor | None]:
-        """The length-scales of each latent's kernel; None where it has none."""
-        logs = [self._own.get(f"kernels.{b}.log_phi1") for b in range(self.n_latents)]
-        pairs = zip(self.kernels, logs, strict=True)
-        return [None if log is None else KERNELS[name].length_scale(log.detach()) for name, log in pairs]
+    def length_scales(self) -> list[list[tuple[str, Tensor]]]:
+        """(kernel, length-scales) of each part of each latent's kernel that has some."""
+        with torch.no_grad():
+            return [kernel.length_scales(self.log_phi(b)) for b, kernel in enumerate(self.kernels)]
 
     def output_correlation(self) -> Tensor:
         """Prior correlation of the outputs at one input: W diag(φ₀) Wᵀ, normalised."""
@@ -302,15 +308,31 @@ class Prior:
         """k_b between two sets of features."""
         mine = self.of_latent(b, z)
         other = mine if z2 is z else self.of_latent(b, z2)
-        return self.amplitude(b)[..., None, None] * KERNELS[self.kernels[b]](mine, other, self.phi1(b))
+        return self.amplitude(b)[..., None, None] * self.correlation(b, mine, other)
+
+    def correlation(self, b: int, mine: Tensor, other: Tensor) -> Tensor:
+        """k_b of amplitude one, between two sets of what latent b sees."""
+        return self.kernels[b](mine, other, self.phi(b))
 
     def latent_variance(self, b: int, z: Tensor) -> Tensor:
         """k_b(z, z) for each feature vector."""
-        return self.amplitude(b)[..., None] * KERNELS[self.kernels[b]].diagonal(self.of_latent(b, z), self.phi1(b))
+        return self.amplitude(b)[..., None] * self.kernels[b].diagonal(self.of_latent(b, z), self.phi(b))
 
     def amplitude(self, b: int) -> Tensor:
         """φ₀ of latent b."""
         return self._own[f"kernels.{b}.log_amplitude"].exp()
+
+    def log_phi(self, b: int) -> dict[str, Tensor]:
+        """The parameters of latent b's kernel, as they are learned."""
+        return {key: self._own[_name(b, key)] for key in self.kernels[b].parameters}
+
+    def start(self, b: int, length: Tensor) -> dict[str, Tensor]:
+        """Where the parameters of latent b's kernel start if inputs are typically so far apart; by their names in Θ."""
+        return {_name(b, key): value for key, value in self.kernels[b].start(length).items()}
+
+    def phi(self, b: int) -> dict[str, Tensor]:
+        """The same, positive."""
+        return {key: log_phi.exp() for key, log_phi in self.log_phi(b).items()}
 
     def phi1(self, b: int) -> Tensor:
         """φ₁ of latent b, (..., 1) or (..., D); one for a kernel without."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from polyfed.gp.kernels import KERNELS, Kernel
+from polyfed.gp.kernels import MetricKernel
 from polyfed.gp.linalg import cholesky
 from polyfed.gp.prior import Prior
 
@@ -39,16 +39,16 @@ def normal_points(n: int, dims: int) -> Tensor:
 
 def n_features(prior: Prior, b: int, n_points: int) -> int:
     """How many features latent b has with so many points."""
-    return KERNELS[prior.kernels[b]].n_features(prior.dims, n_points)
+    return prior.kernels[b].n_features(prior.dims, n_points)
 
 
 def whitened(prior: Prior, b: int, Z: Tensor, z: Tensor) -> Tensor:
     """φ_b of amplitude one at each z (..., U, D), (..., U, M); differentiable in Θ."""
-    kernel, mine, phi1 = KERNELS[prior.kernels[b]], prior.of_latent(b, z), prior.phi1(b)
-    if kernel.features is not None:
-        return kernel.features(mine)
-    k = kernel(Z, mine, phi1)
-    return torch.linalg.solve_triangular(root(kernel(Z, Z, phi1)), k, upper=False).mT
+    features, mine = prior.kernels[b].features, prior.of_latent(b, z)
+    if features is not None:
+        return features(mine)
+    k = prior.correlation(b, Z, mine)
+    return torch.linalg.solve_triangular(root(prior.correlation(b, Z, Z)), k, upper=False).mT
 
 
 def features_of_rows(prior: Prior, n_shared: int, Z: Tensor, z: Tensor, a: Tensor) -> Tensor:
@@ -56,8 +56,8 @@ def features_of_rows(prior: Prior, n_shared: int, Z: Tensor, z: Tensor, a: Tenso
     latents = range(n_shared)
     a = torch.stack([a[..., b] * prior.amplitude(b)[..., None].sqrt() for b in latents], -1)
     names = [f"kernels.{b}.log_phi1" for b in latents if f"kernels.{b}.log_phi1" in prior.parameters]
-    if prior.sees_inputs and all(prior.is_common(name) for name in names):
-        kernels = [KERNELS[prior.kernels[b]] for b in latents]
+    kernels = [kernel for kernel in prior.kernels[:n_shared] if isinstance(kernel, MetricKernel)]
+    if prior.sees_inputs and len(kernels) == n_shared and all(prior.is_common(name) for name in names):
         return _Common.apply(kernels, Z, z, a, *(prior.phi1(b) for b in latents))  # pyright: ignore[reportReturnType]
     return torch.cat([a[..., b, None] * whitened(prior, b, Z, z) for b in latents], -1)
 
@@ -67,12 +67,13 @@ def root(Kzz: Tensor) -> Tensor:
     return cholesky(Kzz + JITTER * torch.eye(Kzz.shape[-1], dtype=Kzz.dtype))
 
 
-def inverse_root(kernel: Kernel, Z: Tensor, phi1: Tensor) -> Tensor:
+def inverse_root(kernel: MetricKernel, Z: Tensor, phi1: Tensor) -> Tensor:
     """R = L⁻¹ of k(Z, Z)."""
-    return torch.linalg.solve_triangular(root(kernel(Z, Z, phi1)), torch.eye(len(Z), dtype=Z.dtype), upper=False)
+    eye = torch.eye(len(Z), dtype=Z.dtype)
+    return torch.linalg.solve_triangular(root(kernel(Z, Z, {"phi1": phi1})), eye, upper=False)
 
 
-def slopes_of_root(kernel: Kernel, Z: Tensor, phi1: Tensor, R: Tensor) -> Tensor:
+def slopes_of_root(kernel: MetricKernel, Z: Tensor, phi1: Tensor, R: Tensor) -> Tensor:
     """tril(T_d) of every input d, half of its diagonal, (D, M, M)."""
     points = kernel.scaled(Z, phi1)
     t = kernel.metric(points, points)
@@ -87,7 +88,7 @@ def slopes_of_root(kernel: Kernel, Z: Tensor, phi1: Tensor, R: Tensor) -> Tensor
 class _Part:
     """One shared latent, whose φ₁ is the same for all clients."""
 
-    kernel: Kernel
+    kernel: MetricKernel
     Z: Tensor
     place: slice  # its columns of Φ
     phi1: Tensor
@@ -124,7 +125,7 @@ class _Common(torch.autograd.Function):
     """Φ of clients that have the same kernels; the gradient is that of each client by itself."""
 
     @staticmethod
-    def forward(ctx, kernels: list[Kernel], Z: Tensor, x: Tensor, a: Tensor, *phi1: Tensor) -> Tensor:
+    def forward(ctx, kernels: list[MetricKernel], Z: Tensor, x: Tensor, a: Tensor, *phi1: Tensor) -> Tensor:
         parts, width = [], 0
         for kernel, own in zip(kernels, phi1, strict=True):
             M = kernel.n_features(x.shape[-1], len(Z))

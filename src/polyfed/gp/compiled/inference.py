@@ -16,11 +16,11 @@ from torch import Tensor
 from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
 from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, softmax
-from polyfed.gp.compiled.metrics import SCALES, columns_of_inputs, lower_distances
+from polyfed.gp.compiled.metrics import METRICS, SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES
 from polyfed.gp.compiled.shared import positive
 from polyfed.gp.compiled.told import Told
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import Kernel, MetricKernel
 from polyfed.gp.knowledge import Evidence, not_a_precision
 from polyfed.gp.linalg import Gaussian, not_positive_definite
 from polyfed.gp.lmc import Distances
@@ -81,6 +81,11 @@ class Solution:
         return LogZ.apply(self.minus_kl, list(self.by.values()), *of)  # pyright: ignore[reportReturnType]
 
 
+def is_known(kernel: Kernel) -> bool:
+    """Whether there is compiled code for this kernel."""
+    return isinstance(kernel, MetricKernel) and kernel.metric in METRICS and kernel.profile in ADDRESSES
+
+
 def layout_of(rows: Rows) -> Layout | None:
     """The layout of these rows, made when it is first asked for."""
     if "layout" not in rows.kept:
@@ -101,7 +106,8 @@ def solve_model(
 ) -> Solution:
     """As `infer`, with the derivatives of logZ if they are `wanted`: in K if the model holds it, else in a, φ₀ and φ₁."""
     prior = model.prior
-    latents = None if "K" in vars(model) else model.latents  # a covariance that was asked for is the one to use
+    # A covariance that was asked for is the one to use, and torch makes that of kernels that have no compiled form.
+    latents = None if "K" in vars(model) or not all(map(is_known, prior.kernels)) else model.latents
     told = None if latents is None else Told.of(model)
     if told is None and model.knowledge is not None:
         latents = None  # torch makes what is told
@@ -207,17 +213,18 @@ def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarr
     return [np.array(each.detach().numpy(), dtype=np.float64).reshape(C, N) for each in start]
 
 
-def _addresses(names: Sequence[str], distances: Distances, amplitude: Tensor, phi1: Tensor) -> np.ndarray:
+def _addresses(kernels: Sequence[Kernel], distances: Distances, amplitude: Tensor, phi1: Tensor) -> np.ndarray:
     """For each latent the distances of its inputs (0 where φ₁ is one for each dimension), its profile and slope, what makes t
     of scaled inputs and its derivative (0 where distances are given), and the first latent that is the same function."""
     lines = []
-    for b, name in enumerate(names):
-        kernel, scales = KERNELS[name], (0, 0)
-        first = b if kernel.has_length_scale else names.index(name)
+    for b, kernel in enumerate(kernels):
+        assert isinstance(kernel, MetricKernel)
+        scales = (0, 0)
+        first = b if kernel.has_length_scale else kernels.index(kernel)
         if kernel.has_length_scale and phi1.shape[-1] > 1:
             scales = SCALES[kernel.metric]
         at = 0 if scales[0] else distances.kept(lower_distances, kernel.metric).ctypes.data
-        lines.append((at, *ADDRESSES[name], *scales, first))
+        lines.append((at, *ADDRESSES[kernel.profile], *scales, first))
     return np.ascontiguousarray(np.array(lines, np.intp).T)
 
 

@@ -120,7 +120,7 @@ METRICS: dict[Callable, tuple[Callable, Callable[[Tensor], Tensor]]] = {
     kernels.squared_distance: (squared, lambda x: x),
     kernels.absolute_distance: (absolute, lambda x: x),
     kernels.cosine: (products, kernels.unit),
-    kernels.affine_cosine: (products, kernels.affine),
+    kernels.affine_cosine: (products, kernels.with_constant),
 }
 
 

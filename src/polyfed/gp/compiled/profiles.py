@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
+from polyfed.gp import kernels
 from polyfed.gp.compiled.jit import callback
 from polyfed.gp.compiled.numbers import exp_of_negative
 from polyfed.gp.compiled.pointers import PROFILE, SLOPE
@@ -70,13 +71,11 @@ def itself(d, phi1, n, s):
         s[i] = d[i]
 
 
-# by the name of a kernel; no slope where there is no length-scale
+# by the profile of a kernel; no slope where there is no length-scale
 ADDRESSES = {
-    "rbf": (exponential.address, exponential_slope.address),
-    "laplace": (exponential.address, exponential_slope.address),
-    "cauchy": (rational.address, rational_slope.address),
-    "matern32": (matern32.address, matern32_slope.address),
-    "matern52": (matern52.address, matern52_slope.address),
-    "linear": (itself.address, 0),
-    "affine": (itself.address, 0),
+    kernels.rbf.profile: (exponential.address, exponential_slope.address),
+    kernels.cauchy.profile: (rational.address, rational_slope.address),
+    kernels.matern32.profile: (matern32.address, matern32_slope.address),
+    kernels.matern52.profile: (matern52.address, matern52_slope.address),
+    kernels.linear.profile: (itself.address, 0),
 }

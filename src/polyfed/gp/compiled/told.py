@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polyfed.gp.compiled.layout import contiguous
 from polyfed.gp.compiled.metrics import SCALES
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import MetricKernel
 from polyfed.gp.whitened import inverse_root, n_features, slopes_of_root
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Told:
         held: list[np.ndarray] = []
         points = np.zeros((5, knowledge.n_shared), np.intp)
         for b in latents:
-            kernel = KERNELS[prior.kernels[b]]
+            kernel = prior.kernels[b]
+            assert isinstance(kernel, MetricKernel)
             if kernel.features is not None:
                 given = model.distances.kept(_features, kernel.features)
                 points[0, b] = given.ctypes.data

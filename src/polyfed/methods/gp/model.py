@@ -34,7 +34,7 @@ PREDICTION_STEPS = 500
 
 @dataclass(frozen=True)
 class Structure:
-    """The options that say what the model is; `kernels` is one for each latent, or the name of one for as many as needed."""
+    """The options that say what the model is; `kernels` is the text of one for each latent, or of one for as many as needed."""
 
     kernels: tuple[str, ...] | str
     per_dimension: bool
@@ -150,15 +150,14 @@ class GPModel:
         names: list[str] = []  # one for each output
         for task, n_outputs in prior.outputs.items():
             names += [task] if n_outputs == 1 else [f"{task}={label}" for label in codecs[task].classes or ()]
-        lengths = [None if length is None else length.tolist() for length in prior.length_scales()]
         noise = {task: prior.noise_of(task) for task in prior.outputs}
         known = {"kernels", "mixing"} <= set(groups)
         return {
             "task_correlation": {"names": names, "matrix": prior.output_correlation().tolist()} if known else None,
             "length_scales": [
-                {"latent": b + 1, "kernel": kernel, "values": values}
-                for b, (kernel, values) in enumerate(zip(prior.kernels, lengths, strict=True))
-                if values is not None and "kernels" in groups
+                {"latent": b + 1, "kernel": kernel, "values": lengths.tolist()}
+                for b, parts in enumerate(prior.length_scales() if "kernels" in groups else [])
+                for kernel, lengths in parts
             ],
             "noise": {task: float(v.detach()) for task, v in noise.items() if v is not None and "noise" in groups},
         }

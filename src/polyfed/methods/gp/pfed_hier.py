@@ -143,7 +143,7 @@ class PFedHier(PFedMul):
         """As many as leave the evidence of all shared latents a message of less than 100 kB."""
         if self.n_points is not None:
             return self.n_points
-        curved = sum(KERNELS[name].features is None for name in model.prior.kernels[:n_shared])
+        curved = sum(kernel.features is None for kernel in model.prior.kernels[:n_shared])
         planes = width_of(model.prior, n_shared, 0)
         return max(1, min(MOST_POINTS, (WIDEST - planes) // max(1, curved)))
 

@@ -9,7 +9,7 @@ from typing import Any
 from polyfed.errors import ConfigError
 from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp.hyperprior import HyperPrior
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import KernelLike, texts_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
@@ -35,7 +35,7 @@ class PFedMulOptions(Method):
 
     Args:
         n_latents: latent functions that the tasks share; None for one for each task, and at least two.
-        kernel: of all latents, or one for each.
+        kernel: of all latents, or one for each: a name, an expression such as "rbf + periodic", or a kernel (gp/kernels).
         per_dimension: a length-scale for each feature.
         projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
             network that is kept as it is); None for kernels that see the features themselves.
@@ -87,7 +87,7 @@ class PFedMulOptions(Method):
     """
 
     n_latents: int | None = None
-    kernel: str | Sequence[str] = "rbf"
+    kernel: KernelLike | Sequence[KernelLike] = "rbf"
     per_dimension: bool = False
     projection: int | None = None
     projection_start: str | None = None
@@ -134,12 +134,11 @@ class PFedMulOptions(Method):
                 "projection_start is 'moments', and the server learns no projection by its gradient",
                 remedy="set projection, share it, and use mode 'gradient'; or leave projection_start out",
             )
-        for kernel in [self.kernel] if isinstance(self.kernel, str) else self.kernel:
-            check_choice("kernel", kernel, list(KERNELS))
+        object.__setattr__(self, "kernel", self._kernels)  # as run folders keep it
         for option in ("projection", "chunk", "mf_steps", "local_steps"):
             if getattr(self, option) is not None:
                 check_number(option, getattr(self, option), whole=True, least=1)
-        n_latents = self.n_latents if isinstance(self.kernel, str) else len(self.kernel)
+        n_latents = self.n_latents if isinstance(self._kernels, str) else len(self._kernels)
         if n_latents is not None:
             check_number("n_latents", n_latents, whole=True, least=1, most=MOST_LATENTS)
         check_number("join_steps", self.join_steps, whole=True, least=0)
@@ -177,9 +176,9 @@ class PFedMulOptions(Method):
                     f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
                     remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
                 )
-        if not isinstance(self.kernel, str) and len(self.kernel) != (self._n_latents or len(self.kernel)):
+        if not isinstance(self._kernels, str) and len(self._kernels) != (self._n_latents or len(self._kernels)):
             raise ConfigError(
-                f"{len(self.kernel)} kernels for {self._n_latents} latents", remedy="give one kernel, or one for each"
+                f"{len(self._kernels)} kernels for {self._n_latents} latents", remedy="give one kernel, or one for each"
             )
         if self._shared == ("features",) and not self._makes_features:
             raise ConfigError(
@@ -204,6 +203,10 @@ class PFedMulOptions(Method):
     def _shares(self) -> bool:
         """Whether clients have functions in common."""
         return False
+
+    @property
+    def _kernels(self) -> str | tuple[str, ...]:
+        return texts_of(self.kernel)
 
     @property
     def _n_latents(self) -> int | None:
@@ -239,7 +242,7 @@ class PFedMulOptions(Method):
         return shared_groups(self.scheme)
 
     def _structure(self, made: type[Structure] = Structure) -> Structure:
-        kernels = self.kernel if isinstance(self.kernel, str) else tuple(self.kernel)
+        kernels = self._kernels
         if isinstance(kernels, str) and self._n_latents is not None:
             kernels = (kernels,) * self._n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)

@@ -10,26 +10,32 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyfed.gp.kernels import KERNELS, squared_distance
+from polyfed.gp.kernels import KERNELS, Kernel, MetricKernel, kernel_of, squared_distance
 from problems import law, normal
 
-every_kernel = pytest.mark.parametrize("name", KERNELS)
+every_kernel = pytest.mark.parametrize("kernel", [*KERNELS, "rbf + periodic", "matern52 * (linear + laplace)"])
 structures = st.tuples(st.integers(1, 12), st.integers(1, 8), st.integers(0, 2**16), st.booleans())
 
 
-def inputs(structure) -> tuple[torch.Tensor, torch.Tensor]:
+def inputs(kernel: Kernel, structure) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     n, d, seed, per_dimension = structure
     rng = np.random.default_rng(seed)
     x = normal(rng, n, d)
-    return torch.cat([x, x[:1]]), normal(rng, d if per_dimension else 1).exp()
+    n_scales = d if per_dimension else 1
+    return torch.cat([x, x[:1]]), {k: normal(rng, p.size(n_scales)).exp() for k, p in kernel.parameters.items()}
+
+
+def ones(kernel: Kernel, n_scales: int = 1) -> dict[str, torch.Tensor]:
+    return {name: torch.ones(p.size(n_scales), dtype=torch.float64) for name, p in kernel.parameters.items()}
 
 
 @every_kernel
 @given(structure=structures)
 @law(20)
-def test_symmetric_and_positive_semi_definite(name, structure):
-    x, phi1 = inputs(structure)
-    K = KERNELS[name](x, x, phi1)
+def test_symmetric_and_positive_semi_definite(kernel, structure):
+    k = kernel_of(kernel)
+    x, phi = inputs(k, structure)
+    K = k(x, x, phi)
     torch.testing.assert_close(K, K.mT, rtol=0.0, atol=1e-14)
     assert torch.linalg.eigvalsh(K).min() >= -1e-13 * len(K)
 
@@ -37,42 +43,44 @@ def test_symmetric_and_positive_semi_definite(name, structure):
 @every_kernel
 @given(structure=structures)
 @law(20)
-def test_parts_of_the_matrix_are_the_matrix(name, structure):
-    x, phi1 = inputs(structure)
-    K = KERNELS[name](x, x, phi1)
+def test_parts_of_the_matrix_are_the_matrix(kernel, structure):
+    k = kernel_of(kernel)
+    x, phi = inputs(k, structure)
+    K = k(x, x, phi)
     some = x[: len(x) // 2 + 1]
-    torch.testing.assert_close(KERNELS[name](some, x, phi1), K[: len(some)], rtol=1e-12, atol=1e-12)
-    batch = KERNELS[name](torch.stack([x, x + 1.0]), torch.stack([x, x + 1.0]), phi1)
-    torch.testing.assert_close(batch[0], K, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(k(some, x, phi), K[: len(some)], rtol=1e-12, atol=1e-12)
+    both = torch.stack([x, x + 1.0])
+    torch.testing.assert_close(k(both, both, phi)[0], K, rtol=1e-12, atol=1e-12)
+    doubled = {name: torch.stack([value, value]) for name, value in phi.items()}
+    torch.testing.assert_close(k(both, both, doubled)[0], K, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e2, 1e4, 1e6, 1e9])
 @every_kernel
-def test_the_diagonal_is_that_of_the_matrix_at_any_scale(name, scale):
-    x = scale * normal(np.random.default_rng(0), 30, 7)
-    one = torch.ones(1, dtype=torch.float64)
+def test_the_diagonal_is_that_of_the_matrix_at_any_scale(kernel, scale):
+    k, x = kernel_of(kernel), scale * normal(np.random.default_rng(0), 30, 7)
     expected = torch.ones(30, dtype=torch.float64)
-    torch.testing.assert_close(KERNELS[name].diagonal(x, one), expected, rtol=0.0, atol=1e-14)
-    torch.testing.assert_close(KERNELS[name](x, x, one).diagonal(), expected, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(k.diagonal(x, ones(k)), expected, rtol=0.0, atol=1e-14)
+    torch.testing.assert_close(k(x, x, ones(k)).diagonal(), expected, rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e2, 1e4, 1e6, 1e9])
 @every_kernel
-def test_repeated_inputs_are_one_at_any_scale(name, scale):
-    x = scale * normal(np.random.default_rng(0), 8, 7)
+def test_repeated_inputs_are_one_at_any_scale(kernel, scale):
+    k, x = kernel_of(kernel), scale * normal(np.random.default_rng(0), 8, 7)
     x = torch.cat([x, x])
-    K = KERNELS[name](x, x, torch.ones(1, dtype=torch.float64))
+    K = k(x, x, ones(k))
     torch.testing.assert_close(K[:8, 8:], K[:8, :8], rtol=0.0, atol=1e-12)
     assert torch.linalg.eigvalsh(K).min() >= -1e-12
 
 
 @every_kernel
-def test_gradients_are_finite_where_inputs_coincide(name):
-    x = normal(np.random.default_rng(0), 4, 3)
+def test_gradients_are_finite_where_inputs_coincide(kernel):
+    k, x = kernel_of(kernel), normal(np.random.default_rng(0), 4, 3)
     x = torch.cat([x, x, torch.zeros(2, 3, dtype=torch.float64)]).requires_grad_()
-    phi1 = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    value = KERNELS[name](x, x, phi1).square().sum() + KERNELS[name].diagonal(x, phi1).sum()
-    for gradient in torch.autograd.grad(value, [x, phi1], allow_unused=True):
+    phi = {name: value.requires_grad_() for name, value in ones(k, 3).items()}
+    value = k(x, x, phi).square().sum() + k.diagonal(x, phi).sum()
+    for gradient in torch.autograd.grad(value, [x, *phi.values()], allow_unused=True):
         assert gradient is None or torch.isfinite(gradient).all()
 
 
@@ -97,12 +105,11 @@ def test_the_gradient_of_squared_distances_is_that_of_differences(batch):
 
 
 @every_kernel
-def test_no_inputs_no_covariance(name):
-    x = torch.zeros(0, 3, dtype=torch.float64)
-    one = torch.ones(1, dtype=torch.float64)
-    assert KERNELS[name](x, x, one).shape == (0, 0)
-    assert KERNELS[name](x, torch.ones(2, 3, dtype=torch.float64), one).shape == (0, 2)
-    assert KERNELS[name].diagonal(x, one).shape == (0,)
+def test_no_inputs_no_covariance(kernel):
+    k, x = kernel_of(kernel), torch.zeros(0, 3, dtype=torch.float64)
+    assert k(x, x, ones(k)).shape == (0, 0)
+    assert k(x, torch.ones(2, 3, dtype=torch.float64), ones(k)).shape == (0, 2)
+    assert k.diagonal(x, ones(k)).shape == (0,)
 
 
 # x = (0, 0) and x' = (1, 2) with φ₁ = (4, ¼): Σ φ₁ d² = 4 + 1 = 5, Σ φ₁ |d| = 4 + ½
@@ -121,24 +128,31 @@ def test_no_inputs_no_covariance(name):
 def test_values_by_hand(name, value):
     x = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
     phi1 = torch.tensor([4.0, 0.25], dtype=torch.float64)
-    assert KERNELS[name](x, x, phi1)[0, 1].item() == pytest.approx(value, rel=1e-14)
+    assert KERNELS[name](x, x, {"phi1": phi1})[0, 1].item() == pytest.approx(value, rel=1e-14)
 
 
 def test_the_linear_kernel_is_the_cosine():
     x = torch.tensor([[3.0, 4.0], [30.0, 40.0], [4.0, -3.0]], dtype=torch.float64)
-    K = KERNELS["linear"](x, x, torch.ones(1, dtype=torch.float64))
+    K = KERNELS["linear"](x, x, {})
     torch.testing.assert_close(K[0], torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].has_length_scale])
+METRIC = [name for name, kernel in KERNELS.items() if isinstance(kernel, MetricKernel) and kernel.has_length_scale]
+
+
+@pytest.mark.parametrize("name", METRIC)
 def test_length_scales_and_phi1_are_two_names_of_one_thing(name):
     kernel = KERNELS[name]
     lengths = torch.tensor([0.1, 1.0, 30.0], dtype=torch.float64)
-    torch.testing.assert_close(kernel.length_scale(kernel.log_phi1(lengths)), lengths)
+    ((of, found),) = kernel.length_scales({"phi1": kernel.start(lengths)["phi1"]})
+    assert of == name
+    torch.testing.assert_close(found, lengths)
     # The covariance at a distance of one length-scale does not depend on the length-scale.
     at_one = [
-        kernel(torch.zeros(1, 1).double(), lengths[i].reshape(1, 1), kernel.log_phi1(lengths[i : i + 1]).exp())
-        for i in range(3)
+        kernel(
+            torch.zeros(1, 1).double(), length.reshape(1, 1), {"phi1": kernel.start(length.reshape(1))["phi1"].exp()}
+        )
+        for length in lengths
     ]
     torch.testing.assert_close(at_one[0], at_one[1])
     torch.testing.assert_close(at_one[0], at_one[2])
