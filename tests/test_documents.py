@@ -117,6 +117,35 @@ def test_the_skeleton_of_a_method_runs_and_keeps_to_the_contract(monkeypatch):
         methods.method("mean-labels")
 
 
+def test_the_kernels_of_the_how_to_learn_a_rhythm_and_go_into_a_run(capsys, monkeypatch, tmp_path):
+    import numpy as np
+    from sklearn.gaussian_process.kernels import RationalQuadratic
+
+    import polyfed
+    from polyfed.gp.kernels import KERNELS, registry
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(registry, "KERNELS", dict(KERNELS))
+    scope: dict = {}
+    for code in examples("docs/howto/add-a-kernel.md"):
+        exec(code, scope)
+    mean, period = (float(line.split("[")[1].split("]")[0]) for line in capsys.readouterr().out.splitlines())
+    assert mean == pytest.approx(np.sin(2 * np.pi * 120 / 24) + 0.02 * 120, abs=0.3)
+    assert period == pytest.approx(24.0, rel=0.01)
+
+    x = scope["np"].random.default_rng(1).normal(size=(7, 2))
+    one = {name: scope["daily"].prior.W.new_full((1,), value) for name, value in (("phi1", 0.25), ("alpha", 0.7))}
+    tensor = scope["daily"].prior.W.new_tensor(x)
+    np.testing.assert_allclose(scope["mixed"](tensor, tensor, one), RationalQuadratic(2.0, 0.7)(x), atol=1e-13)
+
+    run = scope["run"]
+    again = polyfed.load(run.save(tmp_path / "run"))
+    assert again.method.kernel == "rational-quadratic + rbf"
+    monkeypatch.setattr(registry, "KERNELS", dict(KERNELS))  # another process, which does not know it
+    with pytest.raises(polyfed.ConfigError, match="kernel 'rational-quadratic' is unknown"):
+        polyfed.load(tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     "label",
     ["equ:mf_local_q1", "equ:mf_local_q2", "equ:predict", "elbo-r", "optimial sigma", "proof:mf_inducing", "equ:agg"],

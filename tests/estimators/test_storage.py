@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.gp.kernels import Periodic, rbf
 
 X = np.linspace(0, 5, 14)[:, None]
 
@@ -81,3 +82,30 @@ def test_a_damaged_folder_is_named(saved, damage, text):
         pf.MultiTaskGP.load(folder)
     assert text in str(caught.value)
     assert str(folder) in str(caught.value)
+
+
+def test_kernels_are_kept_as_text_and_checked_when_they_are_read(tmp_path):
+    kernels = [rbf + Periodic(2.0), "linear * (matern52 + affine)"]
+    gp = pf.MultiTaskGP({"pulse": "regression"}, 2, kernel=kernels, max_iterations=3).fit(X, {"pulse": np.sin(X[:, 0])})
+    folder = gp.save(tmp_path / "model")
+    described = json.loads((folder / "model.json").read_text())
+    assert described["kernels"] == ["rbf + periodic(period=2.0)", "linear * (matern52 + affine)"]
+    again = pf.MultiTaskGP.load(folder)
+    assert again.kernels == gp.kernels
+    np.testing.assert_allclose(again.predict(X)["pulse"].mean, gp.predict(X)["pulse"].mean, rtol=1e-11)
+    for text, says in (("rbf + os:system", "has ':' in it"), ("rbf + unheard", "kernel 'unheard' is unknown")):
+        (folder / "model.json").write_text(json.dumps(described | {"kernels": [text, "rbf"]}))
+        with pytest.raises(pf.ConfigError, match=says):
+            pf.MultiTaskGP.load(folder)
+
+
+def test_a_kernel_without_a_name_serves_a_fit_and_is_not_stored(tmp_path):
+    class Nameless(type(rbf)):
+        name = "nameless"
+
+    own = Nameless(**vars(rbf) | {"name": "nameless"})
+    gp = pf.MultiTaskGP({"pulse": "regression"}, 1, kernel=own, max_iterations=3).fit(X, {"pulse": np.sin(X[:, 0])})
+    same = pf.MultiTaskGP({"pulse": "regression"}, 1, max_iterations=3).fit(X, {"pulse": np.sin(X[:, 0])})
+    assert gp.bound == same.bound
+    with pytest.raises(pf.ConfigError, match="kernel 'nameless' is not known by its name, and could not be stored"):
+        gp.save(tmp_path / "model")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from polyfed.gp import Prior, Rows, compiled, infer
 from polyfed.gp.batch import BatchStep, ClientBatch
 from polyfed.gp.exact import ExactModel
-from polyfed.gp.kernels import KERNELS
+from polyfed.gp.kernels import KERNELS, rbf
 from polyfed.gp.knowledge import Evidence, Knowledge, KnowledgeOf, triangle, width_of
 from polyfed.gp.likelihoods import Likelihood
 from polyfed.gp.whitened import normal_points
@@ -24,6 +24,8 @@ from problems import KINDS, labels, law, likelihood, normal
 
 GROUPS = ("features", "kernels", "mixing", "noise")
 DIMS = 2
+NOT_COMPILED = replace(rbf, name="not-compiled", profile=lambda d, phi1: (-0.5 * phi1 * d).exp())
+EVERY_KERNEL = [*sorted(KERNELS), "rbf + periodic", "matern52 * linear", NOT_COMPILED]
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 
 
@@ -42,7 +44,7 @@ def federations(draw: st.DrawFn) -> Federation:
     bound, power = draw(st.sampled_from(["polya-gamma", "gaussian"])), draw(st.sampled_from([1.0, 0.6]))
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
     likelihoods = {f"{kind}.{i}": likelihood(kind, bound=bound, power=power) for i, kind in enumerate(kinds)}
-    kernels = draw(st.lists(st.sampled_from(sorted(KERNELS)), min_size=1, max_size=3))
+    kernels = draw(st.lists(st.sampled_from(EVERY_KERNEL), min_size=1, max_size=3))
     told = draw(st.booleans())
     prior = Prior(
         kernels=kernels,

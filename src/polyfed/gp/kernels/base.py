@@ -59,6 +59,7 @@ class Kernel(ABC):
     # A map to as many numbers as there are inputs and `further` ones, whose products are the kernel; None if there is none.
     features: Callable[[Tensor], Tensor] | None = None
     further: int = 0
+    parts: tuple[Kernel, ...] = ()  # of a sum or product
 
     @property
     def parameters(self) -> Mapping[str, Positive]:
@@ -118,6 +119,10 @@ class _Composite(Kernel):
     def _each(self, phi: Phi) -> list[tuple[Kernel, Phi]]:
         """The parts, each with its parameters."""
         return [(part, {name: phi[f"{i}.{name}"] for name in part.parameters}) for i, part in enumerate(self.parts)]
+
+    def start(self, length: Tensor) -> dict[str, Tensor]:
+        own = {name: p.log_at(length) for name, p in self.parameters.items() if "." not in name}
+        return own | {f"{i}.{name}": v for i, part in enumerate(self.parts) for name, v in part.start(length).items()}
 
     def length_scales(self, log_phi: Phi) -> list[tuple[str, Tensor]]:
         return [one for part, own in self._each(log_phi) for one in part.length_scales(own)]

@@ -21,6 +21,8 @@ def check_kernel(kernel: Kernel, dims: int = 2, n_scales: int = 1) -> None:
     >>> from polyfed.gp.kernels import periodic, rbf
     >>> check_kernel(rbf + periodic)
     """
+    for part in kernel.parts:
+        check_kernel(part, dims, n_scales)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(N, dims, dtype=torch.float64, generator=generator)
     x = torch.cat([x, x[:1]]).requires_grad_()  # with an input that comes twice
