@@ -25,6 +25,7 @@ from polyfed.data.scaling import FeatureScaler, Moments
 from polyfed.data.task import Task
 from polyfed.data.transforms import TRANSFORMS, changed, undone
 from polyfed.errors import DataError
+from polyfed.kinds import LabelForm
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,7 @@ def _reordered(note: Description, names: Sequence[str]) -> Moments:
 
 
 def _agree_codec(task: Task, notes: Mapping[str, Description]) -> LabelCodec:
-    if task.kind in ("binary", "multiclass"):
+    if task.form.has_classes:
         if task.classes is None:
             task = replace(task, classes=_agree_classes(task, notes))
         return LabelCodec(task, task.classes, 0.0, 1.0)
@@ -260,7 +261,7 @@ def _agree_classes(task: Task, notes: Mapping[str, Description]) -> tuple[Any, .
         labels = note.classes.get(task.name, ())
         written.update({(type(label), label): label for label in labels})
         different.update(dict.fromkeys(labels))
-        if task.kind == "binary" and len(different) > 2:
+        if task.form is LabelForm.BINARY and len(different) > 2:
             first, second, third = list(different)[:3]
             raise DataError(
                 f"label {third!r} is a third class after {first!r} and {second!r} of other clients",

@@ -17,6 +17,7 @@ from polyfed.data.raw import RawClient
 from polyfed.data.scaling import Moments
 from polyfed.data.splits import Division
 from polyfed.data.weights import KEY, weighted
+from polyfed.kinds import LabelForm
 
 # federated: means and spreads of all clients' training rows, pooled in round 0
 # local: those of the client's own; nothing is told, but the same number means different things at different clients
@@ -142,7 +143,7 @@ def _coarse(indicators: np.ndarray, column: Column, limits: Limits) -> np.ndarra
 def _own_codec(codec: LabelCodec, training: RawClient) -> LabelCodec:
     """In the client's own units. Without labels it knows no unit, and nobody tells it one: then 0 and 1."""
     labels = training.labels.get(codec.task.name)
-    if codec.classes is not None or labels is None or len(labels.at) == 0 or codec.task.kind == "proportion":
+    if codec.classes is not None or labels is None or len(labels.at) == 0 or codec.task.form is LabelForm.PAIR:
         return codec
     own = Moments.of(labels.values[:, None]).scaler()
     return LabelCodec.standard(codec.task, float(own.mean[0]), float(own.scale[0]))

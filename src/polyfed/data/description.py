@@ -32,6 +32,7 @@ from polyfed.data.scaling import Moments
 from polyfed.data.splits import Division
 from polyfed.data.task import Task
 from polyfed.data.transforms import changed
+from polyfed.kinds import LabelForm
 
 NUMBERS = ("number", "log", "rank", "empty")  # kinds of columns that are no text
 
@@ -138,7 +139,7 @@ def describe(
     targets = {}
     if scaling in ("federated", "targets"):
         for task in tasks:
-            if task.kind in ("regression", "robust", "count") and task.name in told:
+            if task.form in (LabelForm.NUMBER, LabelForm.COUNT) and task.name in told:
                 targets[task.name] = Moments.of(training.labels[task.name].values[:, None])
     return Description(
         columns=columns,
@@ -196,7 +197,7 @@ def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None,
 
 
 def _is_open(task: Task) -> bool:
-    return task.kind in ("binary", "multiclass") and task.classes is None
+    return task.form.has_classes and task.classes is None
 
 
 def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 from polyfed.data.features import is_missing, plain, row_name, to_floats, to_numpy
 from polyfed.data.task import Task
 from polyfed.errors import DataError
+from polyfed.kinds import LabelForm
 
 _LABEL_TYPES = {str, int, float, bool}  # what JSON can carry
 
@@ -59,9 +60,9 @@ class LabelColumn:
 
     def read(self) -> Labels:
         """The labels that are there, or an error about the first that cannot be used."""
-        if self.task.kind in ("binary", "multiclass"):
+        if self.task.form.has_classes:
             return self._classes()
-        return Labels(self.observed, self._pairs() if self.task.kind == "proportion" else self._targets())
+        return Labels(self.observed, self._pairs() if self.task.form is LabelForm.PAIR else self._targets())
 
     def error(self, row: int | np.integer, what: str, remedy: str) -> DataError:
         where = f"task {self.task.name!r}, {row_name(int(row), self.index)}"
@@ -115,7 +116,7 @@ class LabelColumn:
 
     def _targets(self) -> np.ndarray:
         numbers = self._numbers()
-        if self.task.kind == "count":
+        if self.task.form is LabelForm.COUNT:
             bad = (numbers < 0) | (numbers != np.floor(numbers))
             if bad.any():
                 what = f"count {numbers[bad][0]:g} is not a whole number from 0 up"
@@ -140,7 +141,7 @@ class LabelColumn:
         return numbers
 
     def _as_array(self, y: Any) -> np.ndarray:
-        pairs = self.task.kind == "proportion"
+        pairs = self.task.form is LabelForm.PAIR
         if y is None:
             return np.empty((0, 2) if pairs else 0)
         if isinstance(y, (str, bytes, Mapping, Set)) or not isinstance(y, Iterable):
@@ -169,7 +170,7 @@ class LabelColumn:
 
     def _shape_error(self, what: str) -> DataError:
         remedy = "give one label for each row"
-        if self.task.kind == "proportion":
+        if self.task.form is LabelForm.PAIR:
             remedy = "give two columns, successes and trials, as in [[3, 10], [0, 4]]"
         return DataError(what, where=f"task {self.task.name!r}", remedy=remedy)
 

@@ -24,6 +24,7 @@ from polyfed.data.scaling import FeatureScaler
 from polyfed.data.task import Task
 from polyfed.data.written import USUAL
 from polyfed.errors import DataError, UsageError, nearest
+from polyfed.kinds import LabelForm
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class LabelCodec:
 
         Targets are standardised and counts get their mean as unit, unless `scale` is False.
         """
-        if task.kind in ("binary", "multiclass"):
+        if task.form.has_classes:
             classes = task.classes if task.classes is not None else _learn_classes(LabelColumn(task, y))
             return cls(task, classes, 0.0, 1.0)
-        if not scale or task.kind == "proportion":
+        if not scale or task.form is LabelForm.PAIR:
             return cls(task, None, 0.0, 1.0)
         targets = LabelColumn(task, y).read().values
-        if task.kind == "count":
+        if task.form is LabelForm.COUNT:
             return cls.standard(task, float(targets.mean()) if len(targets) else 0.0, 1.0)
         learned = FeatureScaler.learn(targets[:, None])
         return cls.standard(task, float(learned.mean[0]), float(learned.scale[0]))
@@ -55,11 +56,9 @@ class LabelCodec:
     @classmethod
     def standard(cls, task: Task, mean: float, scale: float) -> LabelCodec:
         """The codec of a task whose labels have this mean and this scale; kinds that need neither ignore them."""
-        if task.kind == "count":  # counts keep their zero, and their mean is the unit in which rates are told
+        if task.form is LabelForm.COUNT:  # counts keep their zero, and their mean is the unit in which rates are told
             return cls(task, None, 0.0, mean if mean > 0 else 1.0)
-        return (
-            cls(task, None, mean, scale) if task.kind in ("regression", "robust") else cls(task, task.classes, 0.0, 1.0)
-        )
+        return cls(task, None, mean, scale) if task.form is LabelForm.NUMBER else cls(task, task.classes, 0.0, 1.0)
 
     def encode(self, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """The positions of the rows that have a label, and those labels as numbers.
@@ -78,8 +77,8 @@ class LabelCodec:
             position = {label: float(i) for i, label in enumerate(self.classes)}
             known = np.array([position[label] for label in labels.vocabulary or ()], dtype=np.float64)
             coded = known[labels.values]
-            return 2 * coded - 1 if self.task.kind == "binary" else coded
-        if self.task.kind not in ("regression", "robust"):
+            return 2 * coded - 1 if self.task.form is LabelForm.BINARY else coded
+        if self.task.form is not LabelForm.NUMBER:
             return labels.values
         scaler = FeatureScaler(np.array([self.shift]), np.array([self.scale]))
         return scaler.apply(labels.values[:, None])[:, 0]
@@ -98,7 +97,7 @@ class LabelCodec:
         if self.classes is None:
             raise UsageError(f"a {self.task.kind} task has no classes", where=f"task {self.task.name!r}")
         index = to_numpy(index_array).astype(np.int64)
-        if self.task.kind == "binary":
+        if self.task.form is LabelForm.BINARY:
             index = np.where(index == -1, 0, index)
         if index.size and (index.min() < 0 or index.max() >= len(self.classes)):
             raise DataError(
@@ -112,11 +111,11 @@ class LabelCodec:
         """Coded labels as users write them: `encode` undone."""
         if self.classes is not None:
             return self.decode_labels(y)
-        return y if self.task.kind in ("proportion", "count") else self.shift + self.scale * y
+        return y if self.task.form in (LabelForm.PAIR, LabelForm.COUNT) else self.shift + self.scale * y
 
     def without_units(self) -> LabelCodec:
         """What a model must know of it: the unit of a count is part of its likelihood, shift and scale of a target not."""
-        return self if self.task.kind == "count" else replace(self, shift=0.0, scale=1.0)
+        return self if self.task.form is LabelForm.COUNT else replace(self, shift=0.0, scale=1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, ready for JSON."""
@@ -140,7 +139,7 @@ def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[An
     classes = _in_order(_tidy(labels))
     if len(classes) >= 2:
         return classes
-    if task.kind == "binary":
+    if task.form is LabelForm.BINARY:
         if not classes:
             return (0, 1)
         for usual in ((False, True), (0, 1), (-1, 1)):
@@ -158,7 +157,7 @@ def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[An
 
 def refuse_third_class(column: LabelColumn, labels: Labels) -> None:
     """A binary task whose labels are of three kinds is none: say which label, and in which row it first stands."""
-    if column.task.kind == "binary" and labels.vocabulary is not None and len(labels.vocabulary) > 2:
+    if column.task.form is LabelForm.BINARY and labels.vocabulary is not None and len(labels.vocabulary) > 2:
         first, second, third = labels.vocabulary[:3]
         what = f"label {third!r} is a third class after {first!r} and {second!r}"
         remedy = "declare the task multiclass or correct the label"

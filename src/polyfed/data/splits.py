@@ -196,5 +196,5 @@ def _strata(tasks: Sequence[Task], raw: RawClient) -> list[np.ndarray]:
         if task.name in raw.labels:
             labels = raw.labels[task.name]
             key[labels.at] = 1 if labels.vocabulary is None else 1 + labels.values
-        (classes if task.kind in ("binary", "multiclass") else others).append(key)
+        (classes if task.form.has_classes else others).append(key)
     return [*classes, *others]

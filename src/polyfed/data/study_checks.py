@@ -10,6 +10,7 @@ from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData
 from polyfed.data.labels import LabelCodec
 from polyfed.errors import DataError
+from polyfed.kinds import LabelForm
 
 WHERE, REMEDY = "saved study", "give both parts of one save"
 
@@ -48,7 +49,7 @@ def refuse_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
         if at.ndim != 1 or at.dtype != np.int64 or (len(at) and not 0 <= at.min() <= at.max() < len(data.x)):
             raise _odd(f"{prefix}: labels of task {task!r} at rows that are not there")
         codec = data.codecs[task]
-        shape = (len(at), 2) if codec.task.kind == "proportion" else (len(at),)
+        shape = (len(at), 2) if codec.task.form is LabelForm.PAIR else (len(at),)
         if not _is_floats(y, shape) or not _can_be(y, codec):
             raise _odd(f"{prefix}: labels of task {task!r} that a {codec.task.kind} task cannot have")
     for task, weight in data.weights.items():
@@ -66,14 +67,14 @@ def refuse_odd_truth(truth: Mapping[str, np.ndarray], prefix: str) -> None:
 
 
 def _can_be(y: np.ndarray, codec: LabelCodec) -> bool:
-    kind = codec.task.kind
-    if kind == "binary":
+    form = codec.task.form
+    if form is LabelForm.BINARY:
         return bool(np.isin(y, (-1.0, 1.0)).all())
-    if kind == "multiclass":
+    if form is LabelForm.CLASS:
         return bool(np.isin(y, np.arange(len(codec.classes or ()))).all())
-    if kind == "proportion":
+    if form is LabelForm.PAIR:
         return bool(((y >= 0).all(axis=1) & (y[:, 0] <= y[:, 1]) & (y[:, 1] > 0)).all())
-    return kind != "count" or bool((y >= 0).all())
+    return form is not LabelForm.COUNT or bool((y >= 0).all())
 
 
 def _is_floats(values: np.ndarray, shape: tuple[int, ...]) -> bool:

@@ -13,11 +13,12 @@ from typing import Any
 
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError, nearest
+from polyfed.kinds import LabelForm
 
 
 def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[str]:
     """The columns of a task's labels; if there are none, an error, or an empty list if `where` is None."""
-    if task.kind != "proportion":
+    if task.form is not LabelForm.PAIR:
         if task.name in columns or where is None:
             return [task.name] if task.name in columns else []
         raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
@@ -39,7 +40,7 @@ def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[
 
 def written_columns(tasks: Iterable[Task], client: str | None = None) -> list[str]:
     """The columns that are read as they are written: class labels, and whose row it is."""
-    classes = [task.name for task in tasks if task.kind in ("binary", "multiclass")]
+    classes = [task.name for task in tasks if task.form.has_classes]
     return classes if client is None else [*classes, client]
 
 

@@ -36,6 +36,7 @@ from polyfed.data.transforms import checked_transform, to_transform
 from polyfed.data.weights import KEY, read_weights
 from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
+from polyfed.kinds import LabelForm
 
 __all__ = ["client_names", "is_table_source", "read_client_table", "read_clients", "read_own_table"]
 
@@ -305,9 +306,9 @@ def _own_words(labels: Labels) -> Labels:
 
 def _labels_of(table: Table, task: Task, columns: list[str]) -> Any:
     values: Any = table.frame[columns[0]]  # pandas' own types are too wide to be of help
-    if task.kind == "proportion":
+    if task.form is LabelForm.PAIR:
         return table.frame[columns].to_numpy()
-    if table.typed or task.kind not in ("binary", "multiclass") or values.dtype.kind != "O":
+    if table.typed or not task.form.has_classes or values.dtype.kind != "O":
         return values
     if not values.map(lambda value: isinstance(value, str) or is_missing(value)).all():
         return values  # derived, or not from a file

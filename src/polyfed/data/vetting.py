@@ -20,6 +20,7 @@ from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
 from polyfed.folders.documents import unlike
 from polyfed.folders.schemas import AgreedPart
+from polyfed.kinds import LabelForm
 
 MOST_COLUMNS = 100_000
 MOST_CLASSES = 1_000  # of one task
@@ -194,13 +195,13 @@ def _labels(value: Any, tasks: Sequence[Task]) -> dict[str, int]:
 
 
 def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
-    open_ones = {t.name: t for t in tasks if t.kind in ("binary", "multiclass") and t.classes is None}
+    open_ones = {t.name: t for t in tasks if t.form.has_classes and t.classes is None}
     told = _mapping("classes", value, {name for name in open_ones if name in labels}, all_of=True)
     for name, found in told.items():
         what = f"classes of task {name!r}"
         if not isinstance(found, list):
             raise Rejected(f"{what} are {shown(found)}, not a list")
-        most = 2 if open_ones[name].kind == "binary" else MOST_CLASSES
+        most = 2 if open_ones[name].form is LabelForm.BINARY else MOST_CLASSES
         if len(found) > most:
             raise Rejected(f"{what} are {len(found)}, more than {most}")
         for label in found:
@@ -211,13 +212,13 @@ def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> No
 
 
 def _targets(value: Any, tasks: Sequence[Task], labels: Mapping[str, int], scaling: str) -> None:
-    scaled = {t.name: t for t in tasks if t.kind in ("regression", "robust", "count") and t.name in labels}
+    scaled = {t.name: t for t in tasks if t.form in (LabelForm.NUMBER, LabelForm.COUNT) and t.name in labels}
     told = _mapping("targets", value, set(scaled) if scaling in ("federated", "targets") else set(), all_of=True)
     for name, moments in told.items():
         _moments(f"target {name!r}", moments, 1)
         if moments["count"][0] != labels[name]:
             raise Rejected(f"target {name!r} has a count of {moments['count'][0]}, but {labels[name]} labels")
-        if scaled[name].kind == "count" and moments["mean"][0] < 0:
+        if scaled[name].form is LabelForm.COUNT and moments["mean"][0] < 0:
             raise Rejected(f"target {name!r} is a count with a mean of {shown(moments['mean'][0])}")
 
 
@@ -245,7 +246,7 @@ def unlike_most(tasks: Sequence[Task], notes: Mapping[str, Description]) -> dict
     for client, note in list(speaking.items()):
         judged(client, _other_kind(note, votes))
     for task in tasks:
-        if task.kind == "binary" and task.classes is None:
+        if task.form is LabelForm.BINARY and task.classes is None:
             known = Counter(label for note in speaking.values() for label in note.classes.get(task.name, ()))
             pair = {label for label, _ in known.most_common(2)}  # of equals, the first in the order of the clients
             for client, note in list(speaking.items()):

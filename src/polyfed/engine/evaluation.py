@@ -14,6 +14,7 @@ import numpy as np
 from polyfed.data import ClientData
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import Progress
+from polyfed.kinds import LabelForm
 from polyfed.methods import Method
 from polyfed.methods.base import Question
 from polyfed.metrics import Guess, score
@@ -52,7 +53,7 @@ def guesses_of(train: ClientData) -> dict[str, Guess]:
             y = np.maximum(y, 0)  # a binary label is coded as -1 or +1
             guess = Guess.of(codec.task.kind, y, n_classes=len(codec.classes))
         else:
-            known = codec.task.kind in ("regression", "robust") and (codec.shift, codec.scale) != (0.0, 1.0)
+            known = codec.task.form is LabelForm.NUMBER and (codec.shift, codec.scale) != (0.0, 1.0)
             guess = Guess.of(codec.task.kind, codec.decode(y), agreed=codec.shift if known else None)
         if guess is not None:
             found[task] = guess

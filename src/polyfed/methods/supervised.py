@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot, softplus
 
 from polyfed.data import ClientData, LabelCodec
+from polyfed.kinds import LabelForm
 from polyfed.predictions import (
     BinaryPrediction,
     CountPrediction,
@@ -61,7 +62,7 @@ class Supervision:
 
 
 def n_outputs(codec: LabelCodec) -> int:
-    return len(codec.classes or ()) if codec.task.kind == "multiclass" else 1
+    return len(codec.classes or ()) if codec.task.form is LabelForm.CLASS else 1
 
 
 def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
@@ -79,7 +80,7 @@ def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
     """One-hot classes; without classes all rows are of one group."""
     if not codec.classes:
         return torch.ones(len(y), 1, dtype=torch.float64)
-    position = y > 0 if codec.task.kind == "binary" else y
+    position = y > 0 if codec.task.form is LabelForm.BINARY else y
     return one_hot(position.long(), len(codec.classes)).to(torch.float64)
 
 

@@ -18,6 +18,7 @@ from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, nearest
+from polyfed.kinds import LabelForm
 from polyfed.seeds import Stream
 
 PARTS = ("test", "validation")
@@ -61,7 +62,7 @@ def few_shot(
     clients = [{} for _ in range(n_clients)]
     for i, task in enumerate(tasks):
         own, y = pack[i :: len(tasks)], labels[task.name]
-        if balanced and task.kind == "binary":
+        if balanced and task.form is LabelForm.BINARY:
             hands = _balanced_hands(own, y[own], shots, n_clients, f"{where}, task {task.name!r}")
         else:
             hands = own[: shots * n_clients].reshape(n_clients, shots)

@@ -29,6 +29,7 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.estimators.observations import likelihoods_of
+from polyfed.kinds import LabelForm
 from polyfed.methods.base import Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
 from polyfed.methods.bayesian_heads.task_gp import CLASSES, Conditioned, TaskGP
@@ -214,7 +215,7 @@ class PFedGP(SharedNetwork):
         with torch.no_grad():
             for task, codec in data.codecs.items():
                 at, y = data.seen.get(task, (np.zeros(0, dtype=np.int64), np.zeros((0, 2))))
-                y = y if len(at) or codec.task.kind == "proportion" else np.zeros(0)
+                y = y if len(at) or codec.task.form is LabelForm.PAIR else np.zeros(0)
                 generator = torch.Generator().manual_seed(Stream(0, f"pfedgp {task}").integer())
                 model = TaskGP.of(self, values, data, task)
                 z, weights = features(data.x[at], task), weights_of(data, task, slice(None))

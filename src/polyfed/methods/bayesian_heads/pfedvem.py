@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from polyfed.data import ClientData, LabelCodec
+from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Outcome, Predictor
 from polyfed.methods.bayesian_heads.uncertain_heads import (
     Labels,
@@ -56,7 +57,7 @@ from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream
 
 _ATTEMPTS = 8  # at the trunk in a round, the last at 1/128 of the first rate
-_AVERAGED = {"binary": "proba", "multiclass": "proba", "proportion": "mean"}  # what is not linear in β, by kind
+_AVERAGED = {LabelForm.BINARY: "proba", LabelForm.CLASS: "proba", LabelForm.PAIR: "mean"}  # what is not linear in β
 
 
 @dataclass(frozen=True)
@@ -322,12 +323,12 @@ class PFedVEM(Neural):
 
     def _spread(self, prediction: Prediction, h: Tensor, q: Posterior, codec: LabelCodec) -> Prediction:
         """The prediction of μ with the uncertainty of the head: f is linear in β, so its variance is Σ σ² h²."""
-        (_, raw), kind = q, codec.task.kind
+        (_, raw), form = q, codec.task.form
         std = (h.square() @ softplus(raw).square().T).sqrt().numpy()
-        unit = codec.scale if kind in ("regression", "robust") else 1.0
-        changes = {"latent_std": unit * (std if kind == "multiclass" else std[:, 0])}
-        if kind in _AVERAGED:
-            read, field, heads = SUPERVISION[kind].predict, _AVERAGED[kind], self._mirrored(q)
+        unit = codec.scale if form is LabelForm.NUMBER else 1.0
+        changes = {"latent_std": unit * (std if form is LabelForm.CLASS else std[:, 0])}
+        if form in _AVERAGED:
+            read, field, heads = SUPERVISION[codec.task.kind].predict, _AVERAGED[form], self._mirrored(q)
             changes[field] = np.mean([getattr(read((h @ beta.T).numpy(), 0.0, codec), field) for beta in heads], axis=0)
         return replace(prediction, **changes)  # pyright: ignore[reportArgumentType]
 

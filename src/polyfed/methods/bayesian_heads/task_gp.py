@@ -19,6 +19,7 @@ from polyfed.estimators.readout import MAKERS
 from polyfed.gp.likelihoods import Bernoulli, Likelihood
 from polyfed.gp.linalg import log_z
 from polyfed.gp.quadrature import expected_sigmoid
+from polyfed.kinds import LabelForm
 from polyfed.methods.bayesian_heads.class_tree import ClassTree
 from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, kernel, log_predictive
 from polyfed.methods.bayesian_heads.polya_gamma_draws import gibbs
@@ -27,7 +28,6 @@ from polyfed.predictions import Prediction
 if TYPE_CHECKING:
     from polyfed.methods.bayesian_heads.pfedgp import PFedGP
 
-CLASSES = ("binary", "multiclass")
 CHUNK = 2**23  # numbers held at once by a prediction
 LEAST = 1e-300  # a probability that is 0 as a double
 LIMIT = 12.0  # of the logarithm of a noise: constant targets would send it to minus infinity
@@ -58,7 +58,7 @@ class TaskGP:
 
     @property
     def classifies(self) -> bool:
-        return self.codec.task.kind in CLASSES
+        return self.codec.task.form.has_classes
 
     def covariance(self, z: Tensor, z2: Tensor) -> Tensor:
         return kernel(z, z2, self.amplitude, self.length)
@@ -67,12 +67,12 @@ class TaskGP:
         """The process of one branch (y: its sides), or of all rows of a task without classes."""
         K = self.covariance(z, z)
         if self.classifies:
-            power = self.likelihood.power if self.codec.task.kind == "binary" else 1.0
+            power = self.likelihood.power if self.codec.task.form is LabelForm.BINARY else 1.0
             return NodeGP(K, Bernoulli(power=power), y, weights=weights)
         return NodeGP(K, self.likelihood, y, self.noise, weights)
 
     def tree(self, z: Tensor, y: Tensor) -> ClassTree | None:
-        return ClassTree.of(z, y) if self.codec.task.kind == "multiclass" else None
+        return ClassTree.of(z, y) if self.codec.task.form is LabelForm.CLASS else None
 
     def sites(self, node: NodeGP, generator: torch.Generator, n_chains: int, exact: bool = False) -> Sites:
         """Of the mean-field solution, (n,), or of each Gibbs chain, (chains, n)."""
@@ -184,7 +184,7 @@ class Conditioned:
         if self.tree is not None:
             means, stds, proba = self._classes(means, stds, turns)
             said = {"proba": proba}
-        elif codec.task.kind == "binary":
+        elif codec.task.form is LabelForm.BINARY:
             said = {"proba": turns[:, 0, 0]}
         else:
             said = task.likelihood.readout(means, stds.square()[..., None], task.noise)

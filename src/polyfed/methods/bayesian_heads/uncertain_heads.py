@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from polyfed.data import LabelCodec
+from polyfed.kinds import LabelForm
 from polyfed.methods.supervised import LEAST_NOISE, SUPERVISION
 
 Posterior = tuple[Tensor, Tensor]  # μ and s of a head, (..., outputs, features + 1): the last column is the bias
@@ -47,13 +48,13 @@ class Labels:
 
     def information(self, noise: Tensor) -> Tensor:
         """How much all labels of a client say about f, in the unit of the mean loss."""
-        kind, scale = self.codec.task.kind, self.codec.scale
+        form, scale = self.codec.task.form, self.codec.scale
         held = (self.shares > 0).to(torch.float64)
-        if kind in ("regression", "robust"):
+        if form is LabelForm.NUMBER:
             return held.sum(-1) / noise.clamp_min(LEAST_NOISE)
-        if kind == "count":  # μ/(1 + μ/ρ) each, of a negative binomial with mean μ
+        if form is LabelForm.COUNT:  # μ/(1 + μ/ρ) each, of a negative binomial with mean μ
             return held.sum(-1) * scale / (1 + scale * noise)
-        return (held * self.y[..., 1]).sum(-1) if kind == "proportion" else held.sum(-1)
+        return (held * self.y[..., 1]).sum(-1) if form is LabelForm.PAIR else held.sum(-1)
 
 
 def filled_up(h: Sequence[Tensor], labels: Sequence[Labels]) -> tuple[Tensor, Labels]:
@@ -92,13 +93,13 @@ def divergence(mean: Tensor, raw: Tensor, w: Tensor, rho2: Tensor) -> Tensor:
 
 def expected_loss(q: Posterior, h: Tensor, labels: Labels, noise: Tensor, draws: Tensor) -> Tensor:
     """−log p(y | β, h), summed over the labels and averaged over draws of β; constants in β left out."""
-    kind = labels.codec.task.kind
+    form = labels.codec.task.form
     f = outputs(h, q[0].unsqueeze(-3) + softplus(q[1]).unsqueeze(-3) * draws)
     n = (labels.shares > 0).sum(-1)
-    if kind in ("regression", "robust"):
+    if form is LabelForm.NUMBER:
         unit = noise.clamp_min(LEAST_NOISE).sqrt()
         return n * Labels(labels.y / unit[..., None], labels.shares, labels.codec).loss(f / unit[..., None, None, None])
-    if kind == "proportion":  # by trials: the mean loss counts rows
+    if form is LabelForm.PAIR:  # by trials: the mean loss counts rows
         y = labels.under(f)
         return n * labels.averaged(y[:, 1] * softplus(f.flatten(0, -2)[:, 0]) - y[:, 0] * f.flatten(0, -2)[:, 0], f)
     return labels.information(noise) * labels.loss(f)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
+from polyfed.kinds import LabelForm
 from polyfed.methods.messages import State
 from polyfed.methods.supervised import groups_of, rows_of, weights_of
 from polyfed.nets import Network
@@ -49,9 +50,9 @@ def statistics_of(net: Network, values: State, data: ClientData, task: str) -> S
 
 def _number(y: Tensor, codec: LabelCodec) -> Tensor:
     """A label as one number of ordinary size."""
-    if codec.task.kind == "proportion":
+    if codec.task.form is LabelForm.PAIR:
         return y[:, :1] / y[:, 1:]
-    return (y / codec.scale if codec.task.kind == "count" else y)[:, None]
+    return (y / codec.scale if codec.task.form is LabelForm.COUNT else y)[:, None]
 
 
 def mixing_weights(H: np.ndarray, V: np.ndarray) -> np.ndarray:
