@@ -32,7 +32,7 @@ from polyfed.estimators.observations import likelihoods_of
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
-from polyfed.methods.bayesian_heads.task_gp import CLASSES, Conditioned, TaskGP
+from polyfed.methods.bayesian_heads.task_gp import Conditioned, TaskGP
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.options import check_choice, check_number
@@ -114,7 +114,7 @@ class PFedGP(SharedNetwork):
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         for name, codec in spec.codecs.items():
-            if self.inference == "gibbs" and codec.task.kind in CLASSES and codec.task.power != 1.0:
+            if self.inference == "gibbs" and codec.task.form.has_classes and codec.task.power != 1.0:
                 raise ConfigError(
                     f"power={codec.task.power!r} is not for inference='gibbs'",
                     where=f"task {name!r}",
