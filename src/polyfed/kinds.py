@@ -15,6 +15,7 @@ polyfed.errors.ConfigError: kind 'ordinal' is not known; known are 'regression',
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import entry_points
@@ -91,9 +92,11 @@ class Kind:
         """The metric by which models are chosen on validation rows."""
         return "nll" if self.has_classes else "nlpd"
 
-    def part(self, name: str) -> Any:
-        """A part of it, imported if it is given by its place."""
+    def part(self, name: str, choice: str | None = None) -> Any:
+        """A part of it, imported if it is given by its place; of several by name the chosen one, or the first."""
         given = getattr(self, name)
+        if isinstance(given, Mapping):
+            given = given[choice or next(iter(given))]
         return resolve_name(given) if isinstance(given, str) else given
 
 
@@ -145,3 +148,9 @@ _own("binary", "with two classes", LabelForm.BINARY, "Bernoulli", guess="two_val
 _own("multiclass", "with several classes", LabelForm.CLASS, _SOFTMAX, "likelihood", "temperature", guess="texts")
 _own("proportion", "that are k successes in n trials", LabelForm.PAIR, "Binomial")
 _own("count", "that are counts", LabelForm.COUNT, "NegativeBinomial", guess="whole_numbers")
+_NAMES = tuple(KINDS)
+
+
+def own_kinds(*forms: LabelForm) -> tuple[str, ...]:
+    """Those of polyfed's own kinds whose labels have one of these forms: what a method may serve that is no more general."""
+    return tuple(name for name in _NAMES if KINDS[name].form in forms)

@@ -6,9 +6,9 @@ import torch
 
 from polyfed.errors import ConfigError, NumericalError
 from polyfed.estimators import learning
-from polyfed.estimators.learning import initialise, maximise_bound
-from polyfed.estimators.threads import threads_for
 from polyfed.gp import GROUPS, ExactModel, Prior, infer
+from polyfed.modelling.learning import initialise, maximise_bound
+from polyfed.modelling.threads import threads_for
 from problems import build
 
 MIXED = ("gaussian", "bernoulli", "negative-binomial")

@@ -19,10 +19,10 @@ from federations import START, client, codecs_of, federation, my_networks, norme
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
 from polyfed.data.datasets import load_dataset
 from polyfed.errors import ConfigError
-from polyfed.estimators.observations import rows_of
 from polyfed.gp import ExactModel, infer
 from polyfed.methods import PFedMul, method
 from polyfed.methods.checks import check_method
+from polyfed.modelling.rows import rows_of
 from polyfed.paper.pfed_mul_published import PFedMulPublished
 from polyfed.paper.published_inference import Objective, adamw_step, mean_field, mini_batches
 from polyfed.seeds import Stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 
 from polyfed.cli.names import completion
 from polyfed.errors import UsageError, nearest
+from polyfed.kinds import KINDS, LabelForm
 
 if TYPE_CHECKING:
     from polyfed.experiments.config import Config
@@ -25,8 +26,8 @@ def _column(text: str, metavar: str = _NAMES, *, panel: str = _TABLE, names: str
 
 
 @dataclass
-class DataOptions:
-    """Whose data, and what its columns are."""
+class _SourceOptions:
+    """Whose data."""
 
     data: Annotated[
         str | None,
@@ -39,12 +40,29 @@ class DataOptions:
         str | None, _column("A data set that polyfed brings: see polyfed datasets.", "NAME", names="datasets")
     ] = None
     client: Annotated[str | None, _column("Column that says whose row it is.", "COLUMN")] = None
-    regression: Annotated[list[str] | None, _column("Targets that are numbers.")] = None
-    robust: Annotated[list[str] | None, _column("Targets that are numbers with outliers.")] = None
-    binary: Annotated[list[str] | None, _column("Targets with two classes.")] = None
-    multiclass: Annotated[list[str] | None, _column("Targets with several classes.")] = None
-    count: Annotated[list[str] | None, _column("Targets that are counts.")] = None
-    proportion: Annotated[list[str] | None, _column("Targets that are k successes in n trials.", "K/N")] = None
+
+
+# A flag for each kind of task.
+_TaskOptions: Any = make_dataclass(
+    "_TaskOptions",
+    [
+        (
+            name,
+            Annotated[
+                list[str] | None, _column(f"Targets {kind.summary}.", "K/N" if kind.form is LabelForm.PAIR else _NAMES)
+            ],
+            None,
+        )
+        for name, kind in KINDS.items()
+    ],
+    bases=(_SourceOptions,),
+)
+
+
+@dataclass
+class DataOptions(_TaskOptions):
+    """Whose data, and what its columns are."""
+
     features: Annotated[list[str] | None, _column("Inputs; all other columns if not given.")] = None
     drop: Annotated[list[str] | None, _column("Columns that are neither inputs nor targets.")] = None
     derive: Annotated[
@@ -81,7 +99,6 @@ class DataOptions:
         """Add what was given to a document of settings."""
         from polyfed.data.transforms import ALL, AUTO
         from polyfed.experiments.reading import put
-        from polyfed.kinds import KINDS
 
         plain = {
             "source": self.data,

@@ -14,9 +14,9 @@ from polyfed.data import ClientData
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import Progress
 from polyfed.engine.settings import Settings
-from polyfed.estimators.memory import MOST_ROWS, memory, speed, too_long
 from polyfed.methods import Method
 from polyfed.methods.base import Outlook
+from polyfed.modelling.memory import MOST_ROWS, memory, speed, too_long
 
 LONG, WHOLE = 30.0, 60.0  # seconds of a round, and of a run
 NAMED = 3

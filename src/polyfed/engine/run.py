@@ -25,12 +25,12 @@ from polyfed.engine.rounds import Progress, common, play_round
 from polyfed.engine.settings import Settings
 from polyfed.engine.stopping import best_round
 from polyfed.errors import ConfigError, DataError, Interrupted, UnknownNameError, UsageError, nearest
-from polyfed.estimators.threads import threads_for
 from polyfed.folders.documents import write_document
 from polyfed.folders.lock import owned
 from polyfed.methods import Method, State
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import PREPARING
+from polyfed.modelling.threads import threads_for
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 

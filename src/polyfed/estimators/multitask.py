@@ -12,16 +12,17 @@ import torch
 
 from polyfed.data import FeatureScaler, Task, as_features, as_tasks
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
-from polyfed.estimators.learning import Learning, initialise, maximise_bound
-from polyfed.estimators.memory import MOST_ROWS, exact_bytes, holds, memory, too_long
-from polyfed.estimators.observations import collect, likelihoods_of
-from polyfed.estimators.readout import read_out
-from polyfed.estimators.sparsity import Sparsity
-from polyfed.estimators.threads import threads_for
+from polyfed.estimators.observations import collect
 from polyfed.gp import GROUPS, Prior, infer, predict_latents
 from polyfed.gp.kernels import Kernel, KernelLike, kernel_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.lmc import Distances
+from polyfed.modelling.learning import Learning, initialise, maximise_bound
+from polyfed.modelling.memory import MOST_ROWS, exact_bytes, holds, memory, too_long
+from polyfed.modelling.readout import read_out
+from polyfed.modelling.rows import likelihoods_of
+from polyfed.modelling.sparsity import Sparsity
+from polyfed.modelling.threads import threads_for
 from polyfed.predictions import Predictions
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from polyfed.data import FeatureScaler, LabelCodec, Task, as_features
 from polyfed.data.client import ClientData
 from polyfed.errors import DataError, UnknownNameError, nearest
-from polyfed.gp import Likelihood, Rows, likelihood_for
+from polyfed.gp import Likelihood, Rows
+from polyfed.modelling.rows import rows_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +23,6 @@ class Observations(ClientData):
 
     def rows(self, scaler: FeatureScaler, likelihoods: Mapping[str, Likelihood]) -> Rows:
         return rows_of(replace(self, x=scaler.apply(self.x)), likelihoods)
-
-
-def rows_of(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Rows:
-    """The labels of a client as rows of its model."""
-    seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in data.seen.items()}
-    weights = {name: torch.from_numpy(weight) for name, weight in data.weights.items()}
-    return Rows.of(torch.from_numpy(data.x), seen, likelihoods, weights)
 
 
 def collect(
@@ -74,25 +67,6 @@ def collect(
     if not x:
         raise DataError("no features at all", where="fit", remedy="give at least one task as (X, y)")
     return Observations(np.concatenate(x), seen, codecs, names)
-
-
-def likelihoods_of(codecs: Mapping[str, LabelCodec], bound: str) -> dict[str, Likelihood]:
-    """The likelihood of each task, with what its labels said of it."""
-    made = {}
-    for name, codec in codecs.items():
-        task, n_classes = codec.task, len(codec.classes or ())
-        power = 2.0 / n_classes if task.power == "2/K" else float(task.power)
-        made[name] = likelihood_for(
-            task.kind,
-            n_classes=n_classes,
-            likelihood=task.likelihood,
-            temperature=task.temperature,
-            dof=task.dof,
-            typical=codec.scale,
-            power=power,
-            bound=bound,
-        )
-    return made
 
 
 def _by_task(tasks: Sequence[Task], data: Any, labels: Any) -> dict[str, tuple[Any, Any]]:

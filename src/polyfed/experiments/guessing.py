@@ -23,6 +23,7 @@ from polyfed.data.table_files import is_table_file, load_table
 from polyfed.data.table_servers import is_url
 from polyfed.errors import DataError
 from polyfed.experiments.skewness import far_from_the_rest, has_far_ones, is_skewed, is_skewed_target
+from polyfed.kinds import KINDS, LabelForm, own_kinds
 
 # Words of names of targets, the surest first.
 _TARGETS = (
@@ -104,23 +105,55 @@ def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> lis
 
 
 def kind_of(values: Any) -> tuple[str, str]:
-    """The kind of task that predicts a column, and why."""
+    """The kind of task that predicts a column, and why: the last that knows a reason, for the first are the most general."""
     present = values.dropna()
-    n = int(present.nunique())
-    if n == 2:
-        return "binary", f"two values, {' and '.join(str(v) for v in sorted(present.unique(), key=str))}"
-    if present.dtype.kind not in "biuf":
-        return "multiclass", f"{n} texts"
+    guesses = [(name, kind.part("guess")) for name, kind in reversed(KINDS.items()) if kind.guess is not None]
+    return next((name, why) for name, guess in guesses if (why := guess(present)) is not None)
+
+
+def two_values(present: Any) -> str | None:
+    """Why a column's values are of a binary task."""
+    if present.nunique() != 2:
+        return None
+    return f"two values, {' and '.join(str(v) for v in sorted(present.unique(), key=str))}"
+
+
+def texts(present: Any) -> str | None:
+    """Why they are of a multiclass task."""
+    return None if _is_number(present) or present.nunique() == 2 else f"{present.nunique()} texts"
+
+
+def whole_numbers(present: Any) -> str | None:
+    """Why they are counts."""
+    if not _is_number(present) or present.nunique() == 2:
+        return None
     numbers = present.to_numpy(dtype=np.float64)
-    if (numbers >= 0).all() and (numbers == np.floor(numbers)).all() and (numbers == 0).mean() > 0.05:
-        return "count", f"whole numbers from 0 to {numbers.max():g}, {(numbers == 0).mean():.0%} of them 0"
-    if (numbers >= 0).all() and (numbers == np.floor(numbers)).all() and numbers.max(initial=0) < FEW and n > 2:
-        return "count", f"small whole numbers from {numbers.min():g} to {numbers.max():g}"
-    if is_skewed_target(numbers):
-        return "regression", f"{n} numbers, skewed: their logarithm may be easier to predict (--transform auto)"
-    if has_far_ones(numbers):
-        return "robust", f"{n} numbers, {far_from_the_rest(numbers)} of them far from the rest"
-    return "regression", f"{n} numbers"
+    if not ((numbers >= 0) & (numbers == np.floor(numbers))).all():
+        return None
+    if (numbers == 0).mean() > 0.05:
+        return f"whole numbers from 0 to {numbers.max():g}, {(numbers == 0).mean():.0%} of them 0"
+    if numbers.max(initial=0) < FEW and present.nunique() > 2:
+        return f"small whole numbers from {numbers.min():g} to {numbers.max():g}"
+    return None
+
+
+def outliers(present: Any) -> str | None:
+    """Why they are numbers with outliers."""
+    values = present.to_numpy(dtype=np.float64) if _is_number(present) else np.zeros(0)
+    if is_skewed_target(values) or not has_far_ones(values):
+        return None
+    return f"{present.nunique()} numbers, {far_from_the_rest(values)} of them far from the rest"
+
+
+def numbers(present: Any) -> str:
+    """What else they are."""
+    skewed = _is_number(present) and is_skewed_target(present.to_numpy(dtype=np.float64))
+    hint = ", skewed: their logarithm may be easier to predict (--transform auto)" if skewed else ""
+    return f"{present.nunique()} numbers{hint}"
+
+
+def _is_number(present: Any) -> bool:
+    return present.dtype.kind in "biuf"
 
 
 def _feature_or_drop(values: Any) -> Guess:
@@ -156,7 +189,7 @@ def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None
     values = frame[name]
     if values.dtype.kind not in "iuf" or values.nunique() <= 2:
         return None
-    for target in (column for column, guess in found.items() if guess.role == "binary"):
+    for target in (column for column, guess in found.items() if guess.role in own_kinds(LabelForm.BINARY)):
         both = (values.notna() & frame[target].notna()).to_numpy()
         is_first = (frame[target][both] == frame[target][both].min()).to_numpy()
         n_first, n_second = int(is_first.sum()), int((~is_first).sum())

@@ -28,7 +28,6 @@ from polyfed.engine.rounds import Progress, common
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
 from polyfed.errors import DataError, UsageError
-from polyfed.estimators.threads import threads_for
 from polyfed.experiments.building import digest
 from polyfed.flower import versions
 from polyfed.flower.own_config import OwnConfig
@@ -39,6 +38,7 @@ from polyfed.folders.lines import read_events
 from polyfed.folders.lock import owned
 from polyfed.folders.schemas import NodeDocument
 from polyfed.methods import Method, State
+from polyfed.modelling.threads import threads_for
 from polyfed.seeds import Stream
 
 KEPT_STATES = 4  # a server may fall back by as many rounds as it keeps checkpoints, and one more is under way

@@ -6,8 +6,10 @@ without their uncertainty: predictions have `latent_std` zero, and a noise that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +17,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot, softplus
 
 from polyfed.data import ClientData, LabelCodec
-from polyfed.kinds import LabelForm
-from polyfed.predictions import (
-    BinaryPrediction,
-    CountPrediction,
-    MulticlassPrediction,
-    Prediction,
-    ProportionPrediction,
-    RegressionPrediction,
-    RobustPrediction,
-)
+from polyfed.kinds import KINDS, LabelForm
+from polyfed.modelling.readout import prediction_of
+from polyfed.modelling.rows import likelihood_of
+from polyfed.predictions import Prediction
 
 LEAST_NOISE = 1e-6  # of a variance in scaled units: a network that has learned its labels by heart is not certain
 
@@ -35,18 +31,14 @@ class Supervision:
 
     Attributes:
         losses: (outputs, coded labels, codec) → the loss of each row.
-        target: (coded labels, codec) → outputs (rows, outputs) that would say just this, for least squares. Classes are ±1 or
-            one-hot. Counts and proportions are on the scale of their outputs, with ½ added, which keeps zero finite and
-            makes the expected log of a Poisson count nearly the log of its mean, from two on.
+        says: (outputs, noise, codec) → what a likelihood would say of y there, for the prediction.
         noise: (outputs, coded labels, codec, weight of each row) → (sum, count) of which the ratio is the noise; None for
             kinds without.
-        predict: (outputs, noise, codec) → prediction.
         counts_labels: whether the count of the noise is the number of labels.
     """
 
     losses: Callable[[Tensor, Tensor, LabelCodec], Tensor]
-    target: Callable[[Tensor, LabelCodec], Tensor]
-    predict: Callable[[np.ndarray, float, LabelCodec], Prediction]
+    says: Callable[[np.ndarray, float, LabelCodec], Mapping[str, Any]]
     noise: Callable[[Tensor, Tensor, LabelCodec, Tensor], tuple[float, float]] | None = None
     counts_labels: bool = True
 
@@ -60,9 +52,32 @@ class Supervision:
         weights = torch.ones(len(f), dtype=torch.float64) if weights is None else weights
         return (0.0, 0.0) if self.noise is None else self.noise(f, y, codec, weights)
 
+    def predict(self, f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
+        """What is said of rows with these outputs."""
+        return prediction_of(codec, f, np.zeros_like(f), self.says(f, noise, codec))
+
+
+def supervision_of(codec: LabelCodec) -> Supervision:
+    """That of the task's kind; a kind that brings none is trained and read by its likelihood."""
+    return KINDS[codec.task.kind].part("supervision") or _BY_LIKELIHOOD
+
+
+def target_of(y: Tensor, codec: LabelCodec) -> Tensor:
+    """Outputs (rows, outputs) that would say just these coded labels, for least squares. Classes are ±1 or one-hot. Counts and
+    proportions are on the scale of their outputs, with ½ added, which keeps zero finite and makes the expected log of a Poisson
+    count nearly the log of its mean, from two on."""
+    form = codec.task.form
+    if form is LabelForm.CLASS:
+        return groups_of(y, codec)
+    if form is LabelForm.COUNT:
+        return ((y[:, None] + 0.5) / codec.scale).log()
+    if form is LabelForm.PAIR:
+        return ((y[:, :1] + 0.5) / (y[:, 1:] - y[:, :1] + 0.5)).log()
+    return y[:, None]
+
 
 def n_outputs(codec: LabelCodec) -> int:
-    return len(codec.classes or ()) if codec.task.form is LabelForm.CLASS else 1
+    return likelihood_of(codec).n_outputs
 
 
 def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
@@ -89,39 +104,6 @@ def outputs_of_scores(scores: Tensor, codec: LabelCodec) -> Tensor:
     return scores if n_outputs(codec) == scores.shape[-1] else scores[..., 1:] - scores[..., :1]
 
 
-def _itself(y: Tensor, codec: LabelCodec) -> Tensor:
-    return y[:, None]
-
-
-def _regression(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
-    std = codec.scale * np.sqrt(max(noise, LEAST_NOISE))
-    return RegressionPrediction(codec.shift + codec.scale * f[:, 0], np.zeros(len(f)), np.full(len(f), std))
-
-
-def _robust(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
-    scale = codec.scale * np.sqrt(max(noise, LEAST_NOISE))
-    zero = np.zeros(len(f))
-    return RobustPrediction(codec.shift + codec.scale * f[:, 0], zero, zero + scale, zero + codec.task.dof)
-
-
-def _binary(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
-    return BinaryPrediction(1 / (1 + np.exp(-f[:, 0])), codec.classes or (), f[:, 0], np.zeros(len(f)))
-
-
-def _multiclass(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
-    e = np.exp(f - f.max(1, keepdims=True))
-    return MulticlassPrediction(e / e.sum(1, keepdims=True), codec.classes or (), f, np.zeros_like(f))
-
-
-def _count(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
-    dispersion = 1.0 / max(noise, 1e-6)
-    return CountPrediction(f[:, 0] + np.log(codec.scale), np.zeros(len(f)), np.full(len(f), dispersion))
-
-
-def _proportion(f: np.ndarray, noise: float, codec: LabelCodec) -> Prediction:
-    return ProportionPrediction(f[:, 0], np.zeros(len(f)), 1 / (1 + np.exp(-f[:, 0])))
-
-
 def _squares(f: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor) -> tuple[float, float]:
     return float((weights * (y - f[:, 0]).square()).sum()), float(weights.sum())
 
@@ -142,27 +124,64 @@ def _excess(f: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor) -> tuple[f
     return float(excess), float((weights * mean.square()).sum())
 
 
-SUPERVISION: dict[str, Supervision] = {
-    "regression": Supervision(lambda f, y, _: 0.5 * (y - f[:, 0]).square(), _itself, _regression, _squares),
-    "robust": Supervision(
-        lambda f, y, c: 0.5 * (c.task.dof + 1) * torch.log1p((y - f[:, 0]).square() / c.task.dof),
-        _itself,
-        _robust,
-        _student_squares,
-    ),
-    "binary": Supervision(lambda f, y, _: softplus(-y * f[:, 0]), _itself, _binary),
-    "multiclass": Supervision(lambda f, y, _: cross_entropy(f, y.long(), reduction="none"), groups_of, _multiclass),
-    # Poisson, in units of the typical count: the loss of a thousand steps must not drown all others.
-    "count": Supervision(
-        lambda f, y, c: f[:, 0].exp() - y / c.scale * f[:, 0],
-        lambda y, c: ((y[:, None] + 0.5) / c.scale).log(),
-        _count,
-        _excess,
-        counts_labels=False,
-    ),
-    "proportion": Supervision(
-        lambda f, y, _: softplus(f[:, 0]) - y[:, 0] / y[:, 1] * f[:, 0],
-        lambda y, _: ((y[:, :1] + 0.5) / (y[:, 1:] - y[:, :1] + 0.5)).log(),
-        _proportion,
-    ),
-}
+def _sigmoid(f: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-f[:, 0]))
+
+
+def _softmax(f: np.ndarray) -> np.ndarray:
+    e = np.exp(f - f.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def _std(noise: float) -> float:
+    return math.sqrt(max(noise, LEAST_NOISE))
+
+
+REGRESSION = Supervision(
+    lambda f, y, _: 0.5 * (y - f[:, 0]).square(), lambda f, noise, _: {"noise_std": _std(noise)}, _squares
+)
+ROBUST = Supervision(
+    lambda f, y, c: 0.5 * (c.task.dof + 1) * torch.log1p((y - f[:, 0]).square() / c.task.dof),
+    lambda f, noise, c: {"scale": _std(noise), "dof": c.task.dof},
+    _student_squares,
+)
+BINARY = Supervision(lambda f, y, _: softplus(-y * f[:, 0]), lambda f, *_: {"proba": _sigmoid(f)})
+MULTICLASS = Supervision(
+    lambda f, y, _: cross_entropy(f, y.long(), reduction="none"), lambda f, *_: {"proba": _softmax(f)}
+)
+# Poisson, in units of the typical count: the loss of a thousand steps must not drown all others.
+COUNT = Supervision(
+    lambda f, y, c: f[:, 0].exp() - y / c.scale * f[:, 0],
+    lambda f, noise, c: {"log_typical": np.log(c.scale), "dispersion": 1.0 / max(noise, 1e-6)},
+    _excess,
+    counts_labels=False,
+)
+PROPORTION = Supervision(
+    lambda f, y, _: softplus(f[:, 0]) - y[:, 0] / y[:, 1] * f[:, 0], lambda f, *_: {"mean": _sigmoid(f)}
+)
+
+
+# ---- kinds that bring a likelihood alone ----------------------------------------------------------------------------
+
+_CERTAIN = 1e-12  # variance of an output: with zero, the root of a second moment has no gradient at zero
+
+
+def _bound(f: Tensor, y: Tensor, codec: LabelCodec) -> Tensor:
+    """−log p(y | f): for an f that is certain, a likelihood's local bound is just that."""
+    likelihood = likelihood_of(codec)
+    m = (likelihood.pattern(y) @ f.to(torch.float64)[..., None])[..., 0]
+    return -likelihood.local_bound(y, m, torch.full_like(m, _CERTAIN), _noise_of(codec))
+
+
+def _readout(f: np.ndarray, noise: float, codec: LabelCodec) -> Mapping[str, Any]:
+    outputs = torch.from_numpy(f).to(torch.float64)
+    certain = torch.zeros(*f.shape, f.shape[1], dtype=torch.float64)
+    return likelihood_of(codec).readout(outputs, certain, _noise_of(codec))
+
+
+def _noise_of(codec: LabelCodec) -> Tensor | None:
+    start = likelihood_of(codec).initial_noise
+    return None if start is None else torch.tensor(start, dtype=torch.float64)
+
+
+_BY_LIKELIHOOD = Supervision(_bound, _readout)

@@ -19,12 +19,12 @@ import torch
 
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.errors import ConfigError
-from polyfed.estimators.observations import rows_of
 from polyfed.methods.base import Job, Method, Outcome, Predictor
 from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.options import check_number
+from polyfed.modelling.rows import rows_of
 from polyfed.paper.published_inference import ConditionedTwice, Objective, adamw_step, is_log, mini_batches
 from polyfed.seeds import Stream
 

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from polyfed.data import ClientData
-from polyfed.estimators.readout import read_out
 from polyfed.gp import ExactModel, LatentPrediction, Prior, Rows, predict_latents
 from polyfed.gp.likelihoods.logistic import log_2cosh_half
 from polyfed.gp.linalg import Gaussian, cholesky, solve
 from polyfed.methods.gp.model import GPModel, prepared_rows
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.messages import State
+from polyfed.modelling.readout import read_out
 from polyfed.predictions import Predictions
 
 JITTER = 2e-3  # [8] 1e-3 on the whole matrix and once more on each task's block of it

@@ -5,12 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from polyfed.errors import UnknownNameError, nearest
 from polyfed.predictions.observed import as_floats
+
+
+class Labels(Protocol):
+    """What a prediction asks of how labels are coded."""
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None: ...
+    @property
+    def shift(self) -> float: ...
+    @property
+    def scale(self) -> float: ...
 
 
 class Prediction(ABC):
@@ -25,6 +36,19 @@ class Prediction(ABC):
             value = getattr(self, name)
             value = tuple(value) if name == "classes" else np.broadcast_to(as_floats(value), shape).copy()
             object.__setattr__(self, name, value)  # frozen for users, not for their construction
+
+    @classmethod
+    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Self:
+        """From the moments of the latent functions, (N, outputs) and coded, and what a likelihood says of y, by name.
+
+        As it is, a task has one latent function without units, and all other fields are said by the likelihood.
+        """
+        return cls._made(labels, mean[:, 0], std[:, 0], said)
+
+    @classmethod
+    def _made(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Self:
+        known = {**said, "classes": labels.classes or (), "latent_mean": mean, "latent_std": std}
+        return cls(**{field.name: known[field.name] for field in fields(cls)})  # pyright: ignore[reportArgumentType]
 
     def __len__(self) -> int:
         return len(self.latent_mean)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from polyfed.predictions.base import Prediction
+from polyfed.predictions.base import Labels, Prediction
 from polyfed.predictions.densities import log_binomial_average
 from polyfed.predictions.observed import class_positions
 
@@ -91,6 +92,11 @@ class MulticlassPrediction(_ClassPrediction):
     classes: tuple[Any, ...]
     latent_mean: np.ndarray
     latent_std: np.ndarray
+
+    @classmethod
+    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Self:
+        """A latent function for each class."""
+        return cls._made(labels, mean, std, said)
 
     @property
     def class_proba(self) -> np.ndarray:

@@ -35,14 +35,15 @@ def mixed(said: Sequence[Predictions]) -> Predictions:
 
 def mixture(parts: Sequence[Prediction]) -> Any:
     """The average of several predictions of one task and the same rows."""
-    kind = next(of for of in _KINDS if isinstance(parts[0], of))
+    kind: Any = next((of for of in _KINDS if isinstance(parts[0], of)), type(parts[0]))
     together = {}
     for field in fields(kind):
         values = [getattr(part, field.name) for part in parts]
         together[field.name] = _COMBINED.get(field.name, _mean)(values) if field.name != "classes" else values[0]
     between = np.std([part.latent_mean for part in parts], axis=0)
     together["latent_std"] = np.hypot(together["latent_std"], between)
-    found = _KINDS[kind](**together)
+    made = _KINDS.get(kind) or type("Mixture", (_NumericMixture if hasattr(kind, "cdf") else _Mixture, kind), {})
+    found = made(**together)
     object.__setattr__(found, "parts", tuple(parts))  # frozen for users, not for their construction
     return found
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import special
 
 from polyfed.errors import ConfigError
 from polyfed.predictions import observed
-from polyfed.predictions.base import Prediction
+from polyfed.predictions.base import Labels, Prediction
 from polyfed.predictions.densities import log_binomial_average, log_count_average, log_normal, log_student_average
 from polyfed.predictions.quantiles import count_cdf, count_quantile, in_blocks, rate_std, student_cdf, student_reach
 
@@ -39,8 +40,20 @@ class _NumericPrediction(Prediction):
         return ", ".join(f"{name}={getattr(self, name)[0]:.4g}" for name in ("mean", "std"))
 
 
+class _InUnits(_NumericPrediction):
+    """Of a label that was shifted and scaled, and the latent function with it."""
+
+    @classmethod
+    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Self:
+        """In the units of the labels, as are what the likelihood calls a scale or a standard deviation."""
+        in_units = {
+            name: labels.scale * value if name in ("noise_std", "scale") else value for name, value in said.items()
+        }
+        return cls._made(labels, labels.shift + labels.scale * mean[:, 0], labels.scale * std[:, 0], in_units)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class RegressionPrediction(_NumericPrediction):
+class RegressionPrediction(_InUnits):
     """y = f + Gaussian noise."""
 
     latent_mean: np.ndarray
@@ -70,7 +83,7 @@ class RegressionPrediction(_NumericPrediction):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RobustPrediction(_NumericPrediction):
+class RobustPrediction(_InUnits):
     """y = f + scale * t, with Student-t noise t of `dof` degrees of freedom; `mean` is the centre for any."""
 
     latent_mean: np.ndarray
@@ -125,6 +138,11 @@ class CountPrediction(_NumericPrediction):
     latent_mean: np.ndarray
     latent_std: np.ndarray
     dispersion: np.ndarray
+
+    @classmethod
+    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Self:
+        """The latent of a count is shown as the logarithm of its rate."""
+        return cls._made(labels, mean[:, 0] + said["log_typical"], std[:, 0], said)
 
     @property
     def mean(self) -> np.ndarray:

@@ -13,12 +13,12 @@ from polyfed.data import ClientData
 from polyfed.engine.rounds import Progress, conclude, play_round
 from polyfed.engine.settings import Settings
 from polyfed.errors import ConfigError, DataError
-from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import Evidence
 from polyfed.methods import PFedHier, PFedMul, method
 from polyfed.methods.gp.evidence_limits import is_evidence_of_someone
 from polyfed.methods.messages import part
 from polyfed.methods.update_batch import UpdateBatch
+from polyfed.modelling.sparsity import Sparsity
 from polyfed.seeds import Stream
 
 ALL_KINDS = ("regression", "robust", "binary", "multiclass", "count", "proportion")

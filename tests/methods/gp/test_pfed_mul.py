@@ -9,10 +9,10 @@ import torch
 from federations import KINDS, START, client, federation, play
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
-from polyfed.estimators.observations import likelihoods_of, rows_of
 from polyfed.gp import ExactModel, Prior, infer
 from polyfed.methods import ClientUpdate, Local, PFedMul, PFedSt
 from polyfed.methods.gp import pfed_mul
+from polyfed.modelling.rows import likelihoods_of, rows_of
 from polyfed.seeds import Stream
 
 NOISY = ("noise.regression",)

@@ -9,7 +9,6 @@ from scipy.optimize import minimize
 
 from federations import START, federation, one_round, play
 from polyfed.errors import ConfigError
-from polyfed.estimators.observations import likelihoods_of, rows_of
 from polyfed.gp import ClientBatch, Prior
 from polyfed.gp.hyperprior import HyperPrior, gradient, log_density
 from polyfed.methods import PFedMul
@@ -17,6 +16,7 @@ from polyfed.methods.gp.clients import batch_of
 from polyfed.methods.gp.model import prepared_rows
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.quasi_newton import QuasiNewton, direction
+from polyfed.modelling.rows import likelihoods_of, rows_of
 
 RATES = {"kernels": 0.3, "noise": 0.3, "mixing": 0.3, "features": 0.3}
 

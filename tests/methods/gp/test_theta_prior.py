@@ -8,10 +8,10 @@ from scipy import optimize
 
 from federations import START, federation, one_round, play
 from polyfed.errors import ConfigError
-from polyfed.estimators.observations import likelihoods_of, rows_of
 from polyfed.gp import ExactModel, Prior, infer
 from polyfed.gp.hyperprior import HyperPrior, log_density
 from polyfed.methods import Local, PFedMul, method
+from polyfed.modelling.rows import likelihoods_of, rows_of
 
 NOISE = "noise.regression"
 

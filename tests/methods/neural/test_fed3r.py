@@ -15,7 +15,7 @@ from polyfed.data import ClientData
 from polyfed.methods import Fed3R
 from polyfed.methods.messages import labelled
 from polyfed.methods.neural.ridge import PENALTIES, held_out, moments, ridge, with_constant
-from polyfed.methods.supervised import SUPERVISION
+from polyfed.methods.supervised import supervision_of, target_of
 from polyfed.seeds import Stream
 
 ALL = ("regression", "robust", "binary", "multiclass", "count", "proportion")
@@ -29,7 +29,7 @@ def pooled_rows(data, task):
             at, y = mine.seen[task]
             codec = mine.codecs[task]
             x.append(mine.x[at])
-            t.append(SUPERVISION[codec.task.kind].target(torch.from_numpy(y), codec).numpy())
+            t.append(target_of(torch.from_numpy(y), codec).numpy())
     x = np.concatenate(x)
     return np.column_stack([x, np.ones(len(x))]), np.concatenate(t)
 
@@ -156,7 +156,9 @@ def test_the_slope_of_the_second_round_has_the_least_held_out_loss(kind):
     scores = np.stack([x[i] @ plain_ridge(np.delete(x, i, 0), np.delete(t, i, 0), 0.3) for i in range(len(x))])
     y = torch.from_numpy(np.concatenate([mine.seen[kind][1] for mine in data.values()]))
     codec, slopes = spec.codecs[kind], first["slopes/0"]
-    losses = [len(y) * float(SUPERVISION[kind].loss(torch.from_numpy(s * scores), y, codec)) for s in slopes.numpy()]
+    losses = [
+        len(y) * float(supervision_of(codec).loss(torch.from_numpy(s * scores), y, codec)) for s in slopes.numpy()
+    ]
     sent = sum(update.arrays["losses/0"] for update in updates.values())
     np.testing.assert_allclose(sent, losses, rtol=1e-10)
     assert float(second["slope/0"]) == float(slopes[int(np.argmin(losses))])
@@ -229,7 +231,7 @@ def test_the_log_of_a_count_and_a_half_is_nearly_unbiased(mean):
     """Sums over the Poisson distribution, against the log of its mean, in units of two; with y + 1 it would be off by more."""
     y = torch.arange(0, 60, dtype=torch.float64)
     weight = torch.exp(y * np.log(mean) - mean - torch.lgamma(y + 1))
-    target = SUPERVISION["count"].target(y, codecs_of(("count",))["count"])[:, 0]
+    target = target_of(y, codecs_of(("count",))["count"])[:, 0]
     bias = abs(float((weight * target).sum()) - np.log(mean / 2))
     assert bias < 0.05
     assert bias < abs(float((weight * torch.log(y + 1)).sum()) - np.log(mean))

@@ -13,7 +13,7 @@ from method_toys import LINEAR, begin, toy, value
 from polyfed.data import ClientData
 from polyfed.methods import FedAvg
 from polyfed.methods.messages import part
-from polyfed.methods.supervised import SUPERVISION
+from polyfed.methods.supervised import supervision_of
 
 
 def test_fedavg_by_hand():
@@ -47,7 +47,7 @@ def test_one_full_batch_epoch_with_everyone_is_one_step_on_the_pooled_loss(task_
         for task, (where, y) in mine.seen.items():
             outputs = net(leaves, torch.from_numpy(mine.x[where]), task)
             codec = mine.codecs[task]
-            losses[name, task] = SUPERVISION[codec.task.kind].loss(outputs, torch.from_numpy(y), codec)
+            losses[name, task] = supervision_of(codec).loss(outputs, torch.from_numpy(y), codec)
     for name, leaf in leaves.items():
         owner = net.owner(name)
         total, weight = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""The likelihoods, one file each, and the one place that knows which kind of task has which.
+"""The likelihoods, one file each. Which kind of task has which, `polyfed.kinds` says:
 
 | kind                             | likelihood          | options                     |
 |----------------------------------|---------------------|-----------------------------|
@@ -13,9 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from inspect import signature
 
-from polyfed.errors import ConfigError, nearest
 from polyfed.gp.likelihoods.base import Likelihood
 from polyfed.gp.likelihoods.bernoulli import Bernoulli
 from polyfed.gp.likelihoods.binomial import Binomial
@@ -24,6 +23,7 @@ from polyfed.gp.likelihoods.logistic_softmax import LogisticSoftmax
 from polyfed.gp.likelihoods.negative_binomial import NegativeBinomial
 from polyfed.gp.likelihoods.one_vs_each import OneVsEach
 from polyfed.gp.likelihoods.student_t import StudentT
+from polyfed.kinds import KINDS
 
 __all__ = [
     "Bernoulli",
@@ -49,21 +49,18 @@ def likelihood_for(
     power: float = 1.0,
     bound: str = "polya-gamma",
 ) -> Likelihood:
-    """The likelihood of a kind of task. Options that a kind does not have are not looked at.
+    """The likelihood of a kind of task, made with those of the options that its constructor has.
 
     >>> likelihood_for("multiclass", n_classes=4).n_outputs
     4
     """
-    makers: dict[str, Callable[[], Likelihood]] = {
-        "regression": lambda: Gaussian(power=power),
-        "robust": lambda: StudentT(dof=dof, power=power),
-        "binary": lambda: Bernoulli(bound=bound, power=power),
-        "proportion": lambda: Binomial(bound=bound, power=power),
-        "count": lambda: NegativeBinomial(typical=typical, bound=bound, power=power),
-        "multiclass/one-vs-each": lambda: OneVsEach(n_classes, bound=bound, power=power),
-        "multiclass/logistic-softmax": lambda: LogisticSoftmax(n_classes, temperature=temperature, power=power),
+    made = KINDS[kind].part("likelihood", likelihood)
+    given = {
+        "n_classes": n_classes,
+        "temperature": temperature,
+        "dof": dof,
+        "typical": typical,
+        "power": power,
+        "bound": bound,
     }
-    key = f"{kind}/{likelihood or 'one-vs-each'}" if kind == "multiclass" else kind
-    if key not in makers:
-        raise ConfigError(f"there is no likelihood for a task of kind {key!r}", remedy=nearest(key, makers))
-    return makers[key]()
+    return made(**{name: given[name] for name in signature(made).parameters if name in given})

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
-from polyfed.estimators.observations import likelihoods_of
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
@@ -37,6 +36,7 @@ from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.options import check_choice, check_number
 from polyfed.methods.supervised import weights_of
+from polyfed.modelling.rows import likelihoods_of
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream

@@ -51,7 +51,7 @@ from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural.base import Neural, Objective
 from polyfed.methods.neural.cohorts import side_by_side
 from polyfed.methods.options import check_choice, check_number
-from polyfed.methods.supervised import SUPERVISION, rows_of, weights_of
+from polyfed.methods.supervised import rows_of, supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream
@@ -255,7 +255,7 @@ class PFedVEM(Neural):
             h = with_one(net.features(values, torch.from_numpy(data.x[at]), task))
         f, labels = outputs(h, self._mirrored(q)), Labels.of(torch.from_numpy(y), codec)
         n, weights = 2 * self.read_draws, torch.from_numpy(data.weights_of(task))
-        total, count = SUPERVISION[codec.task.kind].spread(f.flatten(0, -2), labels.under(f), codec, weights.repeat(n))
+        total, count = supervision_of(codec).spread(f.flatten(0, -2), labels.under(f), codec, weights.repeat(n))
         return torch.tensor(total / n, dtype=torch.float64), torch.tensor(count / n, dtype=torch.float64)
 
     def _mirrored(self, q: Posterior) -> Tensor:
@@ -315,7 +315,7 @@ class PFedVEM(Neural):
                 with torch.no_grad():
                     h = with_one(net.features(values, torch.from_numpy(x), task))
                 codec = data.codecs[task]
-                at_mean = SUPERVISION[codec.task.kind].predict((h @ mean.T).numpy(), noise.get(task, 0.0), codec)
+                at_mean = supervision_of(codec).predict((h @ mean.T).numpy(), noise.get(task, 0.0), codec)
                 found[task] = self._spread(at_mean, h, (mean, raw), codec)
             return Predictions(found)
 
@@ -328,7 +328,7 @@ class PFedVEM(Neural):
         unit = codec.scale if form is LabelForm.NUMBER else 1.0
         changes = {"latent_std": unit * (std if form is LabelForm.CLASS else std[:, 0])}
         if form in _AVERAGED:
-            read, field, heads = SUPERVISION[codec.task.kind].predict, _AVERAGED[form], self._mirrored(q)
+            read, field, heads = supervision_of(codec).predict, _AVERAGED[form], self._mirrored(q)
             changes[field] = np.mean([getattr(read((h @ beta.T).numpy(), 0.0, codec), field) for beta in heads], axis=0)
         return replace(prediction, **changes)  # pyright: ignore[reportArgumentType]
 

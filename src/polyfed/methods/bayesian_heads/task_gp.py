@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
-from polyfed.estimators.observations import likelihoods_of
-from polyfed.estimators.readout import MAKERS
 from polyfed.gp.likelihoods import Bernoulli, Likelihood
 from polyfed.gp.linalg import log_z
 from polyfed.gp.quadrature import expected_sigmoid
@@ -23,6 +21,8 @@ from polyfed.kinds import LabelForm
 from polyfed.methods.bayesian_heads.class_tree import ClassTree
 from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, kernel, log_predictive
 from polyfed.methods.bayesian_heads.polya_gamma_draws import gibbs
+from polyfed.modelling.readout import prediction_of
+from polyfed.modelling.rows import likelihood_of
 from polyfed.predictions import Prediction
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class TaskGP:
     @classmethod
     def of(cls, method: PFedGP, values: Mapping[str, Tensor], data: ClientData, task: str) -> TaskGP:
         i, codec = data.tasks.index(task), data.codecs[task]
-        likelihood = likelihoods_of({task: codec}, "polya-gamma")[task]
+        likelihood = likelihood_of(codec)
         amplitude, length, noise = method.amplitude, method.length, values.get(f"noise.{i}")
         if method.learn_kernel:
             amplitude, length = (values[f"kernel.{i}.{name}"].exp() for name in ("amplitude", "length"))
@@ -188,8 +188,7 @@ class Conditioned:
             said = {"proba": turns[:, 0, 0]}
         else:
             said = task.likelihood.readout(means, stds.square()[..., None], task.noise)
-        numbers = {name: value.numpy() for name, value in said.items()}
-        return MAKERS[codec.task.kind](codec, means.numpy(), stds.numpy(), numbers)
+        return prediction_of(codec, means.numpy(), stds.numpy(), said)
 
     def _latents(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and standard deviation of the latents of all branches, (N, branches), and P(left), P(right) there."""

@@ -15,7 +15,7 @@ from torch.nn.functional import pad, softplus
 
 from polyfed.data import LabelCodec
 from polyfed.kinds import LabelForm
-from polyfed.methods.supervised import LEAST_NOISE, SUPERVISION
+from polyfed.methods.supervised import LEAST_NOISE, supervision_of
 
 Posterior = tuple[Tensor, Tensor]  # μ and s of a head, (..., outputs, features + 1): the last column is the bias
 
@@ -36,7 +36,7 @@ class Labels:
 
     def loss(self, f: Tensor) -> Tensor:
         """The mean loss over rows and draws, (...), at outputs (..., draws, rows, outputs)."""
-        return self.averaged(SUPERVISION[self.codec.task.kind].losses(f.flatten(0, -2), self.under(f), self.codec), f)
+        return self.averaged(supervision_of(self.codec).losses(f.flatten(0, -2), self.under(f), self.codec), f)
 
     def under(self, f: Tensor) -> Tensor:
         """The labels of all rows under each draw, one after the other."""

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyfed.estimators.memory import holds, memory
 from polyfed.gp import BatchStep, ClientBatch, Prior, Rows, hyperprior, infer
 from polyfed.gp.batch import Places
 from polyfed.gp.hyperprior import HyperPrior
@@ -24,6 +23,7 @@ from polyfed.gp.meanfield import Marginals
 from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.messages import State
+from polyfed.modelling.memory import holds, memory
 
 KEPT = 0.125  # of the memory, for inputs and distances of batches that are kept for the next round
 _kept: dict[tuple[int, ...], tuple[Sequence[Rows], int, ClientBatch]] = {}  # the rows too: their identities stay taken

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.errors import ConfigError
-from polyfed.estimators.learning import initial_values, limits_of
-from polyfed.estimators.observations import likelihoods_of, rows_of
-from polyfed.estimators.readout import read_out
-from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp import ExactModel, Knowledge, Likelihood, Model, Prior, Rows, infer, predict_latents
 from polyfed.gp.meanfield import Marginals
 from polyfed.methods.messages import State
+from polyfed.modelling.learning import initial_values, limits_of
+from polyfed.modelling.readout import read_out
+from polyfed.modelling.rows import likelihoods_of, rows_of
+from polyfed.modelling.sparsity import Sparsity
 from polyfed.nets import SideBySide, n_outputs_of, started, trunk_of
 from polyfed.predictions import Predictions
 from polyfed.predictions.mixture import mixed

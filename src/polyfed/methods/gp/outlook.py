@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from polyfed.data import ClientData
-from polyfed.estimators.memory import exact_bytes, holds
 from polyfed.methods.base import Outlook
 from polyfed.methods.gp.model import GPModel, prepared_rows
+from polyfed.modelling.memory import exact_bytes, holds
 
 # Each entry of a covariance is made for every latent and gone through many times, at the speed of memory and not of products:
 # as long as so many operations, by what a round of 10,000 clients of 160 rows takes.

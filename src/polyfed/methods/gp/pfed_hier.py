@@ -24,8 +24,6 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError, DataError, NumericalError
-from polyfed.estimators.memory import holds
-from polyfed.estimators.sparsity import PAPER
 from polyfed.gp import GROUPS, BatchStep, Evidence, Knowledge
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import KnowledgeOf, width_of
@@ -39,6 +37,8 @@ from polyfed.methods.gp.state_batch import States
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.options import check_number
 from polyfed.methods.update_batch import Columns
+from polyfed.modelling.memory import holds
+from polyfed.modelling.sparsity import PAPER
 from polyfed.seeds import Stream
 
 # Chosen on validation rows (bench/tables/tried.md).

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyfed.errors import ConfigError
-from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp.hyperprior import HyperPrior
 from polyfed.gp.kernels import KernelLike, texts_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
@@ -21,6 +20,7 @@ from polyfed.methods.gp.quasi_newton import QuasiNewton
 from polyfed.methods.gp.sharing import shared_groups
 from polyfed.methods.gp.theta_prior import hyperprior_of
 from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
+from polyfed.modelling.sparsity import Sparsity
 
 MOST_LATENTS = 1000  # far more than anyone has tasks; scales of latents would leave what a number can hold
 MOST_DRAWS = 1000  # every prediction is made as often

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from polyfed.estimators.readout import read_out
 from polyfed.gp import ExactModel, Knowledge, LatentPrediction, Rows, infer
 from polyfed.gp.batch import buckets
 from polyfed.gp.predict_many import predict_batch
 from polyfed.gp.rows import places as rows_in_stack
 from polyfed.methods.gp.clients import goes_alone
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, Conditioned, prepared_rows
+from polyfed.modelling.readout import read_out
 from polyfed.predictions import Predictions
 
 

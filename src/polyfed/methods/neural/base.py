@@ -13,7 +13,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural.shared_network import SharedNetwork
-from polyfed.methods.supervised import SUPERVISION, rows_of, weights_of
+from polyfed.methods.supervised import rows_of, supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -61,7 +61,7 @@ class Neural(SharedNetwork):
     def update(self, arrays: State, net: Network, values: State, data: ClientData, loss: float) -> ClientUpdate:
         pooled = {}
         for task, codec in data.codecs.items():
-            measure = SUPERVISION[codec.task.kind].noise
+            measure = supervision_of(codec).noise
             if measure:
                 total, count = _noise(net, values, data, task) if task in data.seen else (0.0, 0.0)
                 pooled[task] = (_scalar(total), _scalar(count))
@@ -125,7 +125,7 @@ class Neural(SharedNetwork):
         for task, positions in batch.items():
             x, y, codec = rows_of(data, task, positions)
             outputs = net(live, x, task, train=self.bn_buffers != "frozen")
-            total = total + SUPERVISION[codec.task.kind].loss(outputs, y, codec, weights_of(data, task, positions))
+            total = total + supervision_of(codec).loss(outputs, y, codec, weights_of(data, task, positions))
         return total
 
     def train_personal(self, server: State, state: State, data: ClientData, stream: Stream, epochs: int) -> State:
@@ -155,7 +155,7 @@ class Neural(SharedNetwork):
                 outputs = {task: net(values, torch.from_numpy(x), task).numpy() for task in data.tasks}
             return Predictions(
                 {
-                    task: SUPERVISION[codec.task.kind].predict(outputs[task], noise.get(task, 0.0), codec)
+                    task: supervision_of(codec).predict(outputs[task], noise.get(task, 0.0), codec)
                     for task, codec in data.codecs.items()
                 }
             )
@@ -165,7 +165,7 @@ class Neural(SharedNetwork):
 
 def noise_to_pool(spec: FederationSpec, start: float) -> State:
     """What the server keeps of the noise of tasks that have one, and a mark at those whose count is no number of labels."""
-    kinds = {task: SUPERVISION[codec.task.kind] for task, codec in spec.codecs.items()}
+    kinds = {task: supervision_of(codec) for task, codec in spec.codecs.items()}
     noise = {task: _scalar(start) for task, kind in kinds.items() if kind.noise}
     marks = {task: _scalar(1.0) for task in noise if not kinds[task].counts_labels}
     return labelled("noise", noise) | labelled("uncounted", marks)
@@ -189,7 +189,7 @@ def _noise(net: Network, values: State, data: ClientData, task: str) -> tuple[fl
     at, y = data.seen[task]
     with torch.no_grad():
         outputs = net(values, torch.from_numpy(data.x[at]), task)
-    kind, codec = SUPERVISION[data.codecs[task].task.kind], data.codecs[task]
+    kind, codec = supervision_of(data.codecs[task]), data.codecs[task]
     return kind.spread(outputs, torch.from_numpy(y), codec, weights_of(data, task, slice(None)))
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from polyfed.data import ClientData, LabelCodec
 from polyfed.methods.base import Job, Outcome
 from polyfed.methods.messages import State
-from polyfed.methods.supervised import SUPERVISION
+from polyfed.methods.supervised import supervision_of
 from polyfed.nets import Network
 
 Positions = Mapping[str, np.ndarray]  # task → positions among a client's labels
@@ -52,7 +52,7 @@ class Rows:
 
     def loss(self, outputs: Tensor) -> Tensor:
         """The mean loss of each client, (clients,), at outputs (clients, rows, outputs)."""
-        kind = SUPERVISION[self.codec.task.kind]
+        kind = supervision_of(self.codec)
         losses = kind.losses(outputs.flatten(0, 1), self.y.flatten(0, 1), self.codec).reshape(self.shares.shape)
         return (self.shares * losses).sum(1)
 

@@ -35,7 +35,7 @@ from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_no
 from polyfed.methods.neural.ridge import Ridge, held_out, moments, objection_to, ridge, with_constant
 from polyfed.methods.neural.shared_network import network_of
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import SUPERVISION, n_outputs, rows_of, weights_of
+from polyfed.methods.supervised import n_outputs, rows_of, supervision_of, target_of, weights_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -184,14 +184,14 @@ class Fed3R(Method):
         pooled: dict[str, tuple[Tensor, Tensor]] = {}
         losses: list[float] = []
         for i, (task, codec) in enumerate(data.codecs.items()):
-            kind, fit = SUPERVISION[codec.task.kind], _fit(message, i)
+            kind, fit = supervision_of(codec), _fit(message, i)
             side, measured = sum(fit.head.shape), (0.0, 0.0)
             arrays[f"moments/{i}"] = torch.zeros(side, side, dtype=torch.float64)
             arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
             if task in data.seen:
                 x, y, _ = rows_of(data, task, slice(None))
                 weights, root = weights_of(data, task, slice(None)), torch.from_numpy(data.weights_of(task)).sqrt()
-                features, targets = self.features(message, x, data), kind.target(y, codec)
+                features, targets = self.features(message, x, data), target_of(y, codec)
                 adds, counted = len(y) >= self.min_labels, bool(message["counted"])
                 if adds and not counted:
                     arrays[f"moments/{i}"] = moments(root[:, None] * features, root[:, None] * targets)
@@ -226,12 +226,12 @@ class Fed3R(Method):
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         heads, noise = {}, {}
         for i, (task, codec) in enumerate(data.codecs.items()):
-            fit, kind = _fit(server, i), SUPERVISION[codec.task.kind]
+            fit, kind = _fit(server, i), supervision_of(codec)
             slope = server.get(f"slope/{i}", 1.0)
             heads[task], noise[task] = slope * fit.head, float(server.get(f"noise/{task}", 1.0))
             if task in data.seen:
                 x, y, _ = rows_of(data, task, slice(None))
-                features, targets = self.features(server, x, data), kind.target(y, codec)
+                features, targets = self.features(server, x, data), target_of(y, codec)
                 if state is not None and self.own_penalty is not None:
                     root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
                     heads[task] = slope * self.around(fit.head, root * features, root * targets)
@@ -244,7 +244,7 @@ class Fed3R(Method):
             features = self.features(server, torch.from_numpy(x), data)
             return Predictions(
                 {
-                    task: SUPERVISION[codec.task.kind].predict((features @ heads[task]).numpy(), noise[task], codec)
+                    task: supervision_of(codec).predict((features @ heads[task]).numpy(), noise[task], codec)
                     for task, codec in data.codecs.items()
                 }
             )

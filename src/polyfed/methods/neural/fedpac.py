@@ -38,7 +38,7 @@ from polyfed.methods.neural.fedpac_statistics import (
     with_pooled_spread,
 )
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import SUPERVISION, groups_of, rows_of, weights_of
+from polyfed.methods.supervised import groups_of, rows_of, supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -215,7 +215,7 @@ class FedPAC(Neural):
             total = torch.zeros((), dtype=torch.float64)
             for task, positions in batch.items():
                 x, y, codec = rows_of(data, task, positions)
-                total = total + SUPERVISION[codec.task.kind].loss(
+                total = total + supervision_of(codec).loss(
                     net(live, x, task), y, codec, weights_of(data, task, positions)
                 )
             return total
@@ -234,7 +234,7 @@ class FedPAC(Neural):
                 x, y, codec = rows_of(data, task, positions)
                 h, i = net.features(live, x, task, train=self.bn_buffers != "frozen"), list(net.tasks).index(task)
                 f = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
-                total = total + SUPERVISION[codec.task.kind].loss(f, y, codec, weights_of(data, task, positions))
+                total = total + supervision_of(codec).loss(f, y, codec, weights_of(data, task, positions))
                 if task in pull:
                     away = h - groups_of(y, codec) @ pull[task]
                     counted = torch.from_numpy(data.weights_of(task)[positions])[:, None]

@@ -29,7 +29,7 @@ from polyfed.data import ClientData, LabelCodec
 from polyfed.methods.messages import State
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import SUPERVISION, groups_of, outputs_of_scores, rows_of, weights_of
+from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -68,7 +68,7 @@ class FedRoD(Neural):
         total = torch.zeros((), dtype=torch.float64)
         for task, positions in batch.items():
             x, y, codec = rows_of(data, task, positions)
-            loss, i = SUPERVISION[codec.task.kind].loss, list(net.tasks).index(task)
+            loss, i = supervision_of(codec).loss, list(net.tasks).index(task)
             h = net.features(live, x, task, train=self.bn_buffers != "frozen")
             generic = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
             own = linear(h.detach(), live[f"{OWN}head.{i}.weight"], live[f"{OWN}head.{i}.bias"])

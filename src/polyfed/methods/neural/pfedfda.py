@@ -37,7 +37,7 @@ from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_number
-from polyfed.methods.supervised import SUPERVISION, groups_of, outputs_of_scores, rows_of
+from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, target_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -250,7 +250,7 @@ class PFedFDA(Neural):
         x, y, codec = rows_of(data, task, slice(None))
         with torch.no_grad():
             h = net.features(values, x, task).to(torch.float64)
-        target = [] if codec.classes else [SUPERVISION[codec.task.kind].target(y, codec)]
+        target = [] if codec.classes else [target_of(y, codec)]
         weights = torch.from_numpy(data.weights_of(task))[:, None]
         return torch.cat([h, *target], 1), weights * groups_of(y, codec)
 

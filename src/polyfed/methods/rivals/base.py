@@ -17,6 +17,7 @@ import torch
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
+from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.base import Method, Predictor
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.rivals.inputs import Inputs
@@ -31,7 +32,7 @@ _fitted: WeakKeyDictionary[ClientData, dict[tuple[Rival, int], Predictor]] = Wea
 class Rival(Method):
     """One model for each task, fitted once; subclasses say how numbers, classes and rates are learned."""
 
-    kinds: ClassVar[tuple[str, ...] | None] = None
+    kinds: ClassVar[tuple[str, ...] | None] = own_kinds(*LabelForm)
 
     @property
     def takes_weights(self) -> bool:

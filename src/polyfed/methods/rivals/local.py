@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.options import check_number
 from polyfed.methods.rivals.base import Rival
 from polyfed.methods.rivals.extras import quietly
@@ -71,7 +72,7 @@ class GaussianProcessLocal(Rival):
 
     name: ClassVar[str] = "sklearn-gp-local"
     summary: ClassVar[str] = "no federation: a Gaussian process of each client's own rows, task by task"
-    kinds: ClassVar[tuple[str, ...] | None] = ("regression", "robust", "binary", "multiclass")
+    kinds: ClassVar[tuple[str, ...] | None] = own_kinds(LabelForm.NUMBER, LabelForm.BINARY, LabelForm.CLASS)
 
     max_rows: int = 1000
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.options import check_number
 from polyfed.methods.rivals.base import Rival
 from polyfed.methods.rivals.extras import quietly, require
@@ -35,7 +36,7 @@ class MixedEffects(Rival):
     summary: ClassVar[str] = "no privacy: linear and logistic mixed effects of all rows (statsmodels)"
     pools_data: ClassVar[bool] = True
     needs_client: ClassVar[bool] = True
-    kinds: ClassVar[tuple[str, ...] | None] = ("regression", "robust", "binary", "multiclass")
+    kinds: ClassVar[tuple[str, ...] | None] = own_kinds(LabelForm.NUMBER, LabelForm.BINARY, LabelForm.CLASS)
 
     labels_per_effect: int = 5
 

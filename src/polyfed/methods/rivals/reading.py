@@ -15,9 +15,11 @@ import numpy as np
 import torch
 
 from polyfed.data import LabelCodec
+from polyfed.kinds import LabelForm
 from polyfed.methods.rivals.inputs import Inputs
-from polyfed.methods.supervised import LEAST_NOISE, SUPERVISION
-from polyfed.predictions import Prediction, RegressionPrediction, RobustPrediction
+from polyfed.methods.supervised import LEAST_NOISE, supervision_of
+from polyfed.modelling.readout import prediction_of
+from polyfed.predictions import Prediction
 
 if TYPE_CHECKING:
     from polyfed.methods.rivals.base import Rival
@@ -36,7 +38,7 @@ def fit_task(
     rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, weights: Weights = None
 ) -> Callable[[Inputs], Prediction]:
     """The rival's model of one task, from its coded labels y at x; a guess if there are none."""
-    return _KINDS[codec.task.kind](rival, x, y, codec, seed, weights)
+    return _FITS[codec.task.form](rival, x, y, codec, seed, weights)
 
 
 def folds(n: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -59,7 +61,7 @@ def _numbers(
     def predict(new: Inputs) -> Prediction:
         mean, std = model(new)
         std = np.full(len(new), fixed) if std is None else std
-        return _WRITTEN[codec.task.kind](mean, np.maximum(std, LEAST_NOISE**0.5), codec)
+        return _written(mean, np.maximum(std, LEAST_NOISE**0.5), codec)
 
     return predict
 
@@ -84,19 +86,13 @@ def _spread(rival: Rival, x: Inputs, y: np.ndarray, weights: Weights, seed: int)
     return float(np.sqrt(np.average(left**2, weights=weights)))
 
 
-def _regression(mean: np.ndarray, std: np.ndarray, codec: LabelCodec) -> Prediction:
-    return RegressionPrediction(codec.shift + codec.scale * mean, np.zeros(len(mean)), codec.scale * std)
-
-
-def _robust(mean: np.ndarray, std: np.ndarray, codec: LabelCodec) -> Prediction:
-    """Student's t of the same spread; with two degrees of freedom or fewer it has none, and the scale stands in."""
+def _written(mean: np.ndarray, std: np.ndarray, codec: LabelCodec) -> Prediction:
+    """In the user's units. Student's t is of the same spread; with two degrees of freedom or fewer it has none, and the scale
+    stands in."""
     dof = codec.task.dof
     scale = std * np.sqrt((dof - 2) / dof) if dof > 2 else std
-    zero = np.zeros(len(mean))
-    return RobustPrediction(codec.shift + codec.scale * mean, zero, codec.scale * scale, zero + dof)
-
-
-_WRITTEN = {"regression": _regression, "robust": _robust}
+    said = {"noise_std": std, "scale": scale, "dof": dof}
+    return prediction_of(codec, mean[:, None], np.zeros((len(mean), 1)), said)
 
 
 # ---- classes -------------------------------------------------------------------------------------------------------------
@@ -112,7 +108,7 @@ def _classes(
     def predict(new: Inputs) -> Prediction:
         logs = np.log(proba(new))
         outputs = logs[:, 1:] - logs[:, :1] if binary else logs
-        return SUPERVISION[codec.task.kind].predict(outputs, 0.0, codec)
+        return supervision_of(codec).predict(outputs, 0.0, codec)
 
     return predict
 
@@ -131,7 +127,7 @@ def _shares(
 
     def predict(new: Inputs) -> Prediction:
         logs = np.log(proba(new))
-        return SUPERVISION["proportion"].predict(logs[:, 1:] - logs[:, :1], 0.0, codec)
+        return supervision_of(codec).predict(logs[:, 1:] - logs[:, :1], 0.0, codec)
 
     return predict
 
@@ -163,7 +159,7 @@ def _counts(
     rival: Rival, x: Inputs, y: np.ndarray, codec: LabelCodec, seed: int, weights: Weights
 ) -> Callable[[Inputs], Prediction]:
     model = _fit_rates(rival, x, y, weights, codec.scale, seed)
-    how, noise = SUPERVISION["count"], 1.0
+    how, noise = supervision_of(codec), 1.0
     if len(y) >= 3 * FOLDS:
         rates = np.empty(len(y))
         for learn, out in folds(len(y), seed):
@@ -191,11 +187,10 @@ def _log(rates: np.ndarray, codec: LabelCodec) -> np.ndarray:
     return np.log(np.maximum(rates / codec.scale, LEAST_RATE))[:, None]
 
 
-_KINDS: dict[str, Fit] = {
-    "regression": _numbers,
-    "robust": _numbers,
-    "binary": partial(_classes, binary=True),
-    "multiclass": partial(_classes, binary=False),
-    "count": _counts,
-    "proportion": _shares,
+_FITS: dict[LabelForm, Fit] = {
+    LabelForm.NUMBER: _numbers,
+    LabelForm.BINARY: partial(_classes, binary=True),
+    LabelForm.CLASS: partial(_classes, binary=False),
+    LabelForm.COUNT: _counts,
+    LabelForm.PAIR: _shares,
 }

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from polyfed.data import ClientData
 from polyfed.errors import DataError
-from polyfed.estimators.memory import exact_bytes, holds
-from polyfed.estimators.readout import read_out
 from polyfed.gp import Evidence, Rows, infer, predict_latents
 from polyfed.gp.weight_model import WeightModel
 from polyfed.gp.weight_space import Weights, wider
@@ -22,6 +20,8 @@ from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPM
 from polyfed.methods.gp.wide import component_rounds
 from polyfed.methods.gp.wide.weight_features import SHARED, SUMS, Features, model_of
 from polyfed.methods.messages import PREPARING, ClientUpdate, State, labelled, part
+from polyfed.modelling.memory import exact_bytes, holds
+from polyfed.modelling.readout import read_out
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 

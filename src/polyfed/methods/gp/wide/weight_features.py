@@ -10,14 +10,14 @@ from torch import Tensor
 
 from polyfed.data import LabelCodec
 from polyfed.errors import DataError
-from polyfed.estimators.observations import likelihoods_of
-from polyfed.estimators.sparsity import Sparsity
 from polyfed.gp.components import Components
 from polyfed.gp.curved import N_POINTS, curved
 from polyfed.gp.weight_space import Coregionalisation
 from polyfed.methods.gp.model import GPModel, Structure
 from polyfed.methods.gp.wide.component_rounds import found_in
 from polyfed.methods.messages import State, part
+from polyfed.modelling.rows import likelihoods_of
+from polyfed.modelling.sparsity import Sparsity
 
 SUMS, SHARED, CURVE = "evidence", "coregionalisation/shared", "curve"  # in states and messages
 

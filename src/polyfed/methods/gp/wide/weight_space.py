@@ -23,7 +23,6 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError, NumericalError
-from polyfed.estimators.memory import holds
 from polyfed.gp import Evidence
 from polyfed.gp.components import basis_of, first_basis, leading
 from polyfed.gp.curved import N_POINTS
@@ -43,6 +42,7 @@ from polyfed.methods.gp.wide.weight_clients import (
 )
 from polyfed.methods.gp.wide.weight_features import CURVE, SHARED, SUMS, Features, model_of
 from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key, labelled, part
+from polyfed.modelling.memory import holds
 from polyfed.seeds import Stream
 
 WIDEST = 640  # weights of the shared function: their triangle is a message of 1.6 MB

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.estimators.memory import exact_bytes, holds, is_soon_done, memory
 from polyfed.gp import (
     ExactModel,
     InformedSparseModel,
@@ -26,6 +25,7 @@ from polyfed.gp import (
 from polyfed.gp.inducing import METHODS, in_turn
 from polyfed.gp.lmc import Distances
 from polyfed.gp.stochastic import take
+from polyfed.modelling.memory import exact_bytes, holds, is_soon_done, memory
 
 PAPER = "paper"  # its deterministic conditional, at inputs chosen uniformly
 EXACT, AUTO = "exact", "auto"
