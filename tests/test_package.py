@@ -12,11 +12,15 @@ import pytest
 import polyfed
 
 PUBLIC_NAMES = [
+    "ClientUpdate",
     "ConfigError",
     "DataError",
     "Federation",
     "GPClassifier",
     "GPRegressor",
+    "Kind",
+    "LabelForm",
+    "Method",
     "MissingExtraError",
     "MultiTaskGP",
     "NumericalError",
@@ -25,8 +29,12 @@ PUBLIC_NAMES = [
     "Run",
     "Split",
     "Task",
+    "UnknownNameError",
     "UsageError",
+    "add_kind",
+    "check_method",
     "load",
+    "load_dataset",
     "load_model",
     "simulate",
 ]
@@ -78,7 +86,9 @@ def test_an_unknown_name_is_answered_with_the_nearest():
 
 
 def test_a_name_like_none_is_answered_with_all():
-    with pytest.raises(AttributeError, match=r"has no attribute 'zzz'; known are 'ConfigError', 'DataError'"):
+    with pytest.raises(
+        AttributeError, match=r"has no attribute 'zzz'; known are 'ClientUpdate', 'ConfigError', 'DataError'"
+    ):
         _ = polyfed.zzz
 
 

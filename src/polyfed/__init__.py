@@ -22,7 +22,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see
-    from polyfed.data import Federation, Split, Task
+    from polyfed.data import Federation, Split, Task, load_dataset
     from polyfed.engine import Run, load, load_model, simulate
     from polyfed.errors import (
         ConfigError,
@@ -30,19 +30,27 @@ if TYPE_CHECKING:  # what type checkers and editors see
         MissingExtraError,
         NumericalError,
         PolyfedError,
+        UnknownNameError,
         UsageError,
     )
     from polyfed.estimators import GPClassifier, GPRegressor, MultiTaskGP
     from polyfed.gp import Prior
+    from polyfed.kinds import Kind, LabelForm, add_kind
+    from polyfed.methods import ClientUpdate, Method
+    from polyfed.methods.checks import check_method
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClientUpdate",
     "ConfigError",
     "DataError",
     "Federation",
     "GPClassifier",
     "GPRegressor",
+    "Kind",
+    "LabelForm",
+    "Method",
     "MissingExtraError",
     "MultiTaskGP",
     "NumericalError",
@@ -51,8 +59,12 @@ __all__ = [
     "Run",
     "Split",
     "Task",
+    "UnknownNameError",
     "UsageError",
+    "add_kind",
+    "check_method",
     "load",
+    "load_dataset",
     "load_model",
     "simulate",
 ]
@@ -61,6 +73,7 @@ _ROOM_OF = {
     "Federation": "polyfed.data",
     "Split": "polyfed.data",
     "Task": "polyfed.data",
+    "load_dataset": "polyfed.data",
     "Run": "polyfed.engine",
     "load": "polyfed.engine",
     "load_model": "polyfed.engine",
@@ -69,6 +82,12 @@ _ROOM_OF = {
     "GPRegressor": "polyfed.estimators",
     "MultiTaskGP": "polyfed.estimators",
     "Prior": "polyfed.gp",
+    "Kind": "polyfed.kinds",
+    "LabelForm": "polyfed.kinds",
+    "add_kind": "polyfed.kinds",
+    "ClientUpdate": "polyfed.methods",
+    "Method": "polyfed.methods",
+    "check_method": "polyfed.methods.checks",
 }
 
 

@@ -96,6 +96,9 @@ class Kind:
         """A part of it, imported if it is given by its place; of several by name the chosen one, or the first."""
         given = getattr(self, name)
         if isinstance(given, Mapping):
+            if choice is not None and choice not in given:
+                what = f"{name} {choice!r} of kind {self.name!r} is not known"
+                raise ConfigError(what, remedy=nearest(choice, given))
             given = given[choice or next(iter(given))]
         return resolve_name(given) if isinstance(given, str) else given
 

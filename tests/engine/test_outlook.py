@@ -11,13 +11,13 @@ from polyfed.engine import outlook
 from polyfed.engine.outlook import Forecast
 from polyfed.engine.rounds import common
 from polyfed.engine.settings import Settings
-from polyfed.estimators import memory, sparsity
 from polyfed.gp import ClientBatch, SparseModel
 from polyfed.methods import method as named
 from polyfed.methods.base import Outlook
 from polyfed.methods.gp import clients as gp_clients
 from polyfed.methods.gp.clients import OneByOne, Parted, solver_of
 from polyfed.methods.gp.model import prepared_rows
+from polyfed.modelling import memory, sparsity
 
 TASKS = {"height": "regression", "high": "binary"}
 

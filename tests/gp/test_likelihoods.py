@@ -151,11 +151,11 @@ def test_each_kind_has_its_likelihood(kind, options, expected):
     [
         (
             lambda: likelihood_for("bianry"),
-            "there is no likelihood for a task of kind 'bianry'; did you mean 'binary'? known are 'regression', ",
+            "kind 'bianry' is not known; did you mean 'binary'? known are 'regression', ",
         ),
         (
             lambda: likelihood_for("multiclass", likelihood="softmax"),
-            "there is no likelihood for a task of kind 'multiclass/softmax'; did you mean 'multiclass/",
+            "likelihood 'softmax' of kind 'multiclass' is not known; did you mean 'logistic-softmax'? known are 'one-vs-each',",
         ),
         (
             lambda: likelihood_for("binary", bound="gausian"),

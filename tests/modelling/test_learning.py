@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from polyfed.errors import ConfigError, NumericalError
-from polyfed.estimators import learning
 from polyfed.gp import GROUPS, ExactModel, Prior, infer
+from polyfed.modelling import learning
 from polyfed.modelling.learning import initialise, maximise_bound
 from polyfed.modelling.threads import threads_for
 from problems import build
