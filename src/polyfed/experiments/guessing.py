@@ -139,7 +139,7 @@ def whole_numbers(present: Any) -> str | None:
 
 def outliers(present: Any) -> str | None:
     """Why they are numbers with outliers."""
-    values = present.to_numpy(dtype=np.float64) if _is_number(present) else np.zeros(0)
+    values = present.to_numpy(dtype=np.float64)  # what is no number is a class, and claimed before
     if is_skewed_target(values) or not has_far_ones(values):
         return None
     return f"{present.nunique()} numbers, {far_from_the_rest(values)} of them far from the rest"
@@ -147,7 +147,7 @@ def outliers(present: Any) -> str | None:
 
 def numbers(present: Any) -> str:
     """What else they are."""
-    skewed = _is_number(present) and is_skewed_target(present.to_numpy(dtype=np.float64))
+    skewed = is_skewed_target(present.to_numpy(dtype=np.float64))
     hint = ", skewed: their logarithm may be easier to predict (--transform auto)" if skewed else ""
     return f"{present.nunique()} numbers{hint}"
 

@@ -24,6 +24,7 @@ from polyfed.experiments.building import build_federation, build_method, build_s
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.skewness import is_skewed, is_skewed_target
 from polyfed.experiments.tuning import loss_of
+from polyfed.kinds import LabelForm
 from polyfed.seeds import Stream
 
 AS_IT_IS = "none"
@@ -97,9 +98,7 @@ def _candidates(federation: Federation, named: list[str], where: str) -> tuple[l
     """The inputs and the targets whose scale is to be chosen: those that are named, and the skewed ones if ALL is."""
     clients = list(federation.raw.values())
     numbers = clients[0].features.number_names
-    targets = {
-        task.name: _labels(clients, task.name) for task in federation.tasks if task.kind in ("regression", "robust")
-    }
+    targets = {task.name: _labels(clients, task.name) for task in federation.tasks if task.form is LabelForm.NUMBER}
     wanted = [name for name in named if name != ALL]
     if ALL in named:
         free = [name for name in numbers if name not in (*clients[0].features.transform, *wanted)]
