@@ -39,7 +39,7 @@ test-deploy: $(VENV)/.dev  ## the real thing on this machine: Flower with TLS, f
 
 # Offline; a warning, a link that leads nowhere or a cell that fails ends it.
 docs: $(VENV)/.docs  ## build the documentation site into docs/_build/html, every example run
-	@$(BIN)/python -m sphinx -b html -W -j 2 -q docs docs/_build/html
+	@$(BIN)/python -m sphinx -b html -W -j 2 -q -d docs/_build/doctrees docs docs/_build/html
 	@echo "The site is docs/_build/html/index.html"
 
 # Tools of their own, so that what is built depends on nothing that .venv happens to hold.

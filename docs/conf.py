@@ -42,7 +42,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 nb_execution_mode = "force"
-nb_execution_timeout = 120
+nb_execution_timeout = 600  # ends what hangs; a cell takes seconds, the first of all compiles for 20 s
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
@@ -52,7 +52,6 @@ suppress_warnings = ["myst.strikethrough"]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE / "_ext"), str(Path(polyfed.__file__).parents[1])])
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # !polyfed
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
-os.environ["POLYFED_REPOSITORY"] = str(HERE.parent)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("COLUMNS", "110")
 # A kernel says at every start that its port on 127.0.0.1 is not encrypted; the build shows its own warnings alone.

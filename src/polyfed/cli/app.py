@@ -16,6 +16,7 @@ from polyfed.cli import (
     demo,
     deploy,
     doctor,
+    examples,
     export,
     init,
     join,
@@ -33,6 +34,7 @@ from polyfed.files import refuse_unnameable
 
 COMMANDS = (
     (demo, "Begin here"),
+    (examples, "Begin here"),
     (init, "Begin here"),
     (run, "Runs"),
     (compare, "Runs"),
