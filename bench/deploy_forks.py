@@ -17,6 +17,7 @@ from polyfed.flower.deploy.node import prepare
 from polyfed.flower.deploy.processes import Signals
 from polyfed.flower.internals import FleetRequests
 from polyfed.flower.warm import WarmNode
+from polyfed.gp import compiled
 
 
 class Inline:
@@ -34,6 +35,7 @@ class Inline:
 
 def fork_node(folder: Path, data: Path, log: Path) -> int:
     """Start a node; the number of its process."""
+    compiled.load()  # once, for all of them
     pid = os.fork()
     if pid:
         return pid

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="deployments need Flower: pip install 'polyfed[flower]'")
 
 from polyfed.flower.deploy import processes
+from polyfed.flower.deploy.commands import environment
 from polyfed.flower.deploy.processes import Program, Signals
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -75,3 +76,17 @@ def test_a_child_of_one_that_was_killed_ends_too(tmp_path):
     process.kill()
     process.wait()
     until((tmp_path / "left").exists)
+
+
+def test_compiled_code_is_kept_where_a_user_without_a_home_can_write(tmp_path, monkeypatch):
+    """The package of another user, and no home, as in a container and for a user of systemd."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    asked = (
+        "from polyfed.gp.compiled import keeping\n"
+        "keeping.HERE = keeping.Path('/dev/null')\n"
+        "keeping.digest = lambda: 'x'\n"
+        "print(keeping.folder())\n"
+    )
+    env = {k: v for k, v in environment(tmp_path / "flower").items() if k != "NUMBA_CACHE_DIR"} | {"HOME": "/dev/null"}
+    printed = subprocess.run([sys.executable, "-c", asked], env=env, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == str(tmp_path / "flower" / "cache" / "polyfed" / "compiled-x")

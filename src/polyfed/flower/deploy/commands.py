@@ -43,7 +43,9 @@ def environment(home: Path) -> dict[str, str]:
     """The environment of all programs of Flower: they start each other by name, so the folder of this Python comes first."""
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
-    return {**os.environ, **OURS, "FLWR_HOME": str(home), "PATH": path}
+    # Compiled code is kept beside the sources or in the user's cache; the user of a service or a container may have neither.
+    cache = os.environ.get("XDG_CACHE_HOME") or str(home / "cache")
+    return {**os.environ, **OURS, "FLWR_HOME": str(home), "PATH": path, "XDG_CACHE_HOME": cache}
 
 
 def shown(command: Sequence[str], home: Path) -> str:

@@ -27,6 +27,8 @@ def _image_files() -> dict[str, str]:
 _IMAGE = """\
 # The same image for the server and the nodes; the folder of either is mounted at /deployment.
 FROM docker.io/library/python:3.12-slim
+# The default build of torch brings CUDA along: --build-arg PIP_EXTRA_INDEX_URL=... names an index with the small CPU build.
+ARG PIP_EXTRA_INDEX_URL
 RUN pip install --no-cache-dir 'polyfed[flower]=={polyfed}' 'flwr=={flwr}' && useradd --uid 1000 polyfed
 USER polyfed
 WORKDIR /deployment
