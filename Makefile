@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-browser test-deploy test-minimum bench-deploy docs dist check format bench tables clean
+.PHONY: help demo test fuzz test-browser test-deploy test-deploy-warm test-minimum bench-deploy docs dist check format bench tables clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -32,10 +32,12 @@ fuzz: $(VENV)/.dev  ## fuzzers of updates, notes and run folders, with fresh cas
 test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/browser
 
-# A server and three nodes as processes of their own, on 127.0.0.1, warm and stock. DEPLOY="tests/deployment -k warm" is the short part.
-DEPLOY ?= tests/deployment
-test-deploy: $(VENV)/.dev  ## the real thing on this machine: Flower with TLS, faults, kills, resume (minutes)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(DEPLOY) --durations=0
+# A server and three nodes as processes of their own, on 127.0.0.1; stock nodes start a Python with torch for each message.
+test-deploy: $(VENV)/.dev  ## the real thing on this machine, warm and stock nodes: Flower with TLS, faults, kills, resume (half an hour)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/deployment --durations=0
+
+test-deploy-warm: $(VENV)/.dev  ## the same with warm nodes alone (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/deployment -k warm --durations=0
 
 # Offline; a warning, a link that leads nowhere or a cell that fails ends it.
 docs: $(VENV)/.docs  ## build the documentation site into docs/_build/html, every example run

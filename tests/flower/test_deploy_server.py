@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 
 import pytest
 
 pytest.importorskip("flwr", reason="deployments need Flower: pip install 'polyfed[flower]'")
 
-from polyfed.flower.deploy import making, server
+from polyfed.flower.deploy import commands, making, server
 from polyfed.flower.deploy.making import make_deployment
 
 
@@ -27,6 +28,25 @@ class Link:
         self.code = 0
 
 
+def test_commands_wait_for_a_server_that_takes_a_new_certificate(tmp_path, monkeypatch):
+    made = make_deployment(tmp_path / "d", "127.0.0.1", [])
+    made.restarting.touch()
+    pauses = []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            made.restarting.unlink()
+
+    def run(command, deployment):
+        assert len(pauses) == 3
+        return subprocess.CompletedProcess(command, 0, '{"success": true, "nodes": []}', "")
+
+    monkeypatch.setattr(commands.time, "sleep", sleep)
+    monkeypatch.setattr(commands, "_run", run)
+    assert commands.ask(made, "supernode", "list")["nodes"] == []
+
+
 def test_a_server_that_is_up_takes_a_new_certificate_when_no_run_is_going_on(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -38,6 +58,7 @@ def test_a_server_that_is_up_takes_a_new_certificate_when_no_run_is_going_on(tmp
     seen = []
 
     def ask(deployment, *_):
+        assert not deployment.restarting.exists()
         seen.append((next(statuses), Link.started))
         return {"runs": [{"status": "finished:failed"}, {"status": seen[-1][0]}]}
 
@@ -58,6 +79,7 @@ def test_a_server_that_is_up_takes_a_new_certificate_when_no_run_is_going_on(tmp
         "Ready for 2 nodes: basel, bern (Ctrl-C ends the server)",
         "Ready for 1 nodes: basel (Ctrl-C ends the server)",
     ]
+    assert not made.restarting.exists()
     assert any("valid for 89 days" in line or "valid for 90 days" in line for line in said)
 
 

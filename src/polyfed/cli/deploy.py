@@ -50,11 +50,13 @@ def add(
     json: AsJson = False,
 ) -> None:
     """Make the folder of one more node; a server that is up learns its key at once."""
+    from polyfed.flower.deploy.commands import await_restart
     from polyfed.flower.deploy.layout import read_deployment
     from polyfed.flower.deploy.making import add_node
     from polyfed.flower.deploy.server import answers, register
 
     grown = add_node(read_deployment(folder), name)
+    await_restart(grown)
     if answers(grown):
         register(grown, note)
         note(f"Node {name} is registered")

@@ -109,8 +109,10 @@ OPERATIONS = {f.__name__: f for f in (status, doctor, renew, revoke)}
 
 def _refuse_absent(deployment: Deployment) -> None:
     """Which keys count is in the server's database: only the server can change it."""
+    from polyfed.flower.deploy.commands import await_restart
     from polyfed.flower.deploy.server import answers
 
+    await_restart(deployment)
     if not answers(deployment):
         what = f"the server does not answer at {deployment.address}, and it alone can make a key invalid"
         raise UsageError(what, remedy=f"start it with polyfed deploy server {deployment.root}")

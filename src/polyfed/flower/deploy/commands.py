@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from polyfed.flower.deploy.layout import Deployment
 
 Note = Callable[[str], None]
 
+RESTART = 60.0  # seconds for a server to take a new certificate
 TIMEOUT = 120.0  # seconds for a command of flwr; it waits for a server that does not answer
 OURS = {
     "FLWR_TELEMETRY_ENABLED": "0",  # nothing is sent to third parties
@@ -68,6 +70,7 @@ def ask(deployment: Deployment, *arguments: str, note: Note | None = None) -> di
     command = [program("flwr"), *arguments, "--format", "json"]
     if note is not None:
         note(shown(command, deployment.flower_home))
+    await_restart(deployment)
     answer = _run(command, deployment)
     try:
         document = json.loads(answer.stdout[answer.stdout.index("{") :])
@@ -80,6 +83,13 @@ def ask(deployment: Deployment, *arguments: str, note: Note | None = None) -> di
             remedy=f"is the server up? polyfed deploy server starts it, at {deployment.address}",
         )
     return document
+
+
+def await_restart(deployment: Deployment) -> None:
+    """Wait while the server takes a new certificate."""
+    end = time.monotonic() + RESTART
+    while deployment.restarting.exists() and time.monotonic() < end:
+        time.sleep(0.2)
 
 
 def log_of(deployment: Deployment, run_id: str) -> str:

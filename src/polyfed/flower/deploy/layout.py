@@ -56,6 +56,11 @@ class Deployment:
         return self.server / "superlink.db"
 
     @property
+    def restarting(self) -> Path:
+        """A file that is there while the server takes a new certificate, and answers nobody."""
+        return self.server / ".restarting"
+
+    @property
     def flower_home(self) -> Path:
         return self.root / "flower"
 

@@ -36,6 +36,8 @@ def serve(deployment: Deployment, note: Note) -> None:
         except PolyfedError:
             if signals.received is None:  # else it is because of the signal, which Ctrl-C sends to flwr too
                 raise
+        finally:
+            deployment.restarting.unlink(missing_ok=True)
     note("The server has ended; runs that were going on can be resumed: polyfed deploy resume")
     if signals.received == signal.SIGINT:
         raise Interrupted("interrupted")
@@ -53,6 +55,7 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
     link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
     try:
         if _is_up(link, deployment, signals):
+            deployment.restarting.unlink(missing_ok=True)
             note(f"The server answers at {deployment.address}")
             for name in register(deployment, note):
                 note(f"Node {name} is registered")
@@ -62,6 +65,7 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
             if time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
                 if _can_take_renewed(deployment, certificate):
+                    deployment.restarting.touch()
                     return True
         if signals.received is None:
             raise _ended(link)
