@@ -67,3 +67,12 @@ def test_pauses_grow_and_end_growing():
     pauses = [pause_after(waited) for waited in (0.0, 1.0, 10.0, 30.0, 1e6)]
     assert pauses == sorted(pauses)
     assert pauses[-2:] == [LONGEST, LONGEST]
+
+
+@pytest.mark.parametrize("usual", [0.3, 4.0, 25.0])
+def test_what_usually_takes_long_is_asked_for_seldom_and_known_soon(usual):
+    waited = n_questions = 0
+    while waited < usual:
+        waited, n_questions = waited + pause_after(waited, usual), n_questions + 1
+    assert n_questions <= 11
+    assert waited - usual <= max(SHORTEST, 0.11 * usual)

@@ -88,7 +88,7 @@ def message(ttl=30.0):
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    monkeypatch.setattr(warm, "pause_after", lambda waited: 0.0)
+    monkeypatch.setattr(warm, "pause_after", lambda waited, usual=0.0: 0.0)
     monkeypatch.setattr(warm, "LONGEST", -1.0)
     monkeypatch.setattr(warm, "PAUSE", 0.0)
 
@@ -110,6 +110,23 @@ def test_messages_are_answered_and_the_node_says_goodbye(node, tmp_path):
     assert script.worker.closed
     assert script.calls[-1] == ("goodbye", 12)
     assert not (tmp_path / ".alive").exists()
+
+
+def test_a_node_expects_the_next_message_when_the_last_two_came(node, monkeypatch):
+    expected, clock, gaps = [], [0.0], [3600.0, 7.0, 9.0, 5.0, 1.0]
+
+    def pause(waited, usual=0.0):
+        expected.append(usual)
+        clock[0] += gaps[0]
+        return 0.0
+
+    script = Script(pull=[step for _ in gaps[1:] for step in (None, message())])
+    fetch = script.fetch
+    script.fetch = lambda *given: gaps.pop(0) and fetch(*given)
+    monkeypatch.setattr(warm, "pause_after", pause)
+    monkeypatch.setattr(warm.time, "monotonic", lambda: clock[0])
+    node(script)
+    assert expected == [0.0, 0.0, 7.0, 7.0, 5.0]  # the wait before the first message was no round
 
 
 def test_a_server_that_is_not_there_is_waited_for(node):

@@ -1,8 +1,8 @@
-"""How soon to ask again for what comes in its own time: a tenth of what one has waited already, so that an answer is never
-known much later than it is there, and nobody who waits for hours keeps a server busy.
+"""How soon to ask again for what comes in its own time: a tenth of what one has waited already, or usually waits, so that an
+answer is never known much later than it is there, and nobody who waits for hours, or among many, keeps a server busy.
 
->>> pause_after(0.0), pause_after(5.0), pause_after(3600.0)
-(0.05, 0.5, 3.0)
+>>> pause_after(0.0), pause_after(5.0), pause_after(3600.0), pause_after(0.0, usual=4.0)
+(0.05, 0.5, 3.0, 0.4)
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from flwr.serverapp import Grid
 SHORTEST, LONGEST = 0.05, 3.0  # seconds; the second is Flower's own between any two questions
 
 
-def pause_after(waited: float) -> float:
-    """Seconds until the next question, after so many without an answer."""
-    return min(max(0.1 * waited, SHORTEST), LONGEST)
+def pause_after(waited: float, usual: float = 0.0) -> float:
+    """Seconds until the next question, after so many without an answer, where one `usual`ly takes so many."""
+    return min(max(0.1 * waited, 0.1 * usual, SHORTEST), LONGEST)
 
 
 class PollingGrid(Grid):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -129,12 +130,15 @@ class WarmNode:
                 self.alive.write_text(str(self.node))
 
     def _answer(self, worker: Worker) -> None:
-        idle = time.monotonic()
+        # Most requests to a server of many nodes ask in vain. The next round comes when the last two did: the shorter
+        # of the two waits, for the other may have been one between studies.
+        idle, waits = time.monotonic(), deque([0.0, 0.0], maxlen=2)
         while not self._leaves():
-            asked = self._pulled()
+            asked, waited = self._pulled(), time.monotonic() - idle
             if asked is None:
-                self.leaving.sleep(pause_after(time.monotonic() - idle))
+                self.leaving.sleep(pause_after(waited, usual=min(waits)))
                 continue
+            waits.append(waited)
             try:
                 self._serve(asked, worker)
             except Forgotten:
