@@ -113,7 +113,7 @@ def test_the_skeleton_of_a_method_runs_and_keeps_to_the_contract(monkeypatch):
         def load(self):
             return scope["MeanLabel"]
 
-    monkeypatch.setattr(methods, "entry_points", lambda group: [Entry()])
+    monkeypatch.setattr("polyfed.plugins.entry_points", lambda group: [Entry()])
     assert methods.method("mean-label", rate=0.5).rate == 0.5
     with pytest.raises(methods.ConfigError, match="method 'mean-labels' is unknown; did you mean 'mean-label'"):
         methods.method("mean-labels")

@@ -69,7 +69,7 @@ def test_a_package_that_cannot_be_imported_does_not_take_others_with_it(monkeypa
         def load(self):
             raise ImportError("no such package")
 
-    monkeypatch.setattr("polyfed.kinds.entry_points", lambda group: [Entry()])
+    monkeypatch.setattr("polyfed.plugins.entry_points", lambda group: [Entry()])
     with (
         pytest.warns(UserWarning, match="kind 'broken' of 'nowhere:KIND' cannot be loaded"),
         pytest.raises(ConfigError, match="kind 'brokn' is not known"),
@@ -88,7 +88,7 @@ def test_a_kind_of_another_package_is_found(monkeypatch):
 
     monkeypatch.setitem(KINDS, "gamma", mine)
     del KINDS["gamma"]
-    monkeypatch.setattr("polyfed.kinds.entry_points", lambda group: [Entry()])
+    monkeypatch.setattr("polyfed.plugins.entry_points", lambda group: [Entry()])
     assert pf.Task("wait", "gamma").form is LabelForm.NUMBER
 
 

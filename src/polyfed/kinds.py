@@ -14,15 +14,14 @@ polyfed.errors.ConfigError: kind 'ordinal' is not known; known are 'regression',
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any
 
 from polyfed.errors import ConfigError, nearest
+from polyfed.plugins import registered
 
 
 class LabelForm(Enum):
@@ -107,11 +106,8 @@ class Kinds(dict[str, Kind]):
     """name → kind: polyfed's own, those that were added, and those under the entry point `polyfed.kinds`."""
 
     def __missing__(self, name: str) -> Kind:
-        for entry in entry_points(group="polyfed.kinds"):
-            try:
-                self.setdefault(entry.name, entry.load())
-            except Exception as error:  # whatever it is: it must not take the other kinds with it
-                warnings.warn(f"kind {entry.name!r} of {entry.value!r} cannot be loaded: {error}", stacklevel=2)
+        for found, kind in registered("kinds", "kind").items():
+            self.setdefault(found, kind)
         if name not in self:
             raise ConfigError(f"kind {name!r} is not known", remedy=nearest(name, self))
         return self[name]

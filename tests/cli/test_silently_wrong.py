@@ -309,9 +309,10 @@ class Broken(Entry):
 
 
 def test_methods_of_other_packages_are_listed(monkeypatch, polyfed):
-    from polyfed import methods
 
-    monkeypatch.setattr(methods, "entry_points", lambda group: [Entry(), Broken()])
+    monkeypatch.setattr(
+        "polyfed.plugins.entry_points", lambda group: [Entry(), Broken()] if group == "polyfed.methods" else []
+    )
     done = polyfed("methods", "--json")
     listed = {entry["name"]: entry for entry in json.loads(done.out)["methods"]}
     assert listed["ours"]["summary"] == "a method of another package"

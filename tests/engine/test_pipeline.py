@@ -104,7 +104,7 @@ def test_a_package_registers_a_part_by_its_entry_point(monkeypatch):
         def load(self):
             raise ImportError("no module")
 
-    monkeypatch.setattr(pipeline, "entry_points", lambda group: [Entry(), Broken()])
+    monkeypatch.setattr("polyfed.plugins.entry_points", lambda group: [Entry(), Broken()])
     with pytest.warns(UserWarning, match="aggregation 'broken' of 'broken:part' cannot be loaded: no module"):
         assert list(parts_of("theirs")) == ["theirs"]
 

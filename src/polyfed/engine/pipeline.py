@@ -9,15 +9,14 @@ theirs under the entry point `polyfed.aggregation`, a script calls `register`.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from polyfed.engine.robust import RULES, Updates, by_rule
 from polyfed.errors import ConfigError
 from polyfed.methods import ClientUpdate, Method, State
 from polyfed.methods.options import check_choice
+from polyfed.plugins import registered
 from polyfed.seeds import Stream
 
 
@@ -58,13 +57,7 @@ def register(name: str, part: Part) -> None:
 
 def known_parts() -> dict[str, Part]:
     """The parts that are registered, and those of other packages; one that cannot be imported is left out with a warning."""
-    found = dict(PARTS)
-    for entry in entry_points(group="polyfed.aggregation"):
-        try:
-            found.setdefault(entry.name, entry.load())
-        except Exception as error:
-            warnings.warn(f"aggregation {entry.name!r} of {entry.value!r} cannot be loaded: {error}", stacklevel=2)
-    return found
+    return registered("aggregation", "aggregation") | PARTS
 
 
 def parts_of(aggregation: str) -> dict[str, Part]:

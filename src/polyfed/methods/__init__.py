@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import fields, is_dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
 from polyfed.errors import ConfigError, nearest
@@ -31,6 +29,7 @@ from polyfed.methods.neural.pfedfda import PFedFDA
 from polyfed.methods.neural.pfedme import PFedMe
 from polyfed.methods.neural.scaffold import Scaffold
 from polyfed.methods.rivals import RIVALS
+from polyfed.plugins import registered
 
 METHODS: dict[str, type[Method]] = {
     made.name: made
@@ -43,17 +42,8 @@ METHODS: dict[str, type[Method]] = {
 
 
 def known_methods() -> dict[str, type[Method]]:
-    """The methods of polyfed, and those that other packages registered under the entry point `polyfed.methods`.
-
-    A package that cannot be imported is left out with a warning: it must not take the others with it.
-    """
-    found = dict(METHODS)
-    for entry in entry_points(group="polyfed.methods"):
-        try:
-            found.setdefault(entry.name, entry.load())
-        except Exception as error:
-            warnings.warn(f"method {entry.name!r} of {entry.value!r} cannot be loaded: {error}", stacklevel=2)
-    return found
+    """The methods of polyfed, and those that other packages registered under the entry point `polyfed.methods`."""
+    return registered("methods", "method") | METHODS
 
 
 def method(name: str, **options: Any) -> Method:

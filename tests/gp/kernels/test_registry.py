@@ -151,7 +151,7 @@ def test_kernels_of_other_packages(monkeypatch):
             return self.loaded
 
     found = [Entry("flat", Flat()), Entry("gone", None), Entry("wrong", 3)]
-    monkeypatch.setattr(registry, "entry_points", lambda group: found if group == "polyfed.kernels" else [])
+    monkeypatch.setattr("polyfed.plugins.entry_points", lambda group: found if group == "polyfed.kernels" else [])
     with pytest.warns(UserWarning, match="cannot be loaded") as warned:
         assert kernel_of("flat * rbf") == Flat() * rbf
     assert sorted(str(w.message) for w in warned) == [

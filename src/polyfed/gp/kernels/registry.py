@@ -10,10 +10,8 @@ that `register` was given, and those that other packages registered under the en
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points
 from reprlib import repr as shorten
 from typing import Any
 
@@ -21,6 +19,7 @@ from polyfed.errors import ConfigError, nearest
 from polyfed.gp.kernels.base import Kernel
 from polyfed.gp.kernels.metric import affine, cauchy, laplace, linear, matern32, matern52, rbf
 from polyfed.gp.kernels.periodic import periodic
+from polyfed.plugins import registered
 
 KernelLike = str | Kernel
 LONGEST = 200  # characters of an expression; far more than anyone has data to learn
@@ -46,16 +45,7 @@ def register(kernel: Kernel) -> Kernel:
 
 def known_kernels() -> dict[str, Kernel]:
     """All of them; a package that cannot be imported is left out with a warning."""
-    found = dict(KERNELS)
-    for entry in entry_points(group="polyfed.kernels"):
-        try:
-            loaded = entry.load()
-            if not isinstance(loaded, Kernel):
-                raise TypeError(f"{type(loaded).__name__} is no Kernel")
-            found.setdefault(entry.name, loaded)
-        except Exception as error:
-            warnings.warn(f"kernel {entry.name!r} of {entry.value!r} cannot be loaded: {error}", stacklevel=2)
-    return found
+    return registered("kernels", "kernel", Kernel) | KERNELS
 
 
 def kernel_of(given: KernelLike | Any) -> Kernel:
