@@ -45,13 +45,20 @@ class Forms:
         if not isinstance(update, ClientUpdate):
             return f"sent a {type(update).__name__} instead of a ClientUpdate"
         batch = batch_of(update)
+        if batch is not None and self._has_usual_names(update) and update.counts == declared:
+            return self._of_batch(batch, update) or _odd_weight(update, declared) or _odd_metrics(update)
         if batch is None:
             reason = _other_names(update, self._template, _PARTS) or _other_forms(update, self._template)
         else:
             reason = _other_names(update, self._template, _PARTS[2:]) or self._of_batch(batch, update)
-        if reason is None and not (batch is not None and update.counts == declared):
-            reason = _other_counts(update, declared)
+        reason = reason or _other_counts(update, declared)
         return reason or _odd_weight(update, declared) or _odd_metrics(update)
+
+    def _has_usual_names(self, update: ClientUpdate) -> bool:
+        """Thousands of updates are looked at: this is soon done."""
+        counts, metrics, usual = update.counts, update.metrics, self._template
+        plain = type(counts) is dict and type(metrics) is dict
+        return plain and counts.keys() == usual.counts.keys() and metrics.keys() == usual.metrics.keys()
 
     def _of_batch(self, batch: UpdateBatch, update: ClientUpdate) -> str | None:
         if id(batch) not in self._batches:
@@ -144,4 +151,6 @@ def _odd_metrics(update: ClientUpdate) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return type(value) is float or (
+        isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    )

@@ -85,12 +85,14 @@ class Columns:
         self._updates = updates
         self._apart: list[tuple[int, ClientUpdate]] = []
         found: dict[int, tuple[UpdateBatch, list[int], list[int]]] = {}
+        last, here, there = None, [], []
         for i, update in enumerate(updates):
             batch = batch_of(update)
             if batch is None:
                 self._apart.append((i, update))
                 continue
-            _, here, there = found.setdefault(id(batch), (batch, [], []))
+            if batch is not last:
+                last, here, there = found.setdefault(id(batch), (batch, [], []))
             here.append(i)
             there.append(update.place)  # pyright: ignore[reportAttributeAccessIssue]
         self._parts = [(batch, torch.tensor(here), torch.tensor(there)) for batch, here, there in found.values()]

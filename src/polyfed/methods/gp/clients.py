@@ -73,6 +73,8 @@ def goes_alone(model: GPModel, n_rows: int) -> bool:
 
 def _that_fit(places: Sequence[int], rows: Sequence[Rows]) -> list[list[int]]:
     """Groups of clients whose distances memory holds at once; one group, as a rule."""
+    if not places or holds(8.0 * sum(len(rows[i]) ** 2 for i in places)):
+        return [list(places)] if places else []
     groups: list[list[int]] = []
     numbers = 0
     for i in places:

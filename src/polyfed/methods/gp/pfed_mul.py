@@ -266,12 +266,12 @@ class PFedMul(PFedMulOptions):
             own, evidence = own | evidence, {}
         next_states = StateBatch(own, {label: one.marginals_alone() for label, one in steps.items()})
         updates = UpdateBatch({name: sent[name] for name in learned} | change, pooled)
+        holds_out = self._share > 0
         for i, job in enumerate(jobs):
-            kept = {name: value[i].clone() for name, value in evidence.items()}
-            if self._share:
+            kept = {name: value[i].clone() for name, value in evidence.items()} if evidence else {}
+            if holds_out:
                 kept["kept"] = job.state["kept"]
-            counts = job.data.counts()
-            update = updates.update(i, float(job.data.n_labels), counts, {"bound": bounds[i]})
+            update = updates.update(i, float(job.data.n_labels), job.data.counts(), {"bound": bounds[i]})
             done.append((next_states.state(i, kept), update))
         return done
 
