@@ -6,8 +6,9 @@ from math import exp, isfinite, log
 
 import numpy as np
 
-from polyfed.gp.compiled.jit import jit, jit_exact
+from polyfed.gp.compiled.jit import jit, jit_allocating, jit_exact
 from polyfed.gp.compiled.lapack import gesv
+from polyfed.gp.compiled.triangles import copied
 
 DEPTH = 6
 
@@ -28,7 +29,7 @@ def _dot(x, y):
     return total
 
 
-@jit_exact
+@jit_allocating
 def extrapolated(points, images, k, differences, m, v):
     """(m, v) where the residual, linear in the last k points, would vanish; False if that says nothing new."""
     P, p = points.shape[1], k - 1
@@ -67,5 +68,5 @@ def extrapolated(points, images, k, differences, m, v):
 @jit_exact
 def forget(points, images, k):
     """All but the last point."""
-    points[0, :] = points[k - 1]
-    images[0, :] = images[k - 1]
+    copied(points[k - 1], points[0])
+    copied(images[k - 1], images[0])

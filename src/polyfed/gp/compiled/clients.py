@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from polyfed.gp.compiled.anderson import DEPTH
 from polyfed.gp.compiled.covariance import covariance, gradient, inputs_of_rows
 from polyfed.gp.compiled.estep import WORK, converge
 from polyfed.gp.compiled.jit import entry, jit, jit_exact
@@ -25,7 +26,7 @@ SIGNATURE = types.void(
     _f1, _f2,  # noise, mu
     _f, _i, types.boolean,  # tolerance, max_steps, accelerate
     _f3,  # K, if it is given
-    _i1, _i, _i1, _i1, _i1, _i1, _i1, _i2, _f3, _f3, _f2, _f3,  # latents
+    _i1, _i, _i1, _i1, _i1, _i1, _i1, _i1, _i2, _f3, _f3, _f2, _f3,  # latents
     _f2, _f2, _f2, _f2, _f2, _f2, _f1, _i2,  # posterior
     types.boolean, _f3, _f3, _f2, _f3,  # gradient
     _i2, _i1, _f2, _f2, _f2,  # shared latents
@@ -63,6 +64,115 @@ def _put(values, place, row):
         row[place[i]] = values[i]
 
 
+@jit_exact
+def _solve_client(c, layout, fit, given, latents, found, by, shared, said, spaces):
+    """One client; the arguments are those of `solve_clients`, and the arrays to work in."""
+    row_ends, places, n_fixed, part_ends, parts, powers, codes, options, noise, mus = layout
+    tolerance, max_steps, accelerate, of_f, wanted = fit
+    distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s = latents
+    ms, vs, hs, rs, alphas, histories, minus_kls, told = found
+    G, g_a, g_amplitude, g_phi1 = by
+    points, starts, Z, triangles, shifts = shared
+    means_told, evidence_triangles, evidence_shifts = said
+    (
+        space_K, space_L, space_K1, space_R1, space_S, space, rows_of, at_of, space_x, space_columns, space_past,
+        space_k, space_phi, space_Phi, space_V, space_G, space_C, omega, inner, known_mean, said_of, u, scales, sums,
+        point_row, point_weights, here, w, f,
+    ) = spaces  # fmt: skip
+    B, D, P, from_latents = a_of.shape[1], x.shape[1], starts[-1], len(given) == 0
+    place, n = places[row_ends[c] : row_ends[c + 1]], n_fixed[c]
+    N = len(place)
+    M = N - n
+    K, L = space_K[: N * N].reshape(N, N), space_L[: N * N].reshape(N, N)
+    K1, R1 = space_K1[: M * M].reshape(M, M), space_R1[: M * M].reshape(M, M)
+    layers = B if from_latents else 0
+    S, at = space_S[: N * N * layers].reshape(layers, N, N), at_of[:N]
+    a, g = rows_of[8 : 8 + B], rows_of[8 + B :]
+    by_row, columns = space_x[: N * D].reshape(N, D), space_columns[: N * D].reshape(D, N)
+    for b in range(len(distances)):
+        here[b] = distances[b] + c * (8 * n_inputs * n_inputs)
+    if from_latents:
+        _taken(ats[c], place, at)
+        for b in range(B):
+            _taken(a_of[c, b], place, a[b])
+        inputs_of_rows(x[c], at, by_row, columns)
+        covariance(
+            here, n_inputs, profiles, scaled, firsts, at, by_row, columns, a, amplitudes[c], phi1s[c], S, space, K
+        )
+    else:
+        _lower_of(given[c], place, K)
+    m, v, mu, column = rows_of[0, :N], rows_of[1, :N], rows_of[2, :N], rows_of[3, :N]
+    _taken(mus[c], place, mu)
+    told_of = P > 0 and N > 0
+    k, phi, Phi = space_k[: N * P].reshape(N, P), space_phi[: N * P].reshape(N, P), space_Phi[: N * P].reshape(N, P)
+    V, by_Phi = space_V[: N * P].reshape(N, P), space_G[: N * P].reshape(N, P)
+    own = space_C[: N * N if P > 0 else 0].reshape(N if P > 0 else 0, N)
+    if told_of:
+        if known(triangles[c], shifts[c], omega, known_mean, w) > 0:
+            told[c, FAILED] = -1
+            return
+        features(
+            points, starts, c, n_inputs, profiles, at, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi,
+            point_row, scales, w, f,
+        )  # fmt: skip
+        means(Phi, known_mean, column)
+        covariances(K, Phi, omega, V, own, w, f)
+        _put(column, place, means_told[c])
+        for i in range(N):
+            mu[i] += column[i]
+    _taken(ms[c], place, m)
+    _taken(vs[c], place, v)
+    for i in range(N):
+        m[i] = 0.0 if np.isnan(m[i]) else m[i] - mu[i] if of_f else m[i]
+        v[i] = K[i, i] if np.isnan(v[i]) else v[i]
+    h, r, s, alpha = rows_of[4, :N], rows_of[5, :N], rows_of[6, :N], rows_of[7, :N]
+    mine = slice(part_ends[c], part_ends[c + 1])
+    failed, steps, half_log_det, converged = converge(
+        K, n, parts[mine], powers[mine], codes, options, noise, mu, tolerance, max_steps, accelerate,
+        m, v, h, r, s, alpha, L, K1, R1, histories[c], space, space_past, w, f,
+    )  # fmt: skip
+    told[c, FAILED], told[c, STEPS], told[c, CONVERGED] = failed, steps, converged
+    if failed > 0:
+        told[c, FAILED] = 1 + place[failed - 1]
+        return
+    complete(K, L, R1, h, s, n, v, column, w, f)
+    minus_kls[c] = minus_kl(h, v, alpha, m, half_log_det)
+    ms[c, :], vs[c, :] = 0.0, 0.0
+    _put(m, place, ms[c])
+    _put(v, place, vs[c])
+    _put(h, place, hs[c])
+    _put(r, place, rs[c])
+    _put(alpha, place, alphas[c])
+    if wanted:
+        inverse(L, w)
+        weights_of_pairs(L, s, alpha)
+        if from_latents:
+            gradient(
+                here, n_inputs, slopes, scaled, by_input, firsts, looks, at, by_row, columns, a, amplitudes[c], phi1s[c],
+                S, L, space, g, g_amplitude[c], g_phi1[c],
+            )  # fmt: skip
+            if told_of:
+                h_now, r_now = space[10, :N], space[11, :N]
+                sites(parts[mine], powers[mine], codes, options, noise, mu, m, v, space[9, :N], h_now, r_now)
+                for i in range(N):
+                    column[i] = r_now[i] - h_now[i] * m[i]  # ∂ℓ/∂m, as sites are derivatives
+                gradient_of_features(
+                    points, starts, slopes, looks, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi, V, omega,
+                    known_mean, L, column, by_Phi, inner, point_row, point_weights, scales, sums,
+                    g, g_amplitude[c], g_phi1[c], w, f,
+                )  # fmt: skip
+                failed = evidence(
+                    own, Phi, s, alpha, omega, known_mean, K, by_Phi, said_of, u,
+                    evidence_triangles[c], evidence_shifts[c], w, f,
+                )  # fmt: skip
+                if failed > 0:
+                    told[c, FAILED] = 1 + place[failed - 1]
+            for b in range(B):
+                _put(g[b], place, g_a[c, b])
+        else:
+            _both_triangles(L, place, G[c])
+
+
 @entry(SIGNATURE)
 def solve_clients(
     first, last,
@@ -70,7 +180,7 @@ def solve_clients(
     noise, mus,
     tolerance, max_steps, accelerate,
     given,
-    distances, n_inputs, profiles, slopes, scaled, by_input, firsts, ats, x, a_of, amplitudes, phi1s,
+    distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s,
     ms, vs, hs, rs, alphas, histories, minus_kls, told,
     wanted, G, g_a, g_amplitude, g_phi1,
     points, starts, Z, triangles, shifts,
@@ -86,107 +196,22 @@ def solve_clients(
         largest = max(largest, row_ends[c + 1] - row_ends[c])
     B, D, size = a_of.shape[1], x.shape[1], largest * largest
     from_latents = len(given) == 0
-    space_K, space_L, space_K1, space_R1 = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    space_S = np.empty(size * B if from_latents else 0)
-    space, rows_of, at_of = np.empty((WORK, largest)), np.empty((8 + 2 * B, largest)), np.empty(largest, np.intp)
-    space_x, space_columns = np.empty(largest * D), np.empty(largest * D)
     P = starts[-1]
     wide = largest * P
-    space_k, space_phi, space_Phi, space_V, space_G = (
-        np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide)
+    deep = DEPTH if max_steps > 2 and accelerate else 0  # before the third step there is nothing to extrapolate from
+    layout = row_ends, places, n_fixed, part_ends, parts, powers, codes, options, noise, mus
+    fit = tolerance, max_steps, accelerate, of_f, wanted
+    latents = distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s
+    found, by = (ms, vs, hs, rs, alphas, histories, minus_kls, told), (G, g_a, g_amplitude, g_phi1)
+    shared, said = (points, starts, Z, triangles, shifts), (means_told, evidence_triangles, evidence_shifts)
+    spaces = (
+        np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size * B if from_latents else 0),
+        np.empty((WORK, largest)), np.empty((8 + 2 * B, largest)), np.empty(largest, np.intp),
+        np.empty(largest * D), np.empty(largest * D), np.empty(6 * deep * largest),
+        np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide),
+        np.empty(size if P > 0 else 0), np.empty((P, P)), np.empty(Z.shape[1] * Z.shape[1]),
+        np.empty(P), np.empty(P), np.empty(P), np.empty(D), np.empty(D),
+        np.empty(Z.shape[1]), np.empty(Z.shape[1]), np.empty(len(distances), np.intp), np.empty(8, np.int32), np.empty(2),
     )  # fmt: skip
-    space_C, omega, inner = np.empty(size if P > 0 else 0), np.empty((P, P)), np.empty(Z.shape[1] * Z.shape[1])
-    known_mean, said, u, scales, sums = np.empty(P), np.empty(P), np.empty(P), np.empty(D), np.empty(D)
-    point_row, point_weights = np.empty(Z.shape[1]), np.empty(Z.shape[1])
-    w, f = np.empty(8, np.int32), np.empty(2)
     for c in range(first, last):
-        place, n = places[row_ends[c] : row_ends[c + 1]], n_fixed[c]
-        N = len(place)
-        M = N - n
-        K, L = space_K[: N * N].reshape(N, N), space_L[: N * N].reshape(N, N)
-        K1, R1 = space_K1[: M * M].reshape(M, M), space_R1[: M * M].reshape(M, M)
-        layers = B if from_latents else 0
-        S, at = space_S[: N * N * layers].reshape(layers, N, N), at_of[:N]
-        a, g = rows_of[8 : 8 + B], rows_of[8 + B :]
-        by_row, columns = space_x[: N * D].reshape(N, D), space_columns[: N * D].reshape(D, N)
-        here = distances + c * (8 * n_inputs * n_inputs)
-        if from_latents:
-            _taken(ats[c], place, at)
-            for b in range(B):
-                _taken(a_of[c, b], place, a[b])
-            inputs_of_rows(x[c], at, by_row, columns)
-            covariance(
-                here, n_inputs, profiles, scaled, firsts, at, by_row, columns, a, amplitudes[c], phi1s[c], S, space, K
-            )
-        else:
-            _lower_of(given[c], place, K)
-        m, v, mu, column = rows_of[0, :N], rows_of[1, :N], rows_of[2, :N], rows_of[3, :N]
-        _taken(mus[c], place, mu)
-        told_of = P > 0 and N > 0
-        k, phi, Phi = space_k[: N * P].reshape(N, P), space_phi[: N * P].reshape(N, P), space_Phi[: N * P].reshape(N, P)
-        V, by_Phi = space_V[: N * P].reshape(N, P), space_G[: N * P].reshape(N, P)
-        own = space_C[: N * N if P > 0 else 0].reshape(N if P > 0 else 0, N)
-        if told_of:
-            if known(triangles[c], shifts[c], omega, known_mean, w) > 0:
-                told[c, FAILED] = -1
-                continue
-            features(
-                points, starts, c, n_inputs, profiles, at, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi,
-                point_row, scales, w, f,
-            )  # fmt: skip
-            means(Phi, known_mean, column)
-            covariances(K, Phi, omega, V, own, w, f)
-            _put(column, place, means_told[c])
-            for i in range(N):
-                mu[i] += column[i]
-        _taken(ms[c], place, m)
-        _taken(vs[c], place, v)
-        for i in range(N):
-            m[i] = 0.0 if np.isnan(m[i]) else m[i] - mu[i] if of_f else m[i]
-            v[i] = K[i, i] if np.isnan(v[i]) else v[i]
-        h, r, s, alpha = rows_of[4, :N], rows_of[5, :N], rows_of[6, :N], rows_of[7, :N]
-        mine = slice(part_ends[c], part_ends[c + 1])
-        failed, steps, half_log_det, converged = converge(
-            K, n, parts[mine], powers[mine], codes, options, noise, mu, tolerance, max_steps, accelerate,
-            m, v, h, r, s, alpha, L, K1, R1, histories[c], space, w, f,
-        )  # fmt: skip
-        told[c, FAILED], told[c, STEPS], told[c, CONVERGED] = failed, steps, converged
-        if failed > 0:
-            told[c, FAILED] = 1 + place[failed - 1]
-            continue
-        complete(K, L, R1, h, s, n, v, column, w, f)
-        minus_kls[c] = minus_kl(h, v, alpha, m, half_log_det)
-        ms[c, :], vs[c, :] = 0.0, 0.0
-        _put(m, place, ms[c])
-        _put(v, place, vs[c])
-        _put(h, place, hs[c])
-        _put(r, place, rs[c])
-        _put(alpha, place, alphas[c])
-        if wanted:
-            inverse(L, w)
-            weights_of_pairs(L, s, alpha)
-            if from_latents:
-                gradient(
-                    here, n_inputs, slopes, scaled, by_input, firsts, at, by_row, columns, a, amplitudes[c], phi1s[c],
-                    S, L, space, g, g_amplitude[c], g_phi1[c],
-                )  # fmt: skip
-                if told_of:
-                    h_now, r_now = space[10, :N], space[11, :N]
-                    sites(parts[mine], powers[mine], codes, options, noise, mu, m, v, space[9, :N], h_now, r_now)
-                    for i in range(N):
-                        column[i] = r_now[i] - h_now[i] * m[i]  # ∂ℓ/∂m, as sites are derivatives
-                    gradient_of_features(
-                        points, starts, slopes, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi, V, omega,
-                        known_mean, L, column, by_Phi, inner, point_row, point_weights, scales, sums,
-                        g, g_amplitude[c], g_phi1[c], w, f,
-                    )  # fmt: skip
-                    failed = evidence(
-                        own, Phi, s, alpha, omega, known_mean, K, by_Phi, said, u,
-                        evidence_triangles[c], evidence_shifts[c], w, f,
-                    )  # fmt: skip
-                    if failed > 0:
-                        told[c, FAILED] = 1 + place[failed - 1]
-                for b in range(B):
-                    _put(g[b], place, g_a[c, b])
-            else:
-                _both_triangles(L, place, G[c])
+        _solve_client(c, layout, fit, given, latents, found, by, shared, said, spaces)

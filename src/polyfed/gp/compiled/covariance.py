@@ -7,15 +7,13 @@ inputs whenever it is needed. Latents that are the same function of the inputs (
 
 from __future__ import annotations
 
-from numba import carray
-
 from polyfed.gp.compiled.jit import jit, jit_exact
 from polyfed.gp.compiled.pointers import (
     call_by_input,
     call_profile,
     call_scaled,
     call_slope,
-    doubles_at,
+    matrix_at,
     pointer_to,
 )
 
@@ -79,7 +77,7 @@ def covariance(
                 )  # fmt: skip
                 call_profile(profiles[b], pointer_to(row, 0), 1.0, i + 1, pointer_to(S, (b * N + i) * N))
         elif firsts[b] == b:
-            d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
+            d = matrix_at(distances[b], n_inputs, n_inputs)
             at_once = in_order and n_inputs == N <= SMALL
             if at_once:
                 call_profile(profiles[b], pointer_to(d, 0), phi1[b, 0], N * N, pointer_to(S, b * N * N))
@@ -114,10 +112,10 @@ def _sum_of_products(x, y, n):
 
 @jit_exact
 def gradient(
-    distances, n_inputs, slopes, scaled, by_input, firsts, at, by_row, columns, a, amplitude, phi1, S, W, space,
+    distances, n_inputs, slopes, scaled, by_input, firsts, looks, at, by_row, columns, a, amplitude, phi1, S, W, space,
     g_a, g_amplitude, g_phi1,
 ):  # fmt: skip
-    """∂logZ/∂(a, φ₀, φ₁), given W = ααᵀ − SB⁻¹S."""
+    """∂logZ/∂(a, φ₀, φ₁), given W = ααᵀ − SB⁻¹S. `looks` says whose slope looks at t, which is made again for it."""
     B, N, D = S.shape[0], len(at), phi1.shape[1]
     in_order, products, row = is_in_order(at), space[0], space[1]
     for b in range(B):
@@ -129,13 +127,14 @@ def gradient(
                 continue
             x, others = pointer_to(by_row, i * D), pointer_to(columns, 0)
             if scaled[b] != 0:
-                call_scaled(scaled[b], x, others, N, D, pointer_to(phi1, b * D), i, pointer_to(row, 0))
+                if looks[b] != 0:
+                    call_scaled(scaled[b], x, others, N, D, pointer_to(phi1, b * D), i, pointer_to(row, 0))
                 call_slope(slopes[b], pointer_to(row, 0), 1.0, i, pointer_to(products, 0))
                 call_by_input(
                     by_input[b], x, others, N, D, pointer_to(products, 0), a[b, i], i, pointer_to(g_phi1, b * D)
                 )
             else:
-                d = carray(doubles_at(distances[b]), (n_inputs, n_inputs))
+                d = matrix_at(distances[b], n_inputs, n_inputs)
                 source = d[at[i]]
                 if not in_order:
                     _taken(d, at, i, row)

@@ -8,6 +8,7 @@ from polyfed.gp.compiled.anderson import DEPTH, extrapolated, flat, forget
 from polyfed.gp.compiled.jit import jit_exact
 from polyfed.gp.compiled.posterior import eliminate, minus_kl, step
 from polyfed.gp.compiled.sites import local_bound, sites
+from polyfed.gp.compiled.triangles import copied
 
 MAX_HALVINGS = 30
 WORK = 14  # vectors to work in
@@ -21,19 +22,20 @@ def fell(value, bound):
 @jit_exact
 def converge(
     K, n, parts, powers, codes, options, noise, mu, tolerance, max_steps, accelerate,
-    m, v, h, r, s, alpha, L, K1, R1, history, space, w, f,
+    m, v, h, r, s, alpha, L, K1, R1, history, space, past, w, f,
 ):  # fmt: skip
     """q(f) of the rows whose prior covariance is K, from the marginals in m and v, which it replaces.
 
-    `space` has WORK rows of at least N numbers. Leaves h, r, s, α, the bounds in `history`, and L and R1 as they are taken by
-    `posterior.complete`. Returns the failure (1 + row, 0 for none), the number of steps, ½ log|B|, and whether the bound stands
-    still.
+    `space` has WORK rows of at least N numbers, `past` 6 N for each of DEPTH points to extrapolate from, or none. Leaves h, r,
+    s, α, the bounds in `history`, and L and R1 as they are taken by `posterior.complete`. Returns the failure (1 + row, 0 for
+    none), the number of steps, ½ log|B|, and whether the bound stands still.
     """
     N = len(m)
     w0, half, m1, u, a1 = space[0, :n], space[1, :n], space[2, : N - n], space[3, :N], space[4, :N]
     at_m, at_v, new_m, new_v, mean = space[5, :N], space[6, :N], space[7, :N], space[8, :N], space[9, :N]
     h_plain, r_plain, h_try, r_try = space[10, :N], space[11, :N], space[12, :N], space[13, :N]
-    at_m[:], at_v[:] = m, v
+    copied(m, at_m)
+    copied(v, at_v)
     sites(parts, powers, codes, options, noise, mu, at_m, at_v, mean, h, r)
     failed, half_log_det0 = eliminate(K, h, r, s, n, L, K1, w0, m1, half, w, f)
     if failed > 0:
@@ -46,8 +48,11 @@ def converge(
     bound += local_bound(parts, powers, codes, options, noise, mu, m, v, mean)
     history[0] = bound
     steps, k, resting, converged = 1, 0, False, N == 0
-    deep = DEPTH if max_steps > 2 and accelerate else 0  # before the third step there is nothing to extrapolate from
-    points, images, differences = np.empty((deep, 2 * N)), np.empty((deep, 2 * N)), np.empty((deep, 2 * N))
+    deep = min(len(past), DEPTH)
+    each = 2 * N * deep
+    points = past[:each].reshape(deep, 2 * N)
+    images = past[each : 2 * each].reshape(deep, 2 * N)
+    differences = past[2 * each : 3 * each].reshape(deep, 2 * N)
     while not converged and steps < max_steps:
         sites(parts, powers, codes, options, noise, mu, m, v, mean, h_plain, r_plain)
         same = True
@@ -60,12 +65,14 @@ def converge(
         if deep > 0:
             if k == DEPTH:
                 for i in range(1, k):
-                    points[i - 1, :], images[i - 1, :] = points[i], images[i]
+                    copied(points[i], points[i - 1])
+                    copied(images[i], images[i - 1])
                 k -= 1
             flat(at_m, at_v, points[k])
             flat(m, v, images[k])
             k += 1
-            at_m[:], at_v[:] = m, v
+            copied(m, at_m)
+            copied(v, at_v)
             if k > 1:
                 if not resting:
                     further = extrapolated(points, images, k, differences, at_m, at_v)
@@ -73,7 +80,8 @@ def converge(
         if further:
             sites(parts, powers, codes, options, noise, mu, at_m, at_v, mean, h_try, r_try)
         else:
-            h_try[:], r_try[:] = h_plain, r_plain
+            copied(h_plain, h_try)
+            copied(r_plain, r_try)
         failed, half_log_det = step(K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w)
         if failed > 0 and not further:  # an extrapolation may go anywhere; a plain step that breaks down is an error
             return failed, steps, 0.0, False
@@ -86,7 +94,8 @@ def converge(
             if deep > 0:
                 forget(points, images, k)
                 k = 1
-                at_m[:], at_v[:] = m, v
+                copied(m, at_m)
+                copied(v, at_v)
             resting, further, share = True, False, 1.0
             for halving in range(MAX_HALVINGS + 1):
                 if halving < MAX_HALVINGS:
@@ -94,7 +103,8 @@ def converge(
                         h_try[i] = h[i] + share * (h_plain[i] - h[i])
                         r_try[i] = r[i] + share * (r_plain[i] - r[i])
                 else:
-                    h_try[:], r_try[:] = h, r  # not a step to be had: stay
+                    copied(h, h_try)  # not a step to be had: stay
+                    copied(r, r_try)
                 failed, half_log_det = step(
                     K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w
                 )
@@ -106,7 +116,10 @@ def converge(
                 if not fell(value, bound):
                     break
                 share *= 0.5
-        h[:], r[:], m[:], v[:] = h_try, r_try, new_m, new_v
+        copied(h_try, h)
+        copied(r_try, r)
+        copied(new_m, m)
+        copied(new_v, v)
         history[steps] = value
         steps += 1
         if value - bound < tolerance + 1e-15 * abs(bound):  # what rounding can show

@@ -17,7 +17,7 @@ from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
 from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, softmax
 from polyfed.gp.compiled.metrics import METRICS, SCALES, columns_of_inputs, lower_distances
-from polyfed.gp.compiled.profiles import ADDRESSES
+from polyfed.gp.compiled.profiles import ADDRESSES, EXPONENTIAL
 from polyfed.gp.compiled.shared import positive
 from polyfed.gp.compiled.told import Told
 from polyfed.gp.kernels import Kernel, MetricKernel
@@ -117,7 +117,7 @@ def solve_model(
     if latents is None:
         given = contiguous(model.K).reshape(C, N, N)
         U, at, numbers = 0, np.zeros((0, 0), np.intp), tuple(np.zeros((0,) * n) for n in (3, 3, 2, 3))
-        addresses = np.zeros((6, 0), np.intp)
+        addresses = np.zeros((7, 0), np.intp)
     else:
         given, U = np.zeros((0, 0, 0)), rows.x.shape[-2]
         at = np.ascontiguousarray(rows.at.reshape(C, N).numpy().astype(np.intp, copy=False))
@@ -215,7 +215,8 @@ def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarr
 
 def _addresses(kernels: Sequence[Kernel], distances: Distances, amplitude: Tensor, phi1: Tensor) -> np.ndarray:
     """For each latent the distances of its inputs (0 where φ₁ is one for each dimension), its profile and slope, what makes t
-    of scaled inputs and its derivative (0 where distances are given), and the first latent that is the same function."""
+    of scaled inputs and its derivative (0 where distances are given), the first latent that is the same function, and whether
+    its slope looks at t."""
     lines = []
     for b, kernel in enumerate(kernels):
         assert isinstance(kernel, MetricKernel)
@@ -224,7 +225,8 @@ def _addresses(kernels: Sequence[Kernel], distances: Distances, amplitude: Tenso
         if kernel.has_length_scale and phi1.shape[-1] > 1:
             scales = SCALES[kernel.metric]
         at = 0 if scales[0] else distances.kept(lower_distances, kernel.metric).ctypes.data
-        lines.append((at, *ADDRESSES[kernel.profile], *scales, first))
+        of_profile = ADDRESSES[kernel.profile]
+        lines.append((at, *of_profile, *scales, first, of_profile != EXPONENTIAL))
     return np.ascontiguousarray(np.array(lines, np.intp).T)
 
 

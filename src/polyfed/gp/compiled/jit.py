@@ -18,12 +18,17 @@ KEPT = bool(vars(config)["CACHE_DIR"])  # keeping.py: where there is a folder
 
 def jit(function: Callable) -> Any:
     """Loops whose sums may be reordered, so that they are done several numbers at a time."""
-    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=SUMS)(function)
+    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=SUMS, _nrt=False)(function)
 
 
 def jit_exact(function: Callable) -> Any:
     """Elementwise loops and logic, in the order that is written."""
-    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=EXACT)(function)
+    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=EXACT, _nrt=False)(function)
+
+
+def jit_allocating(function: Callable) -> Any:
+    """The same for those that make arrays."""
+    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=EXACT, _nrt=True)(function)
 
 
 def entry(signature: Any) -> Callable[[Callable], Any]:

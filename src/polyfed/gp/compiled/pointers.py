@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+from numba.np.arrayobj import populate_array
 
 
 def intrinsic(function: Callable) -> Any:
@@ -46,13 +47,24 @@ def address_of(typingctx, array, offset):
 
 
 @intrinsic
-def doubles_at(typingctx, address):
-    """A pointer to numbers, given their address as an integer."""
+def matrix_at(typingctx, address, n_rows, n_columns):
+    """The matrix at an address, row by row, which is kept alive elsewhere."""
+    kind = types.Array(types.float64, 2, "C")
 
     def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_value_type(DOUBLES))
+        matrix = context.make_array(kind)(context, builder)
+        size = context.get_constant(types.intp, 8)
+        populate_array(
+            matrix,
+            data=builder.inttoptr(args[0], context.get_value_type(DOUBLES)),
+            shape=[args[1], args[2]],
+            strides=[builder.mul(args[2], size), size],
+            itemsize=size,
+            meminfo=None,
+        )
+        return matrix._getvalue()
 
-    return DOUBLES(types.intp), codegen
+    return kind(types.intp, types.intp, types.intp), codegen
 
 
 @intrinsic

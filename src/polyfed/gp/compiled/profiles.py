@@ -71,9 +71,11 @@ def itself(d, phi1, n, s):
         s[i] = d[i]
 
 
+EXPONENTIAL = exponential.address, exponential_slope.address  # whose slope is the same for all t
+
 # by the profile of a kernel; no slope where there is no length-scale
 ADDRESSES = {
-    kernels.rbf.profile: (exponential.address, exponential_slope.address),
+    kernels.rbf.profile: EXPONENTIAL,
     kernels.cauchy.profile: (rational.address, rational_slope.address),
     kernels.matern32.profile: (matern32.address, matern32_slope.address),
     kernels.matern52.profile: (matern52.address, matern52_slope.address),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-from numba import carray, types
+from numba import types
 
 from polyfed.gp.compiled.jit import entry, jit, jit_exact
 from polyfed.gp.compiled.lapack import (
@@ -24,9 +24,9 @@ from polyfed.gp.compiled.lapack import (
     times_right,
     times_right_transposed,
 )
-from polyfed.gp.compiled.pointers import call_by_input, call_profile, call_scaled, call_slope, doubles_at, pointer_to
+from polyfed.gp.compiled.pointers import call_by_input, call_profile, call_scaled, call_slope, matrix_at, pointer_to
 from polyfed.gp.compiled.posterior import factored
-from polyfed.gp.compiled.triangles import backward, forward, one_plus_scaled, times_vector
+from polyfed.gp.compiled.triangles import backward, copied, forward, one_plus_scaled, times_vector
 
 GIVEN, ROOT, BY_PHI1, SCALED, BY_INPUT = range(5)
 
@@ -80,9 +80,9 @@ def features(
         start, end = starts[b], starts[b + 1]
         if points[GIVEN, b] != 0:
             place = points[GIVEN, b] + client * (8 * n_inputs * (end - start))
-            given = carray(doubles_at(place), (n_inputs, end - start))
+            given = matrix_at(place, n_inputs, end - start)
             for i in range(N):
-                phi[i, start:end] = given[at[i]]
+                copied(given[at[i]], phi[i, start:end])
         else:
             for d in range(D):
                 scales[d] = phi1[b, d if phi1.shape[1] > 1 else 0]
@@ -92,8 +92,8 @@ def features(
                     pointer_to(row, 0),
                 )  # fmt: skip
                 call_profile(profiles[b], pointer_to(row, 0), 1.0, M, pointer_to(k, i * P + start))
-                phi[i, start:end] = k[i, start:end]
-            R = carray(doubles_at(points[ROOT, b]), (M, M))
+                copied(k[i, start:end], phi[i, start:end])
+            R = matrix_at(points[ROOT, b], M, M)
             times_right_transposed(R, phi, start, P, N, M, w, f)
         root = sqrt(amplitude[b])
         for i in range(N):
@@ -117,8 +117,8 @@ def covariances(K, Phi, L, V, C, w, f):
     N, P = Phi.shape
     add_outer(-1.0, K, 0, N, Phi, 0, P, N, P, w, f)
     for i in range(N):
-        C[i, : i + 1] = K[i, : i + 1]
-        V[i, :] = Phi[i]
+        copied(K[i, : i + 1], C[i])
+        copied(Phi[i], V[i])
     rows_solved(L, 0, P, V, 0, P, N, P, w, f)
     add_outer(1.0, K, 0, N, V, 0, P, N, P, w, f)
 
@@ -150,7 +150,7 @@ def _by_mean(g, mean, G):
 
 @jit_exact
 def gradient_of_features(
-    points, starts, slopes, by_row, Z, a, amplitude, phi1, k, phi, Phi, V, L, mean, W, of_mean, G, inner, row, weights,
+    points, starts, slopes, looks, by_row, Z, a, amplitude, phi1, k, phi, Phi, V, L, mean, W, of_mean, G, inner, row, weights,
     scales, sums, g_a, g_amplitude, g_phi1, w, f,
 ):  # fmt: skip
     """Adds what Φ has of ∂logZ/∂(a, φ₀, φ₁), given W = ααᵀ − SB⁻¹S and the derivative in the rows' means.
@@ -172,9 +172,9 @@ def gradient_of_features(
         if points[GIVEN, b] != 0:
             continue
         products_of_columns(G, Phi, start, P, N, M, inner, w, f)
-        R = carray(doubles_at(points[ROOT, b]), (M, M))
+        R = matrix_at(points[ROOT, b], M, M)
         times_right(1.0, R, 0, M, G, start, P, N, M, w, f)
-        of_root = carray(doubles_at(points[BY_PHI1, b]), (D, M * M))
+        of_root = matrix_at(points[BY_PHI1, b], D, M * M)
         for d in range(D):
             sums[d] = -_dot(inner, of_root[d])
             scales[d] = phi1[b, d if phi1.shape[1] > 1 else 0]
@@ -182,7 +182,8 @@ def gradient_of_features(
             for m in range(M):
                 weights[m] = G[i, start + m] * k[i, start + m]
             x = pointer_to(by_row, i * D)
-            call_scaled(points[SCALED, b], x, pointer_to(Z, 0), M, D, pointer_to(scales, 0), M, pointer_to(row, 0))
+            if looks[b] != 0:
+                call_scaled(points[SCALED, b], x, pointer_to(Z, 0), M, D, pointer_to(scales, 0), M, pointer_to(row, 0))
             call_slope(slopes[b], pointer_to(row, 0), 1.0, M, pointer_to(weights, 0))
             call_by_input(
                 points[BY_INPUT, b], x, pointer_to(Z, 0), M, D, pointer_to(weights, 0), root * a[b, i], M,
