@@ -198,6 +198,24 @@ def test_rounds_end_at_the_posterior_of_the_same_model_in_one_place(clients):
         torch.testing.assert_close(cov[:, 0, 0], prior - explained, rtol=0, atol=1e-9)
 
 
+def test_what_inputs_have_beside_the_features_is_as_unknown_as_a_priori(clients):
+    """By a model in one place with two features more, which are zero at all rows and not at a new input."""
+    B, personal = some_B(3, 8, 0.5), some_B(2, 9, 0.05)
+    problems, _, _ = federated(clients, B, personal, rounds=2)
+    problem, q = problems[1]
+    x, further = drawn(4, 3, seed=77), drawn(4, 2, seed=78)
+    plain = predict_latents(problem, q, x)
+    problem.unseen = lambda at: further.square().sum(-1)
+    beside = predict_latents(problem, q, x)
+    # Rows are 1 ⊗ their further features: independent of all labels, so that variances add up.
+    for t, task in enumerate(LIKELIHOODS):
+        Psi = torch.einsum("nf,s->nsf", further, torch.eye(T, dtype=torch.float64)[t]).flatten(1)
+        added = Psi @ (dense_prior(B[:1], (2,)) + dense_prior(personal[:1], (2,))) @ Psi.mT
+        torch.testing.assert_close(beside.of(task)[0], plain.of(task)[0], rtol=0, atol=0)
+        wanted = plain.of(task)[1][:, 0, 0] + added.diagonal()
+        torch.testing.assert_close(beside.of(task)[1][:, 0, 0], wanted, rtol=1e-9, atol=1e-12)
+
+
 def test_gaussian_rows_alone_need_one_round():
     likelihoods = {"pulse": Gaussian()}
     rows = [make_rows(n, seed, LIKELIHOODS) for n, seed in ((8, 1), (7, 2))]

@@ -64,6 +64,18 @@ class Components:
     def scores(self, x: Tensor) -> Tensor:
         return (x - self.centre) @ self.directions
 
+    def unseen(self, x: Tensor) -> Tensor:
+        """(N,) squared norm, in the units of scores, of what rows have beside the components.
+
+        >>> axes = torch.eye(3)[:, :2] / 2  # of variances whose sum is four
+        >>> Components(axes, torch.zeros(3), torch.tensor([3.0, 1.0])).unseen(torch.tensor([[1.0, 2.0, 4.0]]))
+        tensor([4.])
+        """
+        if not len(self.variances):
+            return x.new_zeros(len(x))
+        whole = (x - self.centre).square().sum(-1) / self.variances.sum()
+        return (whole - self.scores(x).square().sum(-1)).clamp_min(0.0)
+
 
 def first_basis(dims: int, n: int, generator: torch.Generator) -> Tensor:
     """Orthonormal columns in directions of chance, for n components; no more of them than there are dimensions."""

@@ -36,6 +36,8 @@ class WeightModel(DenseModel):
         shared: what the others know of the shared weights.
         personal: of the first so many of the same features.
         features: inputs → features, for predictions.
+        unseen: inputs → the squared norm of what they have beside the features of the first group. The weights of that have the
+            same prior, and no row says anything of them: without it, inputs unlike all rows would look like an ordinary one.
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class WeightModel(DenseModel):
         shared: Weights,
         personal: Coregionalisation,
         features: Callable[[Tensor], Tensor],
+        unseen: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.shared, self.personal, self.features = shared, personal, features
+        self.shared, self.personal, self.features, self.unseen = shared, personal, features, unseen
         self.phi, self.A = phi[rows.at], rows.A
         self.white = shared.white(self.phi, rows.A)
         self.half = shared.half(self.white)
@@ -90,6 +93,9 @@ class WeightModel(DenseModel):
         cov = torch.einsum("pxs,pxt->xst", half, half) - torch.einsum("nxs,nxt->xst", explained, explained)
         for group, B in zip(self.personal.groups, self.personal.B, strict=True):
             cov = cov + phi[::T, group].square().sum(-1)[:, None, None] * B
+        if self.unseen is not None:
+            of_both = self.shared.prior.B[0] + (self.personal.B[0] if self.personal.sizes[0] else 0.0)
+            cov = cov + self.unseen(x)[:, None, None] * of_both
         return LatentPrediction(mean, cov, self.mixing())
 
     def mixing(self) -> dict[str, Tensor]:

@@ -83,7 +83,7 @@ def test_each_gradient_is_that_of_a_client_with_that_part_alone():
 
 def test_the_server_takes_the_part_of_a_step_that_both_parts_ask_for():
     spec, _ = client()
-    made, plain = (PFedMul(projection=1, projection_start="random", holdout=h) for h in (None, 0.0))
+    made, plain = (PFedMul(projection=1, projection_start="random", mean="zero", holdout=h) for h in (None, 0.0))
     server, whole = made.init(spec, START), plain.init(spec, START)
     server["agreement/features"] = torch.tensor(0.05, dtype=torch.float64)
     gradient = {name: torch.ones_like(value) for name, value in part(server, "theta").items()}

@@ -144,3 +144,47 @@ def test_what_cannot_be_is_refused(name, options, text):
     with pytest.raises(ConfigError) as error:
         method(name, **options)
     assert text in str(error.value)
+
+
+def unrelated(rng, n, codecs, dims=20):
+    """A regression with little noise along one input, a class along another that has nothing to do with it."""
+    x = rng.standard_normal((2 * n, dims))
+    seen = {
+        "regression": (np.arange(n), 1.5 * x[:n, 0] + 0.1 * rng.standard_normal(n)),
+        "binary": (np.arange(n, 2 * n), np.sign(x[n:, 1])),
+    }
+    return ClientData(x, seen, codecs)
+
+
+def test_a_task_is_not_lost_beside_one_with_larger_gradients():
+    """Ten labels of each task at each of ten clients. With a mean of zero the class is guessed, whatever the features do."""
+    rng, codecs = np.random.default_rng(0), codecs_of(KINDS)
+    data = {f"client {i}": unrelated(rng, 10, codecs) for i in range(10)}
+    spec = FederationSpec(tuple(codec.task for codec in codecs.values()), 20, tuple(data), codecs)
+    x = rng.standard_normal((300, 20))
+    found = {}
+    for mean in (None, "zero"):
+        made = PFedMul(n_latents=2, projection=2, mean=mean)
+        server, states, _ = play(made, spec, data, rounds=30)
+        said = [made.predictor(server, states[name], mine)(x)["binary"].latent_mean > 0 for name, mine in data.items()]
+        found[mean] = np.mean([own == (x[:, 1] > 0) for own in said])
+    assert found[None] > 0.75
+    assert found["zero"] < 0.65
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "zero"),
+        ({"projection": 2}, "linear"),
+        ({"projection": 2, "mean": "zero"}, "zero"),
+        ({"projection": 2, "mode": "average"}, "zero"),
+        ({"projection": 2, "scheme": ("kernels", "mixing", "noise")}, "zero"),
+        ({"projection": 2, "network": "my_networks:small"}, "zero"),
+    ],
+    ids=str,
+)
+def test_it_is_linear_where_the_server_learns_a_projection_of_inputs(options, expected):
+    spec, _ = federation(1, kinds=KINDS)
+    values = PFedMul._values(PFedMul(**options).init(spec, START))
+    assert ("features.mean" in values) == (expected == "linear")

@@ -50,6 +50,8 @@ class PFedMulOptions(Method):
             and the kernels see all of the client and only the network works in parts (gp/feature_map.py). None for all.
         mean: prior mean of the outputs, `zero` as in the paper or `linear`: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x) with
             μ(x) = Vᵀx̃ + c, where x̃ are the inputs or the features of the network. V and c belong to the group `features`.
+            None for `linear` where the server learns projections by their gradient and there is no network below them (with
+            few labels the task with the smaller gradients is lost without it: docs/images.md), and for `zero` elsewhere.
         weight_decay: of the parameters of networks, projections and means, apart from the gradient (AdamW); kernels, mixing
             weights and noise never decay.
         holdout: share of a client's inputs whose labels the features never see: noise, kernels and mixing weights are learned
@@ -94,7 +96,7 @@ class PFedMulOptions(Method):
     network: str | None = None
     network_per_latent: bool = False
     chunk: int | None = None
-    mean: str = "zero"
+    mean: str | None = None
     weight_decay: float = 0.0
     holdout: float | None = None
     bound: str = "polya-gamma"
@@ -127,7 +129,7 @@ class PFedMulOptions(Method):
         check_choice("mode", self.mode, MODES)
         check_choice("weighting", self.weighting, WEIGHTINGS)
         check_choice("bound", self.bound, list(BOUNDS))
-        check_choice("mean", self.mean, MEANS)
+        check_choice("mean", self._mean, MEANS)
         check_choice("projection_start", self.projection_start or STARTS[0], STARTS)
         if self.projection_start == "moments" and not self._may_seek:
             raise ConfigError(
@@ -214,15 +216,23 @@ class PFedMulOptions(Method):
 
     @property
     def _makes_features(self) -> bool:
-        return self.projection is not None or self.network is not None or self.mean != "zero"
+        return self.projection is not None or self.network is not None or self._mean != "zero"
+
+    @property
+    def _mean(self) -> str:
+        return ("linear" if self._may_seek and self.network is None else "zero") if self.mean is None else self.mean
 
     @property
     def _may_hold_out(self) -> bool:
-        return self._makes_features and "features" in self._shared and self.mode == "gradient"
+        return self._makes_features and self._sends_gradient_of_features
 
     @property
     def _may_seek(self) -> bool:
-        return self.projection is not None and self._may_hold_out
+        return self.projection is not None and self._sends_gradient_of_features
+
+    @property
+    def _sends_gradient_of_features(self) -> bool:
+        return "features" in self._shared and self.mode == "gradient"
 
     @property
     def _share(self) -> float:
@@ -256,7 +266,7 @@ class PFedMulOptions(Method):
             self.network,
             self.network_per_latent,
             self.chunk,
-            self.mean,
+            self._mean,
         )
 
     @property

@@ -105,7 +105,7 @@ class WeightClients(Method):
             phi = features.at_rows(linear, kept)
             outputs = features.outputs(linear) if kept is None else kept
             personal = features.personal(told[PERSONAL])
-            return WeightModel(prior, rows, phi, shared, personal, features), outputs
+            return WeightModel(prior, rows, phi, shared, personal, features, features.unseen), outputs
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""

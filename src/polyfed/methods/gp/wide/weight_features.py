@@ -90,6 +90,10 @@ class Features:
             )
         return torch.cat([self.components.scores(x), one], 1)
 
+    def unseen(self, x: Tensor) -> Tensor:
+        """What inputs have beside their scores, squared."""
+        return x.new_zeros(len(x)) if self.components is None else self.components.unseen(x)
+
     def outputs(self, linear: Tensor) -> Tensor:
         """What the linear function said of inputs when it was bent."""
         return linear @ self.curve["weights"].mT
