@@ -20,8 +20,8 @@ import pandas as pd
 import torch
 
 from polyfed.data import DEPLOYED, OPEN, ClientData, FederationSpec, LabelCodec, Limits, Task, describe
-from polyfed.data.coding import shared_part
 from polyfed.data.raw import read_client
+from polyfed.data.schema.coding import shared_part
 from polyfed.data.splits import Division
 from polyfed.gp import Evidence
 from polyfed.gp.whitened import features_of_rows

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyfed.data.derived import Comparison
+from polyfed.data.tables.derived import Comparison
 from polyfed.errors import ConfigError
 from polyfed.experiments.config import Config, RunConfig
 from polyfed.experiments.guessing import guess_columns, kind_of

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from polyfed.data import Federation, Split
-from polyfed.data.client_column import likely_clients
-from polyfed.data.identifiers import why_identifier
+from polyfed.data.tables.client_column import likely_clients
+from polyfed.data.tables.identifiers import why_identifier
 from polyfed.errors import DataError
 
 N = 600

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyfed.data import Federation, Split
-from polyfed.data.dates import are_dates, date_columns
+from polyfed.data.features.dates import are_dates, date_columns
 from polyfed.errors import DataError
 
 DAY = datetime(2024, 2, 29, 18, 0)

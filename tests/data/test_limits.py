@@ -8,10 +8,10 @@ import pytest
 
 import polyfed as pf
 from polyfed.data import DEPLOYED, OPEN, Encoder, Limits, Study, Task, agree, as_tasks, describe
-from polyfed.data.coding import shared_part
-from polyfed.data.limits import LONGEST_TEXT, OTHER
+from polyfed.data.features.raw import read_features
 from polyfed.data.raw import read_client
-from polyfed.data.raw_features import read_features
+from polyfed.data.schema.coding import shared_part
+from polyfed.data.schema.limits import LONGEST_TEXT, OTHER
 from polyfed.data.splits import Division
 from polyfed.errors import ConfigError, DataError
 

@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from polyfed.data import Agreement, Description, Encoder, Task, agree, as_tasks, describe
-from polyfed.data.limits import OTHER
+from polyfed.data.features.raw import read_features
 from polyfed.data.raw import read_client
-from polyfed.data.raw_features import read_features
+from polyfed.data.schema.limits import OTHER
 from polyfed.data.splits import Division
 from polyfed.errors import DataError
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from polyfed.data import Federation
-from polyfed.data.table_files import load_table
+from polyfed.data.tables.files import load_table
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 TABLE = pd.DataFrame(

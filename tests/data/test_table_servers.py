@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from polyfed.data import Federation
-from polyfed.data.table_files import load_table, stem_of
-from polyfed.data.table_servers import _frame, _shown
+from polyfed.data.tables.files import load_table, stem_of
+from polyfed.data.tables.servers import _frame, _shown
 from polyfed.errors import ConfigError, DataError, MissingExtraError, PolyfedError
 
 TABLE = pd.DataFrame({"ward": [*"aabb"], "age": [50.5, 60.0, None, 80.0], "pulse": [70, 60, 65, 80]})

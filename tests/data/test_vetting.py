@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from fuzzing import fuzz
 from polyfed.data import Description, Encoder, agree, as_tasks, describe
+from polyfed.data.features.robust_units import pool_robustly
+from polyfed.data.features.scaling import Moments
+from polyfed.data.features.transforms import to_transform
 from polyfed.data.raw import read_client
-from polyfed.data.robust_units import pool_robustly
-from polyfed.data.scaling import Moments
+from polyfed.data.schema.vetting import FIELDS, MOST_ROWS, Rejected, read_agreement, vet
 from polyfed.data.splits import Division
-from polyfed.data.transforms import to_transform
-from polyfed.data.vetting import FIELDS, MOST_ROWS, Rejected, read_agreement, vet
 
 TASKS = as_tasks({"pulse": "regression", "visits": "count", "sick": "binary", "stage": "multiclass"})
 NONE = np.array([], dtype=np.int64)

@@ -11,7 +11,7 @@ import pytest
 from flwr.common.serde import message_to_proto
 
 from flower_runs import NAMES, TASKS, nodes_of, on_grid, study
-from polyfed.data.vetting import FIELDS
+from polyfed.data.schema.vetting import FIELDS
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import SERVER, InProcessGrid
 from polyfed.flower.wire import opened

@@ -46,7 +46,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Compare methods over seeds; the same command again goes on where it was stopped."""
-    from polyfed.data.table_files import stem_of
+    from polyfed.data.tables.files import stem_of
     from polyfed.experiments.reading import read_grid
 
     extra: dict[tuple[str, ...], Any] = {

@@ -36,7 +36,7 @@ def _datasets() -> list[str]:
 
 
 def _scalings() -> list[str]:
-    from polyfed.data.coding import SCALINGS
+    from polyfed.data.schema.coding import SCALINGS
 
     return list(SCALINGS)
 

@@ -97,7 +97,7 @@ class DataOptions(_TaskOptions):
 
     def into(self, document: dict[str, Any]) -> None:
         """Add what was given to a document of settings."""
-        from polyfed.data.transforms import ALL, AUTO
+        from polyfed.data.features.transforms import ALL, AUTO
         from polyfed.experiments.reading import put
 
         plain = {
@@ -138,7 +138,7 @@ class DataOptions(_TaskOptions):
 
 def put_class_weights(document: dict[str, Any], given: str) -> None:
     """`balanced` for all tasks, or for one task `balanced` or the weights of its classes."""
-    from polyfed.data.class_weights import BALANCED
+    from polyfed.data.labels.class_weights import BALANCED
     from polyfed.experiments.reading import put
 
     task, equals, how = (part.strip() for part in given.partition("="))

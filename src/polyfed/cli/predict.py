@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Predict new rows: means and intervals, labels and probabilities, and how far from training each row is."""
     from polyfed.cli.documents import PredictDocument
-    from polyfed.data.encoder import told_unseen
+    from polyfed.data.schema.encoder import told_unseen
     from polyfed.experiments.predicting import mean_scores, predict_table
 
     refuse_odd_end(out)
@@ -136,7 +136,7 @@ def significant(values: Any, digits: int = 6) -> Any:
 
 
 def _harmless(cell: Any) -> Any:
-    from polyfed.data.features import reads_as_number
+    from polyfed.data.features.matrix import reads_as_number
 
     if not isinstance(cell, str) or not cell.startswith(FORMULA):
         return cell

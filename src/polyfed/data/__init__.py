@@ -3,18 +3,18 @@
 Nothing in this room imports torch; tensors and pandas objects are recognised by what they can do.
 """
 
-from polyfed.data.agreement import Agreement, agree
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.coding import SCALINGS, ClientParts
 from polyfed.data.datasets import DATASETS, load_dataset
-from polyfed.data.description import Description, describe
-from polyfed.data.encoder import Encoder
-from polyfed.data.features import Features, as_features
+from polyfed.data.features.matrix import Features, as_features
+from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.federation import Federation
-from polyfed.data.labels import LabelCodec
-from polyfed.data.limits import DEPLOYED, OPEN, Limits
-from polyfed.data.round0 import Round0
-from polyfed.data.scaling import FeatureScaler
+from polyfed.data.labels.codec import LabelCodec
+from polyfed.data.schema.agreement import Agreement, agree
+from polyfed.data.schema.coding import SCALINGS, ClientParts
+from polyfed.data.schema.description import Description, describe
+from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.limits import DEPLOYED, OPEN, Limits
+from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split
 from polyfed.data.study import Study
 from polyfed.data.task import Task, as_tasks

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from polyfed.data.labels import LabelCodec
+from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.task import Task
 
 

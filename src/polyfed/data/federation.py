@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.agreement import Agreement, agree
 from polyfed.data.client import FederationSpec
-from polyfed.data.coding import SCALINGS, code_parts, n_unknown
-from polyfed.data.description import describe
-from polyfed.data.encoder import Encoder
-from polyfed.data.limits import MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.raw import RawClient, read_client
-from polyfed.data.round0 import Round0
+from polyfed.data.schema.agreement import Agreement, agree
+from polyfed.data.schema.coding import SCALINGS, code_parts, n_unknown
+from polyfed.data.schema.description import describe
+from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.limits import MOST_CATEGORIES, OPEN, OTHER, Limits
+from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
 from polyfed.data.study import Study
-from polyfed.data.tables import read_clients
+from polyfed.data.tables.reading import read_clients
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, nearest
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyfed.data.label_column import Labels
+from polyfed.data.labels.column import Labels
 from polyfed.errors import DataError
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.label_column import LabelColumn, Labels
-from polyfed.data.labels import LabelCodec, refuse_third_class
-from polyfed.data.raw_features import RawFeatures, read_features, stack_features
+from polyfed.data.features.raw import RawFeatures, read_features, stack_features
+from polyfed.data.labels.codec import LabelCodec, refuse_third_class
+from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.task import Task
 from polyfed.errors import DataError, UnknownNameError, nearest
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.dates import are_dates, are_durations, duration_days, read_dates
+from polyfed.data.features.dates import are_dates, are_durations, duration_days, read_dates
 from polyfed.errors import DataError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from polyfed.data import study_storage
-from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.coding import ClientParts, code_parts, shared_part
-from polyfed.data.encoder import Encoder, told_unseen
-from polyfed.data.limits import OPEN, Limits
+from polyfed.data.features.raw import RawFeatures, read_features
 from polyfed.data.raw import read_client
-from polyfed.data.raw_features import RawFeatures, read_features
-from polyfed.data.round0 import Round0
+from polyfed.data.schema.agreement import Agreement
+from polyfed.data.schema.coding import ClientParts, code_parts, shared_part
+from polyfed.data.schema.encoder import Encoder, told_unseen
+from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split, divide
-from polyfed.data.tables import is_table_source, read_client_table
+from polyfed.data.tables.reading import is_table_source, read_client_table
 from polyfed.errors import UnknownNameError, UsageError
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData
-from polyfed.data.labels import LabelCodec
+from polyfed.data.labels.codec import LabelCodec
+from polyfed.data.schema.agreement import Agreement
 from polyfed.errors import DataError
 from polyfed.kinds import LabelForm
 

@@ -14,13 +14,13 @@ from zlib import crc32
 
 import numpy as np
 
-from polyfed.data.agreement import Agreement
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.coding import ClientParts
-from polyfed.data.encoder import Encoder
-from polyfed.data.labels import LabelCodec
-from polyfed.data.round0 import Round0
-from polyfed.data.scaling import FeatureScaler
+from polyfed.data.features.scaling import FeatureScaler
+from polyfed.data.labels.codec import LabelCodec
+from polyfed.data.schema.agreement import Agreement
+from polyfed.data.schema.coding import ClientParts
+from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.round0 import Round0
 from polyfed.data.study_checks import (
     refuse_odd_agreement,
     refuse_odd_rows,

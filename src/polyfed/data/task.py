@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, fields
 from numbers import Real
 from typing import Any
 
-from polyfed.data.class_weights import ClassWeights, checked_class_weights
+from polyfed.data.labels.class_weights import ClassWeights, checked_class_weights
 from polyfed.errors import ConfigError, nearest
 from polyfed.kinds import KINDS, Kind, LabelForm
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from polyfed.data.agreement import Column
+from polyfed.data.schema.agreement import Column
 from polyfed.predictions.bands import band
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from safetensors.torch import load as read_arrays
 from safetensors.torch import save as array_bytes
 
 from polyfed.data import Study
-from polyfed.data.coding import ClientParts
-from polyfed.data.round0 import Round0
+from polyfed.data.schema.coding import ClientParts
+from polyfed.data.schema.round0 import Round0
 from polyfed.engine.fitting import fitted, fitting
 from polyfed.engine.run import ClientModel
 from polyfed.errors import ConfigError, DataError, UsageError

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed.data import Federation, load_dataset
 from polyfed.data.datasets import IMAGE_DATASETS
-from polyfed.data.table_files import matching_files
-from polyfed.data.table_servers import is_url
+from polyfed.data.tables.files import matching_files
+from polyfed.data.tables.servers import is_url
 from polyfed.errors import ConfigError, DataError, PolyfedError
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.images import image_federation

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from polyfed.data.limits import Limits
+from polyfed.data.features.transforms import ALL, AUTO
+from polyfed.data.schema.limits import Limits
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.task import Task
-from polyfed.data.transforms import ALL, AUTO
 from polyfed.defaults import COMPARED, METHOD
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polyfed.data.table_files import is_table_file
-from polyfed.data.table_servers import is_url
+from polyfed.data.tables.files import is_table_file
+from polyfed.data.tables.servers import is_url
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.experiments.config import CompareConfig, Config, DataConfig, ImagesConfig, RunConfig, TaskConfig
 from polyfed.kinds import KINDS

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyfed.data.table_files import stem_of
-from polyfed.data.table_servers import is_url
+from polyfed.data.tables.files import stem_of
+from polyfed.data.tables.servers import is_url
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, refuse_changed
 from polyfed.experiments.config import SPLIT_OPTIONS, Config

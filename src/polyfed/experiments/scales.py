@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from polyfed.data import Federation
-from polyfed.data.coding import ClientParts
-from polyfed.data.label_column import Labels
+from polyfed.data.features.transforms import ALL, AUTO, TRANSFORMS
+from polyfed.data.labels.column import Labels
 from polyfed.data.raw import RawClient
+from polyfed.data.schema.coding import ClientParts
 from polyfed.data.splits import divide
-from polyfed.data.transforms import ALL, AUTO, TRANSFORMS
 from polyfed.errors import ConfigError, PolyfedError, nearest
 from polyfed.experiments.building import build_federation, build_method, build_settings
 from polyfed.experiments.config import Config, DataConfig

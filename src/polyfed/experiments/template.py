@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from polyfed.data.table_servers import is_url
+from polyfed.data.tables.servers import is_url
 from polyfed.defaults import COMPARED, METHOD
 from polyfed.experiments.guessing import Guess
 from polyfed.experiments.toml_text import to_toml

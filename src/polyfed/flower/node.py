@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from polyfed.data import ClientData, Encoder, FederationSpec, Round0, Study
-from polyfed.data.coding import code_parts, n_unknown
+from polyfed.data.schema.coding import code_parts, n_unknown
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.evaluation import evaluate

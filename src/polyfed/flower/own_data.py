@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from polyfed.data import Description, Limits, Split, Task, describe
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import Division, divide
-from polyfed.data.tables import read_own_table
+from polyfed.data.tables.reading import read_own_table
 from polyfed.errors import DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig

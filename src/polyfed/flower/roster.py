@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from polyfed.data.vetting import is_text, shown
+from polyfed.data.schema.vetting import is_text, shown
 from polyfed.errors import DataError
 from polyfed.flower import versions
 from polyfed.flower.wire import content, opened

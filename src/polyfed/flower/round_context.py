@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from polyfed.data import Agreement, Federation, Task
-from polyfed.data.coding import SCALINGS
-from polyfed.data.transforms import AUTO
-from polyfed.data.vetting import Rejected, is_text, read_agreement, shown
+from polyfed.data.features.transforms import AUTO
+from polyfed.data.schema.coding import SCALINGS
+from polyfed.data.schema.vetting import Rejected, is_text, read_agreement, shown
 from polyfed.errors import ConfigError
 from polyfed.experiments.building import build_federation, build_method
 from polyfed.experiments.config import Config, DataConfig

@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from polyfed.data import Agreement, Description, Encoder, FederationSpec, Round0, Study, Task, agree
-from polyfed.data.vetting import vet
+from polyfed.data.schema.vetting import vet
 from polyfed.engine import storage
 from polyfed.engine.events import EventLog
 from polyfed.engine.run import Run

@@ -12,7 +12,7 @@ from polyfed.data.images.celeba_lists import CelebaList, list_of
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder
 from polyfed.data.images.protocol import few_shot
-from polyfed.data.table_columns import as_names
+from polyfed.data.tables.columns import as_names
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import DataError
 

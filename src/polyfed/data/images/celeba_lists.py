@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyfed.data.features import plain
+from polyfed.data.features.matrix import plain
 from polyfed.errors import ConfigError, DataError, nearest
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.derived import Comparison
 from polyfed.data.federation import Federation
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import DEFAULT_SPLIT
-from polyfed.data.table_columns import find_column, written_columns
-from polyfed.data.table_files import Table, load_table
-from polyfed.data.tables import read_clients
+from polyfed.data.tables.columns import find_column, written_columns
+from polyfed.data.tables.derived import Comparison
+from polyfed.data.tables.files import Table, load_table
+from polyfed.data.tables.reading import read_clients
 from polyfed.data.task import as_tasks
 from polyfed.errors import ConfigError, DataError
 

@@ -158,7 +158,7 @@ def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
 
 
 def _table(folder: NodeFolder) -> str:
-    from polyfed.data.table_files import load_table
+    from polyfed.data.tables.files import load_table
 
     if folder.data is None:
         return "is given when the node is started, by --data"

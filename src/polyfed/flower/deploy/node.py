@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyfed.data import DEPLOYED, Limits
-from polyfed.data.table_files import load_table
+from polyfed.data.tables.files import load_table
 from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError
 from polyfed.flower.deploy.certificates import read_certificate
 from polyfed.flower.deploy.commands import Note

@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
-from polyfed.data.ranks import LEAST_GROUP, Sketch
+from polyfed.data.features.ranks import LEAST_GROUP, Sketch
+from polyfed.data.features.raw import RawFeatures
+from polyfed.data.features.scaling import Moments
+from polyfed.data.features.transforms import changed
 from polyfed.data.raw import RawClient
-from polyfed.data.raw_features import RawFeatures
-from polyfed.data.scaling import Moments
+from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.splits import Division
 from polyfed.data.task import Task
-from polyfed.data.transforms import changed
 from polyfed.kinds import LabelForm
 
 NUMBERS = ("number", "log", "rank", "empty")  # kinds of columns that are no text

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.dates import are_dates, are_durations, date_columns, date_of, duration_days
-from polyfed.data.features import as_matrix, is_missing, plain, refuse_twins, row_name, to_floats
+from polyfed.data.features.dates import are_dates, are_durations, date_columns, date_of, duration_days
+from polyfed.data.features.matrix import as_matrix, is_missing, plain, refuse_twins, row_name, to_floats
 from polyfed.errors import DataError
 
 

@@ -3,7 +3,7 @@
 Numbers are standardised, a missing one becomes 0 (the mean) beside an indicator, a text becomes one 0 or 1 for each
 category. A category that nobody named in round 0 is OTHER where there is one, and else all of them are 0.
 
->>> from polyfed.data.raw_features import read_features
+>>> from polyfed.data.features.raw import read_features
 >>> columns = (Column("age", "number", gaps=True), Column("sex", "text", gaps=False, categories=("f", "m")))
 >>> encoder = Encoder(columns, FeatureScaler(np.array([40.0]), np.array([10.0])))
 >>> encoder.names
@@ -22,11 +22,11 @@ from functools import cached_property
 
 import numpy as np
 
-from polyfed.data.agreement import Agreement, Column
-from polyfed.data.features import reads_as_number
-from polyfed.data.limits import OTHER
-from polyfed.data.raw_features import RawFeatures
-from polyfed.data.scaling import FeatureScaler, Moments
+from polyfed.data.features.matrix import reads_as_number
+from polyfed.data.features.raw import RawFeatures
+from polyfed.data.features.scaling import FeatureScaler, Moments
+from polyfed.data.schema.agreement import Agreement, Column
+from polyfed.data.schema.limits import OTHER
 from polyfed.errors import DataError
 
 

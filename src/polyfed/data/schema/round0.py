@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from polyfed.data.limits import OPEN, Limits
+from polyfed.data.schema.limits import OPEN, Limits
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyfed.data.scaling import Moments
+from polyfed.data.features.scaling import Moments
 
 REACH = 10.0  # times the usual: clients of very different sizes are honest
 FEWEST = 3  # clients with values in a column; among fewer there is no majority

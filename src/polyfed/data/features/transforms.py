@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.ranks import Ranks
-from polyfed.data.raw_features import RawFeatures
+from polyfed.data.features.ranks import Ranks
+from polyfed.data.features.raw import RawFeatures
 from polyfed.errors import ConfigError, DataError, nearest
 
 TRANSFORMS = ("log", "rank")

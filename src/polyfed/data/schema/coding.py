@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyfed.data.agreement import Agreement, Column
 from polyfed.data.client import ClientData
-from polyfed.data.encoder import Encoder
-from polyfed.data.label_column import Labels
-from polyfed.data.labels import LabelCodec
-from polyfed.data.limits import OTHER, Limits
+from polyfed.data.features.scaling import Moments
+from polyfed.data.labels.codec import LabelCodec
+from polyfed.data.labels.column import Labels
+from polyfed.data.labels.weights import KEY, weighted
 from polyfed.data.raw import RawClient
-from polyfed.data.scaling import Moments
+from polyfed.data.schema.agreement import Agreement, Column
+from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.limits import OTHER, Limits
 from polyfed.data.splits import Division
-from polyfed.data.weights import KEY, weighted
 from polyfed.kinds import LabelForm
 
 # federated: means and spreads of all clients' training rows, pooled in round 0

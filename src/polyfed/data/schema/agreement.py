@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.description import Description
-from polyfed.data.labels import LabelCodec, settle_classes
-from polyfed.data.limits import MOST_CATEGORIES, OTHER
-from polyfed.data.ranks import LEAST_GROUP, Ranks, Sketch
-from polyfed.data.robust_units import pool_robustly
-from polyfed.data.scaling import FeatureScaler, Moments
+from polyfed.data.features.ranks import LEAST_GROUP, Ranks, Sketch
+from polyfed.data.features.robust_units import pool_robustly
+from polyfed.data.features.scaling import FeatureScaler, Moments
+from polyfed.data.features.transforms import TRANSFORMS, changed, undone
+from polyfed.data.labels.codec import LabelCodec, settle_classes
+from polyfed.data.schema.description import Description
+from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
 from polyfed.data.task import Task
-from polyfed.data.transforms import TRANSFORMS, changed, undone
 from polyfed.errors import DataError
 from polyfed.kinds import LabelForm
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.features import is_missing, plain, row_name, to_floats, to_numpy
+from polyfed.data.features.matrix import is_missing, plain, row_name, to_floats, to_numpy
 from polyfed.data.task import Task
 from polyfed.errors import DataError
 from polyfed.kinds import LabelForm

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from polyfed.data.table_queries import query_failed, whole_table
+from polyfed.data.tables.queries import query_failed, whole_table
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 if TYPE_CHECKING:

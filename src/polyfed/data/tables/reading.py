@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.client_column import refuse_one_row_clients
-from polyfed.data.dates import date_of
-from polyfed.data.derived import Derived, comparisons, with_derived
-from polyfed.data.features import is_missing, plain
-from polyfed.data.identifiers import left_out
-from polyfed.data.label_column import Labels
+from polyfed.data.features.dates import date_of
+from polyfed.data.features.matrix import is_missing, plain
+from polyfed.data.features.raw import dates_among, read_columns
+from polyfed.data.features.transforms import checked_transform, to_transform
+from polyfed.data.labels.column import Labels
+from polyfed.data.labels.weights import KEY, read_weights
+from polyfed.data.labels.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.data.raw import RawClient, at_client, read_labels
-from polyfed.data.raw_features import dates_among, read_columns
 from polyfed.data.split_columns import read_key
 from polyfed.data.splits import DEFAULT_SPLIT, Split
-from polyfed.data.table_columns import as_names, feature_columns, find_column, task_columns, written_columns
-from polyfed.data.table_files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
-from polyfed.data.table_queries import is_database
+from polyfed.data.tables.client_column import refuse_one_row_clients
+from polyfed.data.tables.columns import as_names, feature_columns, find_column, task_columns, written_columns
+from polyfed.data.tables.derived import Derived, comparisons, with_derived
+from polyfed.data.tables.files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
+from polyfed.data.tables.identifiers import left_out
+from polyfed.data.tables.queries import is_database
 from polyfed.data.task import Task
-from polyfed.data.transforms import checked_transform, to_transform
-from polyfed.data.weights import KEY, read_weights
-from polyfed.data.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
 from polyfed.kinds import LabelForm
 

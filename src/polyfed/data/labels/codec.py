@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.features import row_name, to_numpy
-from polyfed.data.label_column import LabelColumn, Labels
-from polyfed.data.scaling import FeatureScaler
+from polyfed.data.features.matrix import row_name, to_numpy
+from polyfed.data.features.scaling import FeatureScaler
+from polyfed.data.labels.column import LabelColumn, Labels
+from polyfed.data.labels.written import USUAL
 from polyfed.data.task import Task
-from polyfed.data.written import USUAL
 from polyfed.errors import DataError, UsageError, nearest
 from polyfed.kinds import LabelForm
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.data.table_columns import find_column
-from polyfed.data.table_files import Table
-from polyfed.data.written import as_labels
+from polyfed.data.labels.written import as_labels
+from polyfed.data.tables.columns import find_column
+from polyfed.data.tables.files import Table
 from polyfed.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

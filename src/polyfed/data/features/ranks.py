@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.robust_units import FEWEST, REACH
+from polyfed.data.features.robust_units import FEWEST, REACH
 
 LEAST_GROUP = 5  # values of which a mean is sent, whatever a client's limits: fewer tell of single rows
 USUAL_GROUPS = 64  # of one client; ranks are then off by less than a hundredth

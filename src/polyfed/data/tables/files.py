@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.data.features import refuse_twins, row_name
-from polyfed.data.table_bytes import (
+from polyfed.data.features.matrix import refuse_twins, row_name
+from polyfed.data.labels.written import EMPTY, USUAL
+from polyfed.data.tables.queries import DUCKDB, SQLITE, is_database, read_query
+from polyfed.data.tables.servers import is_url, read_server, url_name
+from polyfed.data.tables.text import (
     COMPRESSIONS,
     content_of,
     has_decimal_commas,
@@ -27,9 +30,6 @@ from polyfed.data.table_bytes import (
     odd_one,
     separator_of,
 )
-from polyfed.data.table_queries import DUCKDB, SQLITE, is_database, read_query
-from polyfed.data.table_servers import is_url, read_server, url_name
-from polyfed.data.written import EMPTY, USUAL
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.class_weights import BALANCED, class_name
-from polyfed.data.label_column import Labels
-from polyfed.data.labels import LabelCodec
+from polyfed.data.labels.class_weights import BALANCED, class_name
+from polyfed.data.labels.codec import LabelCodec
+from polyfed.data.labels.column import Labels
 from polyfed.errors import ConfigError, DataError, nearest
 
 KEY = "weight"  # under which rows have theirs

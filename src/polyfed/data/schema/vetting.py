@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyfed.data.agreement import Agreement
-from polyfed.data.description import NUMBERS, Description
-from polyfed.data.limits import LONGEST_TEXT, MOST_CATEGORIES
-from polyfed.data.ranks import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
+from polyfed.data.features.ranks import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
+from polyfed.data.schema.agreement import Agreement
+from polyfed.data.schema.description import NUMBERS, Description
+from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES
 from polyfed.data.study_checks import refuse_odd_agreement
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError

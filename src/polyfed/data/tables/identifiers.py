@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.client_column import words_of
-from polyfed.data.dates import are_dates
+from polyfed.data.features.dates import are_dates
+from polyfed.data.tables.client_column import words_of
 
 _WORDS = {"id", "index", "number", "nr", "no", "key", "uuid", "guid", "rownames", "rowname", "unnamed", "row"}
 NEARLY = 0.95  # the share of different values

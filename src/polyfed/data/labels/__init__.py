@@ -1,0 +1,1 @@
+"""Labels as users have them, and how they are coded and weighted."""

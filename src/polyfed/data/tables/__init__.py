@@ -1,0 +1,1 @@
+"""Tables as users have them: files, databases, columns and rows become clients."""
