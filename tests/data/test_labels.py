@@ -67,7 +67,7 @@ def test_a_third_class_is_named_with_its_row():
 def test_one_word_alone_does_not_tell_the_other():
     assert refusal(lambda: LabelCodec.learn(SICK, [None, "yes"])) == (
         "task 'sick', row 1: all labels are 'yes', so the other class is unknown; "
-        "give the task classes=(negative, positive)."
+        "leave the task out, or give it classes=(negative, positive)."
     )
     codec = LabelCodec.learn(Task("sick", "binary", classes=("no", "yes")), [None, "yes"])
     assert codec.encode([None, "yes"])[1].tolist() == [1.0]
@@ -95,7 +95,7 @@ def test_multiclass_classes_are_sorted(y, classes):
     ],
 )
 def test_multiclass_needs_two_classes(y, text):
-    expected = f"task 'stage': {text}; give the task classes=(...) with all of them."
+    expected = f"task 'stage': {text}; leave the task out, or give it classes=(...) with all of them."
     assert refusal(lambda: LabelCodec.learn(STAGE, y)) == expected
 
 

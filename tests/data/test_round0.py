@@ -182,10 +182,12 @@ def test_a_third_class_is_traced_to_its_client():
 def test_classes_that_cannot_be_known():
     only = {"a": note({"age": [1.0]}, {"sick": ["yes"], "stage": ["b"]})}
     assert refusal(only, TASKS[2:3]) == (
-        "task 'sick': all labels are 'yes', so the other class is unknown; give the task classes=(negative, positive)."
+        "task 'sick': all labels are 'yes', so the other class is unknown; "
+        "leave the task out, or give it classes=(negative, positive)."
     )
     assert refusal(only, TASKS[3:]) == (
-        "task 'stage': the only label is 'b', so the classes are unknown; give the task classes=(...) with all of them."
+        "task 'stage': the only label is 'b', so the classes are unknown; "
+        "leave the task out, or give it classes=(...) with all of them."
     )
 
 

@@ -63,6 +63,19 @@ def test_an_effect_is_the_average_over_rows_that_are_changed_by_hand(run, frames
             assert [curve["mean"][at] for curve in effect["curves"]] == pytest.approx(by_hand.tolist())
 
 
+def test_an_input_that_is_the_same_in_all_rows_of_a_client_has_no_curve():
+    frame = table(60).assign(size=7.0)
+    clients = {
+        "basel": (frame[["age", "size"]], {"pulse": frame["pulse"]}),
+        "bern": (frame[["age"]].assign(size=np.append(1.0, np.full(len(frame) - 1, 3.0))), {"pulse": frame["pulse"]}),
+    }
+    federation = pf.Federation.from_clients(clients, {"pulse": "regression"}, split=pf.Split(test=0.0))
+    run = pf.simulate("local", federation, rounds=1, seed=0)
+    assert [one["input"] for one in effects(run, "basel")["pulse"]] == ["age"]
+    nearly = next(one for one in effects(run, "bern")["pulse"] if one["input"] == "size")
+    assert (nearly["x"][0], nearly["x"][-1]) == pytest.approx((1.0, 3.0))
+
+
 def test_bands_hold_their_curves(run):
     for task, of_task in effects(run, "basel").items():
         for curve in (curve for one in of_task for curve in one["curves"]):

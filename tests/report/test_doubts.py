@@ -46,6 +46,11 @@ def test_an_absurd_score_is_named(tmp_path):
     )
 
 
+def test_a_count_is_not_advised_to_be_robust(tmp_path):
+    lines = said(tmp_path, (0.5, 0.6, 0.1, -40.0), values=(1.0, 2.0, 3.0, 110.6), tasks={"visits": "count"})
+    assert lines[1].endswith("and decides the mean; look at its rows")
+
+
 def test_a_client_in_other_units_is_not_absurd(tmp_path):
     assert said(tmp_path, (0.5, 0.6, 0.1, 0.4), values=(1.0, 2.0, 3.0, 110.6)) == []
 

@@ -170,6 +170,14 @@ def test_a_score_that_is_missing_is_left_out(tmp_path):
     assert run.history.curve("height", "rmse", part="test")[4] == pytest.approx(0.6)
 
 
+def test_clients_are_in_the_order_in_which_people_count(tmp_path):
+    clients = ["1", "10", "11", "2", "site 10", "site 9"]
+    run = read_run(make_run(tmp_path / "a", clients=clients, tasks=TASK, found=None, score=lambda *_: 1.0))
+    table = client_table(run.history)
+    assert table is not None
+    assert [client for client, _ in table.rows] == ["1", "2", "10", "11", "site 9", "site 10"]
+
+
 def test_of_very_many_clients_the_worst_are_shown(tmp_path):
     clients = [str(i) for i in range(MOST_CLIENTS + 50)]
     run = read_run(

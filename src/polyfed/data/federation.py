@@ -137,6 +137,7 @@ class Federation:
         columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
         made = {"query": query, "transform": transform, "weights": weights}
         raw = read_clients(source, tasks, **columns, **made, split=split)
+        _tell_constant(raw, tasks)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property
@@ -184,6 +185,19 @@ class Federation:
         declared = {name: dict(note.labels) for name, note in notes.items()}
         round0 = Round0(self.limits, declared, unknown=unknown)
         return Study(spec, clients, encoders, self.scaling, agreed, sizes, self.truth, round0)
+
+
+def _tell_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> None:
+    """Say of which tasks all labels are the same: whatever is predicted, it looks perfect."""
+    for task in tasks:
+        labels = [client.labels[task.name] for client in raw.values() if task.name in client.labels]
+        if task.kind == "proportion" or sum(len(own.at) for own in labels) < 2:
+            continue
+        values = {value for own in labels for value in (own.vocabulary or own.values.tolist())}
+        if len(values) == 1:
+            warnings.warn(
+                f"task {task.name!r}: all labels are {values.pop()!r}, so there is nothing to learn", stacklevel=3
+            )
 
 
 def _tell_grouped(raw: Mapping[str, RawClient], agreed: Agreement) -> None:

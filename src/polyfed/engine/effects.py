@@ -34,7 +34,8 @@ class Place(NamedTuple):
 def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
     """Task → for each input its values and the curves over them."""
     x, scaler = run.study.clients[client].train.x, run.study.encoders[client].scaler
-    places = list(_places(run.study.agreed.columns))
+    # A number that is the same in all of a client's rows has no curve.
+    places = [p for p in _places(run.study.agreed.columns) if p.number is None or np.ptp(x[:, p.first]) > 0]
     if not places:
         return {}
     n_rows = max(3, min(40, MOST_ROWS // (POINTS * len(places))))
@@ -46,6 +47,8 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
             codes = np.eye(len(shown))
         else:
             low, high = np.quantile(x[:, place.first], [0.025, 0.975]).tolist()
+            if low == high:  # nearly all rows have one value
+                low, high = float(x[:, place.first].min()), float(x[:, place.first].max())
             codes = np.linspace(low, high, POINTS)[:, None]
             shown = place.column.undone(scaler.mean[place.number] + scaler.scale[place.number] * codes[:, 0]).tolist()
         values.append(shown)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from polyfed.data.counting import as_people_count
+from polyfed.counting import as_people_count
 from polyfed.errors import UsageError
 from polyfed.kinds import KINDS
 

@@ -28,7 +28,7 @@ def doubts(history: History) -> list[str]:
     lines = []
     for task, kind in history.kinds.items():
         scores = {client: tasks[task] for client, tasks in final.items() if tasks.get(task)}
-        lines += [f"{task}: {told}" for told in (*_guessing(scores, kind), *_absurd(scores, KINDS[kind].headline))]
+        lines += [f"{task}: {told}" for told in (*_guessing(scores, kind), *_absurd(scores, kind))]
     return lines
 
 
@@ -48,7 +48,8 @@ def _guessing(scores: Mapping[str, Mapping[str, float | None]], kind: str) -> It
         yield f"worse than guessing {what} at {len(worse)} of {_counted(len(skills))}: {names}"
 
 
-def _absurd(scores: Mapping[str, Mapping[str, float | None]], metric: str) -> Iterator[str]:
+def _absurd(scores: Mapping[str, Mapping[str, float | None]], kind: str) -> Iterator[str]:
+    metric = KINDS[kind].headline
     endless = [client for client, metrics in scores.items() if metric in metrics and metrics[metric] is None]
     if endless:
         yield f"the {name_of(metric)} is not finite at {_listed(endless)}; these are in no mean"
@@ -61,7 +62,7 @@ def _absurd(scores: Mapping[str, Mapping[str, float | None]], metric: str) -> It
         if skill is not None and skill < 0 and value > TIMES * usual > 0:
             yield (
                 f"the {name_of(metric)} of {client} is {value:.4g}, {value / usual:.0f} times the median of the clients, "
-                "and decides the mean; look at its rows, or use kind robust"
+                f"and decides the mean; look at its rows{', or use kind robust' if kind == 'regression' else ''}"
             )
 
 

@@ -13,8 +13,8 @@ its trunk and the mixed Gaussians; the server averages both. To predict, a clien
 What leaves a client beside its trunk: means and one covariance of its features in each class, mixed with the server's. Where β
 is one and a class has a single label, that mean is the feature vector of its row.
 
-What the server knows includes the client's own rows of rounds before, those of the tested half too: among clients with few labels
-that are alike, β = 0 is the usual choice.
+What the server knows includes the client's own rows of rounds before, those of the tested half too: among clients that are
+alike and have few labels, β = 0 is the usual choice.
 
 Open in the publication, or other than in its authors' code: β is one number on a grid of eleven (they offer one or two, by
 L-BFGS), folds are made without chance, and a server that knows nothing of a class yet lets clients use their own mean (theirs

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.counting import as_people_count
 from polyfed.report.charts.base import COLOURS, Chart, Control, Figure, figure, line, plain, short
 
 MOST_CLIENTS = 12
@@ -23,7 +24,7 @@ def effects(
     prefix: str, tasks: Mapping[str, Any], found: Effects, most: int = MOST_CLIENTS
 ) -> tuple[Control, list[Chart]] | None:
     """A chart for each task and each input that moves it, and the selector of the client that they follow."""
-    clients = [client for client, of_client in found.items() if of_client][:most]
+    clients = sorted((client for client, of_client in found.items() if of_client), key=as_people_count)[:most]
     if not clients:
         return None
     control = Control(f"{prefix}-client", "Client", {str(i): client for i, client in enumerate(clients)})

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.counting import as_people_count
 from polyfed.kinds import KINDS
 from polyfed.metrics import BASELINE, advice, badness
 from polyfed.report.history import History
@@ -53,7 +54,7 @@ def client_table(
     """Rows and labels of every client if they are known (`data` of results.json), and for each task its main score, what
     a guess would score, and the skill; of very many clients, those that are served worst."""
     scores = history.final()
-    clients: list[str] = list(dict.fromkeys([*scores, *(data or {}).keys()]))
+    clients: list[str] = sorted({*scores, *(data or {})}, key=as_people_count)
     if not clients:
         return None
     columns: list[Column] = []
