@@ -229,7 +229,5 @@ def test_given_classes_serve_where_no_client_may_name_them():
     assert note({"age": np.arange(12.0)}, {"sick": labels}, tasks=task).classes == {}
     open_task = as_tasks({"sick": "binary"})
     told = note({"age": np.arange(12.0)}, {"sick": labels}, tasks=open_task)
-    with pytest.raises(
-        DataError, match=r"so the other class is unknown; leave the task out, or give it classes="
-    ):
+    with pytest.raises(DataError, match=r"so the other class is unknown; leave the task out, or give it classes="):
         agree(open_task, {"a": told})
