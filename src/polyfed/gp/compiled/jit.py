@@ -16,19 +16,25 @@ EXACT = {"contract", "nsz"}
 KEPT = bool(vars(config)["CACHE_DIR"])  # keeping.py: where there is a folder
 
 
+COUNTED = (
+    "_nrt"  # who holds an array is counted, by atomic operations: at every view, and only who makes arrays needs it
+)
+_common: dict[str, Any] = {"cache": KEPT, "nogil": True, "error_model": "numpy"}
+
+
 def jit(function: Callable) -> Any:
-    """Loops whose sums may be reordered, so that they are done several numbers at a time."""
-    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=SUMS, _nrt=False)(function)
+    """Loops whose sums may be reordered, so that they are done several numbers at a time. They make no arrays."""
+    return njit(**_common, fastmath=SUMS, **{COUNTED: False})(function)
 
 
 def jit_exact(function: Callable) -> Any:
-    """Elementwise loops and logic, in the order that is written."""
-    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=EXACT, _nrt=False)(function)
+    """Elementwise loops and logic, in the order that is written. They make no arrays."""
+    return njit(**_common, fastmath=EXACT, **{COUNTED: False})(function)
 
 
 def jit_allocating(function: Callable) -> Any:
     """The same for those that make arrays."""
-    return njit(cache=KEPT, nogil=True, error_model="numpy", fastmath=EXACT, _nrt=True)(function)
+    return njit(**_common, fastmath=EXACT, **{COUNTED: True})(function)
 
 
 def entry(signature: Any) -> Callable[[Callable], Any]:
