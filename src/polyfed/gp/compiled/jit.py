@@ -16,25 +16,28 @@ EXACT = {"contract", "nsz"}
 KEPT = bool(vars(config)["CACHE_DIR"])  # keeping.py: where there is a folder
 
 
-COUNTED = (
-    "_nrt"  # who holds an array is counted, by atomic operations: at every view, and only who makes arrays needs it
-)
-_common: dict[str, Any] = {"cache": KEPT, "nogil": True, "error_model": "numpy"}
+# Who holds an array is counted, by atomic operations, wherever a view of it is made: only those that make arrays need that.
+COUNTED = "_nrt"
+
+
+def _made(function: Callable, sums: set[str], *, makes_arrays: bool) -> Any:
+    options: Any = {"cache": KEPT, "nogil": True, "error_model": "numpy", "fastmath": sums, COUNTED: makes_arrays}
+    return njit(**options)(function)
 
 
 def jit(function: Callable) -> Any:
     """Loops whose sums may be reordered, so that they are done several numbers at a time. They make no arrays."""
-    return njit(**_common, fastmath=SUMS, **{COUNTED: False})(function)
+    return _made(function, SUMS, makes_arrays=False)
 
 
 def jit_exact(function: Callable) -> Any:
     """Elementwise loops and logic, in the order that is written. They make no arrays."""
-    return njit(**_common, fastmath=EXACT, **{COUNTED: False})(function)
+    return _made(function, EXACT, makes_arrays=False)
 
 
 def jit_allocating(function: Callable) -> Any:
     """The same for those that make arrays."""
-    return njit(**_common, fastmath=EXACT, **{COUNTED: True})(function)
+    return _made(function, EXACT, makes_arrays=True)
 
 
 def entry(signature: Any) -> Callable[[Callable], Any]:
