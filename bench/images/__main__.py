@@ -31,13 +31,11 @@ def main() -> None:
     # A process of its own for each cell where the peak of its memory is asked for.
     workers = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) if page.alone else None
     for cell in page.cells(given.seeds) if not given.no_runs else ():
-        if cell.key not in done:
-            scores = (
-                workers.submit(measured, cell, given.data_dir).result() if workers else measured(cell, given.data_dir)
-            )
-            keep(given.cells, cell, scores)
-            done[cell.key] = scores
-            print(cell.key, {n: round(v, 4) for n, v in scores.items()}, flush=True)  # noqa: T201
+        if (key := page.key(cell)) not in done:
+            asked = (cell, given.data_dir)
+            done[key] = workers.submit(measured, *asked).result() if workers else measured(*asked)
+            keep(given.cells, key, done[key])
+            print(key, {name: round(value, 4) for name, value in done[key].items()}, flush=True)  # noqa: T201
     out = given.out or Path("docs/results") / f"{given.page}.md"
     command = f"python -m bench.images {given.page} --data-dir data" + (
         f" --seeds {given.seeds}" if given.seeds != 3 else ""

@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Cell:
         return TasksApart() if self.method == TasksApart.name else method(self.method, **self.options)
 
 
-@cache
+@lru_cache(maxsize=2)  # each has some hundred megabytes
 def federation(data: str, size: str, seed: int, targets: tuple[str, ...], folder: str) -> pf.Federation:
     """Tested on validation images."""
     shots, n_clients, _ = SIZES[size]
@@ -115,7 +115,7 @@ def known(path: Path) -> dict[str, dict[str, float]]:
     return {line["cell"]: line["scores"] for line in lines}
 
 
-def keep(path: Path, cell: Cell, scores: dict[str, float]) -> None:
+def keep(path: Path, key: str, scores: dict[str, float]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"cell": cell.key, "scores": scores}) + os.linesep)
+        file.write(json.dumps({"cell": key, "scores": scores}) + os.linesep)

@@ -68,6 +68,10 @@ class Page:
     columns: Sequence[str] = ("accuracy", "mse", "nll", "ece")
     alone: bool = False  # each cell in a process of its own
 
+    def key(self, cell: Cell) -> str:
+        """By which its scores are known; those of a process of its own are others."""
+        return f"{cell.key} alone" if self.alone else cell.key
+
     def cells(self, seeds: int) -> Iterator[Cell]:
         for seed in range(seeds):
             for group in self.groups:
@@ -85,7 +89,7 @@ class Page:
         return "\n\n".join([*parts, f"- command: `{command}`"]) + "\n"
 
     def _line(self, row: Row, place: Place, scores: Scores, seeds: int) -> str:
-        keys = [row.cell(place, seed).key for seed in range(seeds)]
+        keys = [self.key(row.cell(place, seed)) for seed in range(seeds)]
         found = [scores[key] for key in keys if key in scores]
         if not found:
             return ""

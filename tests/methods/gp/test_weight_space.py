@@ -330,6 +330,31 @@ def test_fewer_rows_than_components_and_clients_of_one_row():
         assert np.isfinite(values_of(made.predictor(server, states[name], mine)(mine.x)["binary"])).all()
 
 
+def test_a_client_without_a_single_row_changes_nothing_for_the_others_and_predicts():
+    spec, data = federation(3)
+    empty = ClientData(np.zeros((0, WIDE)), {}, codecs_of(MIXED))
+    made, known = PFedHier(**SMALL, n_personal=0), {}  # a personal part is learned from what clients have on average
+    for name, extra in (("without", {}), ("with", {"nobody": empty})):
+        everyone = data | extra
+        server, states, _ = play(made, replace(spec, clients=tuple(everyone)), everyone, rounds=8)
+        known[name] = made.predictor(server, states["client 0"], data["client 0"])(data["client 1"].x)["regression"]
+    np.testing.assert_allclose(known["with"].mean, known["without"].mean, atol=1e-9)
+    found = made.predictor(server, states["nobody"], empty)(data["client 1"].x)
+    assert np.isfinite(values_of(found["binary"])).all()
+
+
+def test_inputs_that_the_components_do_not_see_have_a_larger_variance_and_the_same_mean(played):
+    made, _, data, server, states, _ = played
+    mine = data["client 0"]
+    directions = server["components/directions"].numpy()
+    away = np.random.default_rng(1).standard_normal(WIDE)
+    away -= directions @ np.linalg.lstsq(directions, away, rcond=None)[0]
+    predict = made.predictor(server, states["client 0"], mine)
+    near, far = predict(mine.x)["regression"], predict(mine.x + 3.0 * away)["regression"]
+    np.testing.assert_allclose(far.mean, near.mean, atol=1e-8)
+    assert (far.latent_std > 1.5 * near.latent_std).all()
+
+
 def test_constant_features_leave_a_constant_function():
     spec, data = federation(3)
     data = {name: replace(mine, x=np.full_like(mine.x, 0.3)) for name, mine in data.items()}
