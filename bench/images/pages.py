@@ -138,7 +138,7 @@ the clients, ± standard deviation over the seeds; what else was tried is in [im
         "Parts of pfed-hier",
         """
 What `pfed-hier` on images owes to each of its parts: one is taken away at a time. Validation images, 26 rounds, mean over the
-clients, ± standard deviation over the seeds.
+clients, ± standard deviation over the seeds if there are several. [images.md](../images.md) says what follows.
 """,
         [
             Group(
