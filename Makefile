@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-browser test-deploy test-deploy-warm test-minimum bench-deploy docs dist check format bench tables clean
+.PHONY: help demo test fuzz test-browser test-deploy test-deploy-warm test-minimum bench-deploy docs dist lock check format bench tables clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -51,6 +51,13 @@ dist:  ## build the wheel and the source archive into dist, and check what an in
 	@rm -rf dist
 	@$(VENV)-dist/bin/python -m build
 	@$(VENV)-dist/bin/python -m twine check --strict dist/*
+
+# From the index alone: a local build of torch has other hashes.
+lock:  ## write requirements.lock: all that polyfed[demo] needs, with hashes (Linux x86-64, Python 3.11)
+	@$(PYTHON) -m venv $(VENV)-dist
+	@$(VENV)-dist/bin/python -m pip install --disable-pip-version-check -qq --dry-run --ignore-installed \
+		--report $(VENV)-dist/report.json -c constraints.txt '.[demo]'
+	@$(VENV)-dist/bin/python .ci/lock.py < $(VENV)-dist/report.json > requirements.lock
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 MINIMUM ?= tests --ignore tests/browser --ignore tests/deployment --ignore tests/docs
