@@ -1,4 +1,4 @@
-"""Every link and anchor of the documents leads somewhere, on paper and on the built site."""
+"""Every link and anchor of the documents leads somewhere; those of the built site are followed by its build."""
 
 from __future__ import annotations
 
@@ -42,9 +42,3 @@ def test_a_broken_link_is_found(tmp_path):
         "a.html: c.html is no file",
         "b.html: no.png is no file",
     ]
-
-
-def test_the_built_site_has_no_broken_link():
-    if not (pages.SITE / "index.html").is_file():
-        pytest.skip("the site is not built; make docs")
-    assert broken_links(pages.SITE) == []

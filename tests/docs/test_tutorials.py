@@ -38,14 +38,3 @@ def test_figures_of_the_text_are_made_by_the_page_and_all_are_used(path):
     looped = bool(re.search(r"\bglue\(name,", text))
     assert looped or [name for name in used if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []
     assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, name) for name in used)] == []
-
-
-@pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(pages.DOCS)))
-def test_every_cell_left_its_output_on_the_built_page(path):
-    page = pages.SITE / path.relative_to(pages.DOCS).with_suffix(".html")
-    if not page.is_file():
-        pytest.skip("the site is not built; make docs")
-    html = page.read_text(encoding="utf-8")
-    assert "Traceback" not in html
-    assert "pasted-text" in html or "{glue:" not in pages.text_of(path)
-    assert html.count('class="cell_output') > 0 or path.stem == "index"
