@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-import pages  # noqa: E402
-from links import broken_links  # noqa: E402
+import pages
+from links import broken_links
 
 pytestmark = pytest.mark.skipif(not (pages.SITE / "index.html").is_file(), reason="the site is not built; make docs")
 NOTEBOOKS = [path for path in pages.sources() if "```{code-cell}" in pages.text_of(path)]
