@@ -194,7 +194,9 @@ def _tell_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> None:
         if task.kind == "proportion" or sum(len(own.at) for own in labels) < 2:
             continue
         values = {value for own in labels for value in (own.vocabulary or own.values.tolist())}
-        if len(values) == 1:
+        if len(values) == 1 and not any(
+            isinstance(value, str) for value in values
+        ):  # of one word alone no classes are made
             warnings.warn(
                 f"task {task.name!r}: all labels are {values.pop()!r}, so there is nothing to learn", stacklevel=3
             )
