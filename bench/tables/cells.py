@@ -44,6 +44,9 @@ class Variant:
                 f"{text!r} is no method with options", remedy='write for example pfed-mul:bound="gaussian"'
             ) from None
 
+    def made(self) -> Method:
+        return method(self.method, **{name: value for name, value in self.options.items() if name != "rounds"})
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -55,8 +58,7 @@ class Cell:
     rounds: int
 
     def made(self) -> Method:
-        options = {name: value for name, value in self.variant.options.items() if name != "rounds"}
-        return method(self.variant.method, **options)
+        return self.variant.made()
 
     def key(self, part: str) -> str:
         """All that decides the figures, the defaults of options included: another default is another cell."""

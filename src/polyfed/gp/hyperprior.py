@@ -96,6 +96,13 @@ def gradient(values: Mapping[str, Tensor], densities: Densities) -> dict[str, Te
     }
 
 
+def precision(density: Tensor, like: Tensor) -> float:
+    """That of one entry of such a parameter, with the others held fixed."""
+    one = torch.zeros(like.shape[-1] if like.dim() else 1, dtype=torch.float64)
+    one[0] = 1.0
+    return float(_solved(one, *density[1:])[0])
+
+
 def _solved(off: Tensor, common: Tensor, apart: Tensor) -> Tensor:
     """Precision times deviation (Sherman-Morrison where entries share a value)."""
     if not apart > 0:

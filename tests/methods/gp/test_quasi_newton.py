@@ -11,10 +11,10 @@ from federations import START, federation, one_round, play
 from polyfed.errors import ConfigError
 from polyfed.gp import ClientBatch, Prior
 from polyfed.gp.hyperprior import HyperPrior, gradient, log_density
-from polyfed.methods import PFedMul
+from polyfed.methods import PFedHier, PFedMul
 from polyfed.methods.gp.clients import batch_of
 from polyfed.methods.gp.model import prepared_rows
-from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.gp.optimiser import Adam, Halving
 from polyfed.methods.gp.quasi_newton import QuasiNewton, direction
 from polyfed.modelling.rows import likelihoods_of, rows_of
 
@@ -29,7 +29,7 @@ def test_direction_is_that_of_dense_bfgs():
     S = rng.standard_normal((4, 6))
     Y = S @ A
     g, diagonal = rng.standard_normal(6), rng.uniform(0.5, 2.0, 6)
-    H = np.diag(diagonal) * (S[-1] @ Y[-1]) / (Y[-1] @ (diagonal * Y[-1]))
+    H = np.diag(diagonal)
     for s, y in zip(S, Y, strict=True):
         V = np.eye(6) - np.outer(y, s) / (s @ y)
         H = V.T @ H @ V + np.outer(s, s) / (s @ y)
@@ -45,12 +45,13 @@ def climbed(rounds, who=lambda i: ["basel", "bern"], reach=0.5):
     A, top = torch.from_numpy(A @ A.T + 0.1 * np.eye(5)), torch.from_numpy(rng.standard_normal(5))
     values = {"kernels.a": torch.zeros(2).double(), "mixing.b": torch.zeros(3, 1).double()}
     optimiser = QuasiNewton(Adam(RATES), memory=10, reach=reach)
+    bends = {"kernels.a": A.diagonal()[:2], "mixing.b": A.diagonal()[2:, None]}
     state, led = optimiser.start(values), []
     for i in range(rounds):
         slope = A @ (top - torch.cat([values["kernels.a"], values["mixing.b"][:, 0]]))
         before = values
         parts = {"kernels.a": slope[:2], "mixing.b": slope[2:, None]}
-        values, state, by_pairs = optimiser.step(values, parts, state, who=who(i))
+        values, state, by_pairs = optimiser.step(values, parts, bends, state, who=who(i))
         led.append(by_pairs)
         assert max((values[name] - before[name]).abs().max().item() for name in values) <= max(reach, 0.3) + 1e-12
     return torch.cat([values["kernels.a"], values["mixing.b"][:, 0]]) - top, led
@@ -75,13 +76,40 @@ def test_the_order_of_clients_does_not_matter():
     assert led == [False, True, True]
 
 
+def test_a_state_that_was_stored_and_read_again_goes_on_as_before():
+    """Files keep names and not their order; the pairs are flat vectors over all parameters."""
+    spec, data = federation(3, kinds=("regression", "binary"))
+    made = PFedHier(optimiser="quasi-newton", n_points=8)
+    states = {name: made.start(mine, START) for name, mine in data.items()}
+    server = again = made.init(spec, START)
+    for _ in range(4):
+        after, updates = one_round(made, server, states, data)
+        again = made.aggregate({name: again[name] for name in sorted(again, reverse=True)}, updates)
+        server = after
+        assert again.keys() == server.keys()
+        assert [name for name in server if not torch.equal(server[name], again[name])] == []
+
+
+def test_steps_are_shortened_as_rates_are():
+    """Pairs that promise a long way on a line: no entry moves by more than is left of the reach."""
+    values, flat = {"kernels.a": torch.zeros(1).double()}, {"kernels.a": torch.tensor([1e-3]).double()}
+    optimiser = QuasiNewton(Adam(RATES, schedule=Halving(every=1, after=2)), reach=0.5)
+    state, moves = optimiser.start(values), []
+    for i in range(6):
+        before = values
+        slope = {"kernels.a": torch.full((1,), 10.0 - 0.001 * i).double()}
+        values, state, _ = optimiser.step(values, slope, flat, state, who=["basel"])
+        moves.append(float(values["kernels.a"] - before["kernels.a"]))
+    assert moves[1:] == pytest.approx([0.5, 0.5, 0.25, 0.125, 0.0625])
+
+
 def test_a_bound_that_curves_upwards_is_no_pair():
     """A convex objective to be climbed has no top: steps stay Adam's and finite."""
     values = {"kernels.a": torch.ones(2).double()}
     optimiser = QuasiNewton(Adam(RATES))
     state = optimiser.start(values)
     for _ in range(5):
-        values, state, led = optimiser.step(values, {"kernels.a": values["kernels.a"]}, state, who=["basel"])
+        values, state, led = optimiser.step(values, values, {"kernels.a": torch.ones(2)}, state, who=["basel"])
         assert not led
     assert (values["kernels.a"] > 1).all()
 

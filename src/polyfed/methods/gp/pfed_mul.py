@@ -22,6 +22,7 @@ from polyfed.methods.base import Job, Outcome, Outlook, Predictor, Question
 from polyfed.methods.gp import client_noise, theta_draws
 from polyfed.methods.gp.client_stacks import mean_over, owners, stacked
 from polyfed.methods.gp.clients import LocalWork, solver_of
+from polyfed.methods.gp.expected_curvature import expected_curvature
 from polyfed.methods.gp.holdout import MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
 from polyfed.methods.gp.model import Averaged, Conditioned, GPModel, alike, clamped, prepared_rows
 from polyfed.methods.gp.outlook import outlook_of
@@ -134,7 +135,7 @@ class PFedMul(PFedMulOptions):
         # In mode gradient one step on the average bound (equ:agg); who lacks a task adds nothing to its rows.
         if self.mode == "gradient":
             gradient = {name: mean_over(value, weights) for name, value in arrays.items()}
-            moved, memory = self._stepped(server, with_prior(gradient, theta, server), sums, list(updates))
+            moved, memory = self._stepped(server, with_prior(gradient, theta, server), sums, updates)
             after |= labelled("adam", memory)
             for label, features in judged_together(self._features(gradient)).items():
                 kept = {name: columns.array(f"kept/{name}") for name in features}
@@ -172,16 +173,21 @@ class PFedMul(PFedMulOptions):
         return {} if self.client_noise else pooled
 
     def _stepped(
-        self, server: State, gradient: State, sums: Mapping[str, tuple[Tensor, Tensor]], who: Sequence[str]
+        self,
+        server: State,
+        gradient: State,
+        sums: Mapping[str, tuple[Tensor, Tensor]],
+        updates: Mapping[str, ClientUpdate],
     ) -> tuple[State, State]:
         """Θ after the server's step, noise included where it moves with the rest, and what the optimiser remembers."""
         theta, pooled, memory = part(server, "theta"), self._joint(part(server, "pooled")), part(server, "adam")
-        share, quasi = asked(server, len(who)), self._quasi_newton
+        share, quasi = asked(server, len(updates)), self._quasi_newton
         if quasi is None:
             return self._adam.step(theta, gradient, memory, share)
-        slopes = {name: noise_slope(value, *sums[name], len(who)) for name, value in pooled.items()}
+        slopes = {name: noise_slope(value, *sums[name], len(updates)) for name, value in pooled.items()}
         whole = gradient | with_prior(slopes, pooled, server)
-        moved, memory, led = quasi.step(theta | pooled, whole, memory, share, who)
+        expected = expected_curvature(theta, pooled, server, [update.counts for update in updates.values()])
+        moved, memory, led = quasi.step(theta | pooled, whole, expected, memory, share, updates)
         return {name: value for name, value in moved.items() if led or name in theta}, memory
 
     # ---- a client -----------------------------------------------------------------------------------------

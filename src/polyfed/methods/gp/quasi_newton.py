@@ -1,9 +1,12 @@
 """The server's step by what earlier rounds say of the curvature (L-BFGS), where Adam would need many more rounds.
 
 Between two rounds in which the same clients answered, gradients differ because Θ moved: y = g − g' for s = Θ' − Θ. The last
-few such pairs give a step that is Newton's in the directions they span and, in all others, along the gradient over the root
-of its mean square, as Adam's (Nocedal 1980, with that diagonal in place of a multiple of the identity). There is no line
-search: a round is one step, and no entry moves further than `reach`. Pairs that say that the bound curves upwards are left
+few such pairs give a step that is Newton's in the directions they span (Nocedal 1980). In all others it is the gradient over
+what labels let expect of the curvature (methods/gp/expected_curvature.py): the weights of a task with little noise are held
+a hundred times as firmly as those of a class, and pairs alone would need as many rounds as there are parameters to say so.
+Where gradients have always been small, the curvature is too (a latent that no task needs): there what is expected is no more
+than the root of the gradient's mean square over `rate`, as Adam has it. There is no line search: a round is one step, and no
+entry moves further than `reach`, which is halved as Adam's rates are. Pairs that say that the bound curves upwards are left
 out, so that the step always goes up.
 
 Where other clients answer than in the round before, the difference of their gradients says more about the clients than about Θ.
@@ -20,10 +23,12 @@ import torch
 from torch import Tensor
 
 from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.gp.theta_curvature import flat, shaped
 from polyfed.methods.messages import State
 
 LEAST_CURVATURE = 1e-8  # cosine of s and −y below which a pair says nothing
 LEAST_SLOPE = 1e-3  # nats; below it Adam's diagonal would be noise over noise
+CAUTION = 1.3  # times what is expected of the curvature
 
 
 @dataclass(frozen=True)
@@ -34,11 +39,13 @@ class QuasiNewton:
         adam: what it starts with, and falls back on.
         memory: pairs that are kept.
         reach: the furthest that an entry moves in a round.
+        rate: of the step along a gradient that is as large as ever.
     """
 
     adam: Adam
-    memory: int = 10
+    memory: int = 20
     reach: float = 0.5
+    rate: float = 0.1
 
     def start(self, values: Mapping[str, Tensor]) -> State:
         """The state before the first step."""
@@ -56,13 +63,18 @@ class QuasiNewton:
         self,
         values: Mapping[str, Tensor],
         gradient: Mapping[str, Tensor],
+        expected: Mapping[str, Tensor],
         state: State,
         share: float = 1.0,
         who: Iterable[str] = (),
     ) -> tuple[State, State, bool]:
-        """New values, the next state, and whether pairs led the step; `who` are the clients behind the gradient."""
+        """New values, the next state, and whether pairs led the step.
+
+        `expected` is the curvature of each entry, as far as one can know; `who` are the clients behind the gradient.
+        """
         moved, after = self.adam.step(values, gradient, state, share)
-        x, g = _flat(values, values), _flat(gradient, values)
+        names = sorted(values)  # states that were stored and read again are in another order
+        x, g = flat(values, names), flat(gradient, names)
         S, Y, number = state["pairs.s"], state["pairs.y"], _number_of(who)
         same = bool(state["last.who"] == number)
         if same:
@@ -72,20 +84,23 @@ class QuasiNewton:
         after |= {"pairs.s": S, "pairs.y": Y, "last.value": x, "last.slope": g, "last.who": number}
         if not same or not bool(Y[-1].any()):
             return moved, after, False
-        squares = torch.cat(
-            [after[f"second.{name}"].expand_as(value).reshape(-1) for name, value in values.items()]
-        ) / (1 - self.adam.beta2 ** after["steps"])
-        step = direction(S, Y, g, 1.0 / (squares.sqrt() + LEAST_SLOPE))
-        step = step * (self.reach / step.abs().max()).clamp_max(1.0)
+        squares = torch.cat([after[f"second.{name}"].expand_as(values[name]).reshape(-1) for name in names]) / (
+            1 - self.adam.beta2 ** after["steps"]
+        )
+        usual = (squares.sqrt() + LEAST_SLOPE) / self.rate
+        diagonal = 1.0 / torch.minimum(CAUTION * flat(expected, names), usual)
+        reach = self.reach
+        if self.adam.schedule is not None:
+            reach = reach * float(self.adam.schedule.factor(state["passes"]))
+        step = direction(S, Y, g, diagonal)
+        step = step * (reach / step.abs().max()).clamp_max(1.0)
         if not bool(torch.isfinite(step).all()):
             return moved, after, False
-        pieces = (x + step).split([value.numel() for value in values.values()])
-        shaped = zip(values.items(), pieces, strict=True)
-        return {name: piece.reshape(value.shape) for (name, value), piece in shaped}, after, True
+        return shaped(x + step, dict(values), names), after, True
 
 
 def direction(S: Tensor, Y: Tensor, g: Tensor, diagonal: Tensor) -> Tensor:
-    """H g, where H is what BFGS makes of the pairs (oldest first; rows of zeros are none) and a multiple of the diagonal.
+    """H g, where H is what BFGS makes of the pairs (oldest first; rows of zeros are none) and the diagonal.
 
     Only products with vectors are needed: Nocedal's two loops.
     """
@@ -95,15 +110,10 @@ def direction(S: Tensor, Y: Tensor, g: Tensor, diagonal: Tensor) -> Tensor:
     for s, y, sy in reversed(pairs):
         weights.append((s @ q) / sy)
         q = q - weights[-1] * y
-    _, y, sy = pairs[-1]
-    q = q * diagonal * (sy / (y @ (diagonal * y)))
+    q = q * diagonal
     for (s, y, sy), weight in zip(pairs, reversed(weights), strict=True):
         q = q + s * (weight - (y @ q) / sy)
     return q
-
-
-def _flat(values: Mapping[str, Tensor], order: Iterable[str]) -> Tensor:
-    return torch.cat([values[name].reshape(-1).to(torch.float64) for name in order])
 
 
 def _number_of(who: Iterable[str]) -> Tensor:
