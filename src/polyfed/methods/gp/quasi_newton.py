@@ -96,7 +96,7 @@ class QuasiNewton:
         step = step * (reach / step.abs().max()).clamp_max(1.0)
         if not bool(torch.isfinite(step).all()):
             return moved, after, False
-        return shaped(x + step, dict(values), names), after, True
+        return shaped(x + step, values, names), after, True
 
 
 def direction(S: Tensor, Y: Tensor, g: Tensor, diagonal: Tensor) -> Tensor:

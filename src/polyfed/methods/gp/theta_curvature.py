@@ -7,7 +7,7 @@ subtracted. That is 2P gradients for P parameters, once in a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -22,12 +22,12 @@ STEP = 1e-2  # of the logarithms and weights that Θ is made of: differences are
 TOLERANCE, MOST_STEPS = 1e-10, 500  # of the E-step: what is left of it is divided by the step
 
 
-def flat(values: State, names: Sequence[str], dims: int = 0) -> Tensor:
+def flat(values: Mapping[str, Tensor], names: Sequence[str], dims: int = 0) -> Tensor:
     """These parameters as one vector, behind so many leading dimensions."""
     return torch.cat([values[name].double().reshape(*values[name].shape[:dims], -1) for name in names], dim=-1)
 
 
-def shaped(vector: Tensor, like: State, names: Sequence[str]) -> State:
+def shaped(vector: Tensor, like: Mapping[str, Tensor], names: Sequence[str]) -> State:
     """A vector as these parameters; leading dimensions stay."""
     pieces = vector.split([like[name].numel() for name in names], dim=-1)
     return {
