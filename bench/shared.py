@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from polyfed.engine.rounds import Progress, common, play_round
 from polyfed.engine.settings import Settings
+from polyfed.gp.knowledge import width_of
 from polyfed.methods import Method, PFedHier, PFedMul
 
 from .engine import federation
+from .floors import shared_floor, shared_operations
 from .harness import Line, Spread, Target, take_turns
 
 POINTS = 64
@@ -35,7 +37,27 @@ def shared_round(*, n_clients: int = 200, n_rows: int = 100, dims: int = 8, repe
         turns = take_turns(_rounds(ours, spec, data), _rounds(theirs, spec, data), repeats=repeats, warm_ups=1)
         note = f"{1000 * turns.seconds.median / n_clients:.1f} ms a client, N={n_rows}, D={dims}"
         lines.append(Line(name, turns.ratio, target=Target("≤", 2.0), note=note))
+    lines += _floor(pairs[f"pfed-hier, {POINTS} points, over the same"], spec, data, repeats)
     return lines
+
+
+def _floor(pair: tuple[PFedHier, PFedMul], spec, data, repeats: int) -> list[Line]:
+    """What LAPACK alone takes for the algebra of shared latents: no round can add less than that to one of pFed-Mul."""
+    ours, theirs = pair
+    client = next(iter(data.values()))
+    model, n_rows = ours.model(client), client.n_labels
+    n_shared = model.prior.n_latents - ours.n_personal
+    width = width_of(model.prior, n_shared, POINTS)
+    curved = (width - width_of(model.prior, n_shared, 0)) // POINTS
+    floor = shared_floor(len(data), n_rows, width, POINTS, curved)
+    if floor is None:
+        return []
+    turns = take_turns(floor, _rounds(theirs, spec, data), repeats=repeats, warm_ups=1)
+    work = shared_operations(n_rows, width, POINTS, curved)
+    rate = work * len(data) / turns.seconds.median
+    note = f"{work / 1e6:.0f} MFLOP a client at {rate / 1e9:.0f} GFLOP/s, added to the round of pfed-mul"
+    more = Spread(*(1.0 + each for each in (turns.ratio.median, turns.ratio.low, turns.ratio.high)))
+    return [Line("pfed-hier over the same, by LAPACK alone", more, note=note)]
 
 
 def _rounds(method: Method, spec, data):
