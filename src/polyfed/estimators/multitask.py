@@ -12,7 +12,7 @@ import torch
 
 from polyfed.data import FeatureScaler, Task, as_features, as_tasks
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
-from polyfed.estimators.observations import collect
+from polyfed.estimators.observations import Observations, collect
 from polyfed.gp import GROUPS, Prior, infer, predict_latents
 from polyfed.gp.kernels import Kernel, KernelLike, kernel_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
@@ -190,6 +190,36 @@ class MultiTaskGP:
         with threads_for(len(self._rows)):
             latents = predict_latents(self._model, self._q, x)
         return read_out(latents, self.prior, self.likelihoods, self.observations.codecs, tasks)
+
+    def restore(
+        self,
+        observations: Observations,
+        scaler: FeatureScaler,
+        theta: dict[str, torch.Tensor],
+        Z: torch.Tensor | None,
+        sites: tuple[torch.Tensor, torch.Tensor],
+        *,
+        bound: float,
+        converged: bool,
+    ) -> MultiTaskGP:
+        """This model as an earlier fit left it: its data, Θ, inducing inputs and sites (h, r)."""
+        self._fitted, self.observations, self.scaler = False, observations, scaler
+        self._prepare()
+        self.prior = self._empty_prior().load(theta)
+        self._condition(Z)
+        self._q = self._model.solve(*sites)
+        self.bound, self.converged, self._fitted = bound, converged, True
+        return self
+
+    @property
+    def sites(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(h, r) of every row of the fitted model."""
+        return self._q.h, self._q.r
+
+    @property
+    def inducing_inputs(self) -> torch.Tensor | None:
+        """Z of the fitted model; None for an exact one."""
+        return self._Z
 
     @property
     def n_inducing(self) -> int | None:

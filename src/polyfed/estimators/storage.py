@@ -43,9 +43,8 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
         "x": torch.from_numpy(gp.observations.x),
         "scaler.mean": torch.from_numpy(gp.scaler.mean),
         "scaler.scale": torch.from_numpy(gp.scaler.scale),
-        **({} if gp._Z is None else {"Z": gp._Z}),
-        "site.h": gp._q.h,
-        "site.r": gp._q.r,
+        **({} if gp.inducing_inputs is None else {"Z": gp.inducing_inputs}),
+        **dict(zip(("site.h", "site.r"), gp.sites, strict=True)),
         **{f"seen.{name}": torch.from_numpy(at) for name, (at, _) in seen.items()},
         **{f"label.{name}": torch.from_numpy(y) for name, (_, y) in seen.items()},
         **{f"prior.{name}": value for name, value in gp.prior.state().items()},
@@ -88,20 +87,19 @@ def load(cls: type[MultiTaskGP], folder: Path) -> MultiTaskGP:
             for name in codecs
             if f"seen.{name}" in tensors
         }
-        x = tensors["x"].numpy()
-        gp.observations = Observations(x, seen, codecs, None if names is None else tuple(names))
-        gp.scaler = FeatureScaler(tensors["scaler.mean"].numpy(), tensors["scaler.scale"].numpy())
-        gp._prepare()
-        state = {k.removeprefix("prior."): value for k, value in tensors.items() if k.startswith("prior.")}
-        gp.prior = gp._empty_prior().load(state)
-        gp._condition(tensors.get("Z"))
-        gp._q = gp._model.solve(tensors["site.h"], tensors["site.r"])
-        gp.bound, gp.converged, gp._fitted = described["bound"], described["converged"], True
+        return gp.restore(
+            Observations(tensors["x"].numpy(), seen, codecs, None if names is None else tuple(names)),
+            FeatureScaler(tensors["scaler.mean"].numpy(), tensors["scaler.scale"].numpy()),
+            {k.removeprefix("prior."): value for k, value in tensors.items() if k.startswith("prior.")},
+            tensors.get("Z"),
+            (tensors["site.h"], tensors["site.r"]),
+            bound=described["bound"],
+            converged=described["converged"],
+        )
     except (KeyError, TypeError) as error:
         raise DataError(
             f"{error} does not fit a saved model", where=str(folder / "model.json"), remedy="save it again"
         ) from error
-    return gp
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -14,12 +14,12 @@ import numpy as np
 from scipy import stats
 
 from polyfed.errors import DataError, in_words
-from polyfed.paper.records import HIGHER_IS_BETTER
+from polyfed.metrics import is_better
 from polyfed.paper.tables import NAMES, Table
 
 TABLE = re.compile(r"^\*\*(?P<title>[^*\n]+)\*\*\n\n(?P<lines>(?:\|.*\n?)+)", re.MULTILINE)
 CELL = re.compile(r"^(?P<value>-?[\d.e+]+)(?P<spread> ± [\d.e+-]+)?(?: \((?P<rank>[\d.]+)\))?$")
-BETTER_HIGH = tuple(NAMES[metric] for metric in HIGHER_IS_BETTER)
+BETTER_HIGH = tuple(NAMES[metric] for metric in NAMES if is_better(metric, 1.0, 0.0))
 
 
 def read_page(path: Path) -> str:

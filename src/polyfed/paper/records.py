@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from polyfed.metrics import badness, is_better
 from polyfed.paper.blocks import Block
 from polyfed.paper.measures import MEASURES
 from polyfed.paper.published import Claim, Published
 
-HIGHER_IS_BETTER = ("accuracy", "auroc")
 UNRANKED = ("latent_coverage",)  # best at 0.95, neither low nor high
 
 
@@ -85,8 +85,7 @@ def holds(claim: Claim, records: Sequence[Record]) -> tuple[int, int]:
         than = others if claim.than == "*" else [of.get(str(claim.than), claim.than)]
         if better and than:
             looked += 1
-            gains = [float(b) - float(a) for a in better for b in than]  # positive: the better one is lower
-            right += all(gain < 0 if claim.metric in HIGHER_IS_BETTER else gain > 0 for gain in gains)
+            right += all(is_better(claim.metric, float(a), float(b)) for a in better for b in than)
     return right, looked
 
 
@@ -97,8 +96,7 @@ def _ranked(records: Sequence[Record]) -> list[Record]:
             contests.setdefault(record.contest, []).append(i)
     made = list(records)
     for places in (places for places in contests.values() if len(places) > 1):
-        means = np.array([records[i].mean for i in places])
-        ranks = stats.rankdata(-means if records[places[0]].metric in HIGHER_IS_BETTER else means)
+        ranks = stats.rankdata([badness(records[i].metric, records[i].mean) for i in places])
         for i, rank in zip(places, ranks, strict=True):
             made[i] = replace(records[i], rank=float(rank))
     return made
