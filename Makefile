@@ -36,7 +36,7 @@ test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser
 test-deploy: $(VENV)/.dev  ## the real thing on this machine, warm and stock nodes: Flower with TLS, faults, kills, resume (half an hour)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/deployment --durations=0
 
-test-deploy-warm: $(VENV)/.dev  ## the same with warm nodes alone (minutes)
+test-deploy-warm: $(VENV)/.dev  ## the same with warm nodes alone (six minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/deployment -k warm --durations=0
 
 # Offline; a warning, a link that leads nowhere or a cell that fails ends it.
