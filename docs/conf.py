@@ -38,7 +38,7 @@ root_doc = "index"
 language = "en"
 
 # ---- Markdown and cells -----------------------------------------------------------------------------------------
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist", "tasklist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 nb_execution_mode = "force"
