@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from polyfed.methods import ClientUpdate, Method
     from polyfed.methods.checks import check_method
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ClientUpdate",

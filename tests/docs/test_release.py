@@ -8,12 +8,21 @@ import tomllib
 
 import pages
 
+import polyfed
+
 PROJECT = tomllib.loads((pages.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def pins(name: str) -> dict[str, str]:
     found = re.findall(r"^([\w.-]+)==([\w.]+)", (pages.ROOT / name).read_text(encoding="utf-8"), re.M)
     return {package.lower().replace("_", "-"): version for package, version in found}
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = (pages.ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.+)$", citation, re.M) == [polyfed.__version__]
+    changelog = (pages.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", changelog, re.M)[0] == polyfed.__version__
 
 
 def test_the_lock_has_the_pinned_versions_each_with_its_hash():
