@@ -15,6 +15,8 @@ from polyfed.gp.rows import Rows
 from polyfed.gp.schur import Elimination, Sketch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.inference import Solution
 
 
@@ -68,12 +70,12 @@ class DenseModel:
         )
         return Posterior(q, q.history, q.converged)
 
-    def prior_marginals(self) -> tuple[Tensor, Tensor]:
+    def prior_marginals(self) -> tuple[Float[Tensor, "*batch N"], Float[Tensor, "*batch N"]]:
         """Mean and variance of f̃ before any label: where inference starts if it has nothing better."""
         v = self.K.detach().diagonal(dim1=-2, dim2=-1).clone()
         return torch.zeros_like(v), v
 
-    def solve(self, h: Tensor, r: Tensor) -> Gaussian:
+    def solve(self, h: Float[Tensor, "*batch N"], r: Float[Tensor, "*batch N"]) -> Gaussian:
         """The posterior of these sites."""
         return self.complete(self.step(h, r))
 

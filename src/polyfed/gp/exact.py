@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from polyfed.gp.lmc import Distances, Gather, latents_of, lmc_covariance
 from polyfed.gp.predict import LatentPrediction
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class ExactModel(DenseModel):
@@ -49,7 +53,7 @@ class ExactModel(DenseModel):
             return Informed(self.knowledge, self.prior, self.plain, self.distances.z, self.a, self._gather, self._lmc)
 
     @cached_property
-    def K(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]  # of the same type, made later
+    def K(self) -> Float[Tensor, "*batch N N"]:  # pyright: ignore[reportIncompatibleVariableOverride]  # of the same type, made later
         """The prior covariance of the rows."""
         return self._lmc if self.informed is None else self.informed.covariance
 
@@ -70,7 +74,7 @@ class ExactModel(DenseModel):
             found = self.informed.evidence(q.h, q.alpha)
         return found
 
-    def predict(self, q: Gaussian, x: Tensor) -> LatentPrediction:
+    def predict(self, q: Gaussian, x: Float[Tensor, "N D"]) -> LatentPrediction:
         """q(g(x)) at new inputs (equ:predict), of one client.
 
         The printed formula conditions a task on its own points and on K⁻¹; that loses what the other tasks know. Here

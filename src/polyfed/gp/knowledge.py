@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -33,6 +34,9 @@ from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
 from polyfed.gp.whitened import features_of_rows, n_features, whitened
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 FEW = 8  # matrices, for which compiled code need not be loaded
 
 
@@ -40,8 +44,8 @@ FEW = 8  # matrices, for which compiled code need not be loaded
 class Evidence:
     """Factors exp(ηᵀu − ½ uᵀΛu), of one client or of many: Λ as one `triangle`, and η as `shift`."""
 
-    triangle: Tensor  # (..., P (P + 1) / 2)
-    shift: Tensor  # (..., P)
+    triangle: Float[Tensor, "*batch packed"]  # P (P + 1) / 2 of them
+    shift: Float[Tensor, "*batch P"]
 
     @classmethod
     def none(cls, width: int) -> Evidence:
@@ -49,12 +53,12 @@ class Evidence:
         return cls(torch.zeros(width * (width + 1) // 2, dtype=torch.float64), torch.zeros(width, dtype=torch.float64))
 
     @classmethod
-    def of(cls, precision: Tensor, shift: Tensor) -> Evidence:
+    def of(cls, precision: Float[Tensor, "*batch P P"], shift: Float[Tensor, "*batch P"]) -> Evidence:
         """From Λ, (..., P, P), and η."""
         return cls(triangle(precision), shift)
 
     @property
-    def precision(self) -> Tensor:
+    def precision(self) -> Float[Tensor, "*batch P P"]:
         """Λ, (..., P, P)."""
         return symmetric(self.triangle, self.shift.shape[-1])
 
@@ -174,7 +178,7 @@ class Informed:
         self.covariance: Tensor
         self.covariance, self.mean = _Told.apply(K, Phi, self.known, knowledge.mean)  # pyright: ignore[reportGeneralTypeIssues]
 
-    def evidence(self, h: Tensor, alpha: Tensor) -> Evidence:
+    def evidence(self, h: Float[Tensor, "*batch N"], alpha: Float[Tensor, "*batch N"]) -> Evidence:
         """What the labels say of u, given sites of precision h and α of the posterior that they led to.
 
         Λ = VᵀV with V = L⁻¹SΦ, L Lᵀ = I + S C S. From η = Φᵀ(H⁻¹ + C)⁻¹H⁻¹r and the posterior mean of u, μ = μ₋ + Ω₋⁻¹Φᵀα,
@@ -240,7 +244,7 @@ def _places(width: int) -> tuple[Tensor, Tensor]:
     return i * width + j, j * width + i
 
 
-def triangle(A: Tensor) -> Tensor:
+def triangle(A: Float[Tensor, "*batch P P"]) -> Float[Tensor, "*batch packed"]:
     """The lower triangle of a symmetric matrix, row by row.
 
     >>> triangle(torch.tensor([[1.0, 2.0], [2.0, 3.0]]))
@@ -249,13 +253,13 @@ def triangle(A: Tensor) -> Tensor:
     return A.flatten(-2).index_select(-1, _places(A.shape[-1])[0])
 
 
-def lower(packed: Tensor, width: int) -> Tensor:
+def lower(packed: Float[Tensor, "*batch packed"], width: int) -> Float[Tensor, "*batch {width} {width}"]:
     """The matrix of a triangle, with zeros above its diagonal."""
     whole = packed.new_zeros(*packed.shape[:-1], width * width)
     return whole.index_copy_(-1, _places(width)[0], packed).unflatten(-1, (width, width))
 
 
-def symmetric(packed: Tensor, width: int) -> Tensor:
+def symmetric(packed: Float[Tensor, "*batch packed"], width: int) -> Float[Tensor, "*batch {width} {width}"]:
     """The matrix of a triangle."""
     half = lower(packed, width)
     return half + half.tril(-1).mT

@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from polyfed.errors import NumericalError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class NotPositiveDefinite(NumericalError):
@@ -45,7 +48,7 @@ class NotPositiveDefinite(NumericalError):
         return (*super().__reduce__(), {"row": self.row, "batch": self.batch})
 
 
-def cholesky(A: Tensor) -> Tensor:
+def cholesky(A: Float[Tensor, "*batch N N"]) -> Float[Tensor, "*batch N N"]:
     """The only Cholesky factorisation of the project: L with A = L Lᵀ, or an error that knows its row."""
     L, info = torch.linalg.cholesky_ex(A)
     # LAPACK lets NaN through with info = 0, so the diagonal is looked at too.
@@ -68,7 +71,7 @@ def not_positive_definite(row: int, batch: int) -> NotPositiveDefinite:
     )
 
 
-def jittered_cholesky(A: Tensor) -> Tensor:
+def jittered_cholesky(A: Float[Tensor, "*batch N N"]) -> Float[Tensor, "*batch N N"]:
     """L with A + jitter = L Lᵀ, for the covariance of inducing variables: these alone have no noise to lean on.
 
     The jitter is relative to the largest variance, 1e-8 at first and ten times as much while that is not enough.
@@ -89,28 +92,28 @@ def jittered_cholesky(A: Tensor) -> Tensor:
 class Gaussian:
     """q(f) ∝ N(f | 0, K) exp(rᵀf − ½ fᵀHf), held by the factor of B; `logz` is its normaliser."""
 
-    r: Tensor
-    h: Tensor
-    L: Tensor  # B = L Lᵀ
-    B_inv: Tensor
-    alpha: Tensor
-    m: Tensor
-    v: Tensor
-    logz: Tensor
+    r: Float[Tensor, "*batch N"]
+    h: Float[Tensor, "*batch N"]
+    L: Float[Tensor, "*batch N N"]  # B = L Lᵀ
+    B_inv: Float[Tensor, "*batch N N"]
+    alpha: Float[Tensor, "*batch N"]
+    m: Float[Tensor, "*batch N"]
+    v: Float[Tensor, "*batch N"]
+    logz: Float[Tensor, "*batch"]
 
     @property
-    def second_moment(self) -> Tensor:
+    def second_moment(self) -> Float[Tensor, "*batch N"]:
         """E[f²] = m² + v, for each row."""
         return self.m.square() + self.v
 
     @property
-    def minus_kl(self) -> Tensor:
+    def minus_kl(self) -> Float[Tensor, "*batch"]:
         """−KL(q‖p) = logZ − E_q[rᵀf − ½fᵀHf], with α = r − h m put in: large terms that would cancel are gone."""
         log_det = self.L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return 0.5 * (self.h * self.v - self.alpha * self.m).sum(-1) - log_det
 
 
-def solve(K: Tensor, r: Tensor, h: Tensor) -> Gaussian:
+def solve(K: Float[Tensor, "*batch N N"], r: Float[Tensor, "*batch N"], h: Float[Tensor, "*batch N"]) -> Gaussian:
     """The posterior of f given its sites, from one factorisation; no gradient is recorded.
 
     >>> one = torch.ones(1, dtype=torch.float64)
@@ -136,7 +139,14 @@ def solve(K: Tensor, r: Tensor, h: Tensor) -> Gaussian:
         return gaussian_from_factor(K, r, h, L, alpha, m)
 
 
-def gaussian_from_factor(K: Tensor, r: Tensor, h: Tensor, L: Tensor, alpha: Tensor, m: Tensor) -> Gaussian:
+def gaussian_from_factor(
+    K: Float[Tensor, "*batch N N"],
+    r: Float[Tensor, "*batch N"],
+    h: Float[Tensor, "*batch N"],
+    L: Float[Tensor, "*batch N N"],
+    alpha: Float[Tensor, "*batch N"],
+    m: Float[Tensor, "*batch N"],
+) -> Gaussian:
     """The posterior whose factor, mean and α are known already; only the variances are left to compute."""
     B_inv = torch.cholesky_inverse(L)
     v = _marginal_variance(K, h.sqrt(), L, B_inv, h)
@@ -186,7 +196,12 @@ class _LogZ(torch.autograd.Function):
         return grad_K, grad_r, grad_h, None
 
 
-def log_z(K: Tensor, r: Tensor, h: Tensor, q: Gaussian | None = None) -> Tensor:
+def log_z(
+    K: Float[Tensor, "*batch N N"],
+    r: Float[Tensor, "*batch N"],
+    h: Float[Tensor, "*batch N"],
+    q: Gaussian | None = None,
+) -> Float[Tensor, "*batch"]:
     """logZ as a differentiable function of K, r and h, with its derivative in closed form.
 
     Pass `q`, the result of `solve` at the same values, to spend no second factorisation.

@@ -9,13 +9,16 @@ no function of a distance alone (periodic ones, sums, products, a user's own).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from polyfed.gp.kernels import MetricKernel
 from polyfed.gp.prior import Prior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class Distances:
@@ -65,7 +68,9 @@ def latents_of(prior: Prior, distances: Distances) -> Latents | None:
     return distances, amplitude, torch.stack(phi1, -2)
 
 
-def lmc_covariance(prior: Prior, distances: Distances, gather: Gather, a: Tensor) -> Tensor:
+def lmc_covariance(
+    prior: Prior, distances: Distances, gather: Gather, a: Float[Tensor, "*batch N B"]
+) -> Float[Tensor, "*batch N N"]:
     """K over the rows with mixing vectors a (..., N, B); differentiable in Θ, and in z if a network made it."""
     latents = latents_of(prior, distances)
     if latents is None or latents[2].shape[-1] > 1:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 CHUNK = 4096  # inputs predicted at once
 
@@ -20,16 +23,16 @@ class LatentPrediction:
     task → (N, n_outputs); empty for zero.
     """
 
-    mean: Tensor
-    cov: Tensor
+    mean: Float[Tensor, "N B"]
+    cov: Float[Tensor, "N B B"]
     mixing: Mapping[str, Tensor]
     mu: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def outputs(self, W: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, W: Float[Tensor, "T B"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T T"]]:
         """Mean (N, T) and covariance (N, T, T) of W g(x): of outputs, less their prior mean."""
         return self.mean @ W.mT, W @ self.cov @ W.mT
 
-    def of(self, task: str) -> tuple[Tensor, Tensor]:
+    def of(self, task: str) -> tuple[Float[Tensor, "N O"], Float[Tensor, "N O O"]]:
         """Mean and covariance of the outputs of one task."""
         mean, cov = self.outputs(self.mixing[task])
         return mean + self.mu[task] if self.mu else mean, cov
@@ -41,7 +44,7 @@ class Predicts(Protocol):
     def predict(self, q: Any, x: Tensor) -> LatentPrediction: ...
 
 
-def predict_latents(model: Predicts, q: Any, x: Tensor) -> LatentPrediction:
+def predict_latents(model: Predicts, q: Any, x: Float[Tensor, "N D"]) -> LatentPrediction:
     """q(g(x)) from all rows of all tasks at once, some thousand inputs at a time."""
     with torch.no_grad():
         parts = [model.predict(q, part) for part in x.split(CHUNK)]

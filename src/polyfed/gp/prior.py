@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from math import log
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,9 @@ from polyfed.errors import ConfigError, nearest
 from polyfed.gp.feature_map import feature_map
 from polyfed.gp.kernels import KernelLike, Positive, check_kernel, kernel_of
 from polyfed.gp.projection import scaled_sums
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 GROUPS = ("features", "kernels", "mixing", "noise")
 MEANS = ("zero", "linear")
@@ -223,11 +227,11 @@ class Prior:
         return len(self.kernels)
 
     @property
-    def W(self) -> Tensor:
+    def W(self) -> Float[Tensor, "*clients T B"]:
         """The mixing weights, (T, B): the rows of all tasks in the order of `outputs`."""
         return torch.cat([self._own[f"mixing.{task}"] for task in self.outputs], dim=-2)
 
-    def W_of(self, task: str) -> Tensor:
+    def W_of(self, task: str) -> Float[Tensor, "*clients O B"]:
         """The rows of W that belong to one task."""
         return self._own[f"mixing.{task}"]
 
@@ -245,7 +249,7 @@ class Prior:
         with torch.no_grad():
             return [kernel.length_scales(self.log_phi(b)) for b, kernel in enumerate(self.kernels)]
 
-    def output_correlation(self) -> Tensor:
+    def output_correlation(self) -> Float[Tensor, "T T"]:
         """Prior correlation of the outputs at one input: W diag(φ₀) Wᵀ, normalised."""
         with torch.no_grad():
             amplitude = torch.stack([self.amplitude(b) for b in range(self.n_latents)])
@@ -264,7 +268,7 @@ class Prior:
     def has_mean(self) -> bool:
         return "features.mean" in self._own
 
-    def eta(self, x: Tensor) -> Tensor:
+    def eta(self, x: Float[Tensor, "*batch N D"]) -> Float[Tensor, "*batch N E"]:
         """What the kernels see of an input (deepkernel): its features, or the input itself; of all latents side by side."""
         return self.project(self.seen(x))
 
@@ -285,7 +289,7 @@ class Prior:
         pairs = zip(seen.split(self.projected, -1), P.split(self.dims, -1), strict=True)
         return torch.cat([scaled_sums(z, P_b) for z, P_b in pairs], -1)
 
-    def mu(self, seen: Tensor) -> Tensor | None:
+    def mu(self, seen: Float[Tensor, "*batch N S"]) -> Float[Tensor, "*batch N T"] | None:
         """μ of all outputs (..., N, T), given x̃; None if it is zero."""
         if not self.has_mean:
             return None
@@ -304,7 +308,9 @@ class Prior:
             return z
         return z[..., b * self.dims : (b + 1) * self.dims]
 
-    def latent_covariance(self, b: int, z: Tensor, z2: Tensor) -> Tensor:
+    def latent_covariance(
+        self, b: int, z: Float[Tensor, "*#batch N E"], z2: Float[Tensor, "*#batch N2 E"]
+    ) -> Float[Tensor, "*batch N N2"]:
         """k_b between two sets of features."""
         mine = self.of_latent(b, z)
         other = mine if z2 is z else self.of_latent(b, z2)
@@ -314,11 +320,11 @@ class Prior:
         """k_b of amplitude one, between two sets of what latent b sees."""
         return self.kernels[b](mine, other, self.phi(b))
 
-    def latent_variance(self, b: int, z: Tensor) -> Tensor:
+    def latent_variance(self, b: int, z: Float[Tensor, "*#batch N E"]) -> Float[Tensor, "*batch N"]:
         """k_b(z, z) for each feature vector."""
         return self.amplitude(b)[..., None] * self.kernels[b].diagonal(self.of_latent(b, z), self.phi(b))
 
-    def amplitude(self, b: int) -> Tensor:
+    def amplitude(self, b: int) -> Float[Tensor, "*clients"]:
         """φ₀ of latent b."""
         return self._own[f"kernels.{b}.log_amplitude"].exp()
 
@@ -334,7 +340,7 @@ class Prior:
         """The same, positive."""
         return {key: log_phi.exp() for key, log_phi in self.log_phi(b).items()}
 
-    def phi1(self, b: int) -> Tensor:
+    def phi1(self, b: int) -> Float[Tensor, "*clients lengths"]:
         """φ₁ of latent b, (..., 1) or (..., D); one for a kernel without."""
         log_phi1 = self._own.get(f"kernels.{b}.log_phi1")
         return torch.ones_like(self.amplitude(b))[..., None] if log_phi1 is None else log_phi1.exp()

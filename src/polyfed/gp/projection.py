@@ -9,14 +9,19 @@ and a third of the time of xV and of xᵀG, which autograd would compute.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 PROJECTION_STEP = 4.0
 
 
-def scaled_sums(x: Tensor, V: Tensor) -> Tensor:
+def scaled_sums(x: Float[Tensor, "*#batch N D"], V: Float[Tensor, "*#batch D d"]) -> Float[Tensor, "*batch N d"]:
     """Vᵀx for each row of x (..., N, D), with entries of V (..., D, d) that are scaled for an optimiser's steps.
 
     >>> scaled_sums(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5], [0.25]]))  # (0.5 + 0.5) · 4 / 2

@@ -15,9 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 from math import ceil, pi, prod, sqrt
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 GRID_LIMIT = 2**17  # points of a grid; beyond that, Sobol
 SOBOL_POINTS = 2**14
@@ -26,7 +30,7 @@ AT_ONCE = 2**14  # rows whose averages over a logistic function are taken at onc
 
 
 @cache
-def gauss_hermite(n: int) -> tuple[Tensor, Tensor]:
+def gauss_hermite(n: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Nodes and weights with Σ w g(z) ≈ E[g(z)], z ~ N(0, 1) (eigenvalues of the Jacobi matrix)."""
     off = torch.arange(1, n, dtype=torch.float64).sqrt()
     z, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
@@ -42,7 +46,9 @@ def logistic_nodes() -> tuple[Tensor, Tensor]:
     return lam, weight / weight.sum()
 
 
-def expected_logistic(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def expected_logistic(
+    m: Float[Tensor, "*S"], v: Float[Tensor, "*S"]
+) -> tuple[Float[Tensor, "*S"], Float[Tensor, "*S"], Float[Tensor, "*S"]]:
     """E[softplus(f)], E[sigmoid(f)] and E[sigmoid'(f)] for f ~ N(m, v).
 
     >>> zero = torch.zeros(1, dtype=torch.float64)
@@ -87,12 +93,14 @@ def _by_f(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return softplus.sum(-1), (w * sigmoid).sum(-1), (w * sigmoid * torch.sigmoid(-f)).sum(-1)
 
 
-def expected_sigmoid(m: Tensor, v: Tensor) -> Tensor:
+def expected_sigmoid(m: Float[Tensor, "*S"], v: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """P(y = 1) = E[sigmoid(f)], f ~ N(m, v); not the sigmoid of the mean."""
     return expected_logistic(m, v)[1]
 
 
-def expected_probabilities(to_probabilities: Callable[[Tensor], Tensor], mean: Tensor, cov: Tensor) -> Tensor:
+def expected_probabilities(
+    to_probabilities: Callable[[Tensor], Tensor], mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"]
+) -> Float[Tensor, "N O"]:
     """E[p(f)] for each row of `mean` (N, K) and `cov` (N, K, K), where p maps (..., K) scores to probabilities.
 
     p must change on the scale of one unit of f, as softmax does. A row's result depends on that row alone,

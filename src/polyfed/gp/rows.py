@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods import Likelihood
 from polyfed.gp.prior import Prior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,9 @@ class Rows:
         """These rows with so much more of a prior mean, (..., N)."""
         return replace(self, mu=by if self.mu is None else self.mu + by)
 
-    def sites(self, prior: Prior, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def sites(
+        self, prior: Prior, m: Float[Tensor, "*batch N"], v: Float[Tensor, "*batch N"]
+    ) -> tuple[Float[Tensor, "*batch N"], Float[Tensor, "*batch N"]]:
         """(h, r) of all rows, given the marginals of q(f̃)."""
         h, r = m.new_zeros(m.numel()), m.new_zeros(m.numel())
         with torch.no_grad():
@@ -212,7 +217,9 @@ class Rows:
         """E[f] of each row, given that of f̃."""
         return m if self.mu is None else m + self.mu
 
-    def local_bound(self, prior: Prior, m: Tensor, v: Tensor) -> Tensor:
+    def local_bound(
+        self, prior: Prior, m: Float[Tensor, "*batch N"], v: Float[Tensor, "*batch N"]
+    ) -> Float[Tensor, "*batch"]:
         """Σ ℓ over all data of each client, given the marginals of q(f̃); differentiable in noise and prior mean."""
         total, f_mean = m.new_zeros(self.batch_shape), self._f_mean(m)
         for block in self.blocks:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from polyfed.gp.linalg import NotPositiveDefinite, cholesky, jittered_cholesky
 from polyfed.gp.predict import LatentPrediction
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 CHUNK = 4096  # rows handled at once
 Part = slice | Tensor  # some rows: a chunk, or their positions
@@ -207,12 +211,14 @@ class PaperSparseModel(InducingModel):
         return torch.cholesky_solve(torch.einsum("ib,bmn->imn", self.prior.W.square(), k), self.own_roots)
 
 
-def marginals(Phi: Tensor, d: Tensor, L: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+def marginals(
+    Phi: Float[Tensor, "N M"], d: Float[Tensor, " N"], L: Float[Tensor, "M M"], beta: Float[Tensor, " M"]
+) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
     """Mean and variance that q(w) = N(β, (L Lᵀ)⁻¹) gives to rows with these features."""
     return Phi @ beta, torch.linalg.solve_triangular(L, Phi.mT, upper=False).square().sum(0) + d
 
 
-def root_of(gram: Tensor) -> Tensor:
+def root_of(gram: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     """The factor of Λ = I + ΦᵀHΦ."""
     return cholesky(gram + torch.eye(len(gram), dtype=gram.dtype))
 

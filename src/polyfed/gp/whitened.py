@@ -14,6 +14,7 @@ so a client's own part of the gradient is products with M × M matrices, and not
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -22,12 +23,15 @@ from polyfed.gp.kernels import MetricKernel
 from polyfed.gp.linalg import cholesky
 from polyfed.gp.prior import Prior
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 # Of k(Z, Z), relative to its variance: one number for all, for the meaning of u must not depend on where it was computed.
 JITTER = 1e-8
 EDGE = 1e-3  # of probability, beyond which no point lies
 
 
-def normal_points(n: int, dims: int) -> Tensor:
+def normal_points(n: int, dims: int) -> Float[Tensor, "{n} {dims}"]:
     """n points that fill a standard normal evenly, (n, dims); always the same.
 
     >>> normal_points(3, 2).shape
@@ -42,7 +46,9 @@ def n_features(prior: Prior, b: int, n_points: int) -> int:
     return prior.kernels[b].n_features(prior.dims, n_points)
 
 
-def whitened(prior: Prior, b: int, Z: Tensor, z: Tensor) -> Tensor:
+def whitened(
+    prior: Prior, b: int, Z: Float[Tensor, "M D"], z: Float[Tensor, "*batch N E"]
+) -> Float[Tensor, "*batch N F"]:
     """φ_b of amplitude one at each z (..., U, D), (..., U, M); differentiable in Θ."""
     features, mine = prior.kernels[b].features, prior.of_latent(b, z)
     if features is not None:
@@ -51,7 +57,9 @@ def whitened(prior: Prior, b: int, Z: Tensor, z: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(root(prior.correlation(b, Z, Z)), k, upper=False).mT
 
 
-def features_of_rows(prior: Prior, n_shared: int, Z: Tensor, z: Tensor, a: Tensor) -> Tensor:
+def features_of_rows(
+    prior: Prior, n_shared: int, Z: Float[Tensor, "M D"], z: Float[Tensor, "*batch N E"], a: Float[Tensor, "*batch N B"]
+) -> Float[Tensor, "*batch N P"]:
     """Φ (..., N, P), given what the kernels see of each row's input and its mixing vectors; differentiable in Θ."""
     latents = range(n_shared)
     a = torch.stack([a[..., b] * prior.amplitude(b)[..., None].sqrt() for b in latents], -1)
@@ -62,7 +70,7 @@ def features_of_rows(prior: Prior, n_shared: int, Z: Tensor, z: Tensor, a: Tenso
     return torch.cat([a[..., b, None] * whitened(prior, b, Z, z) for b in latents], -1)
 
 
-def root(Kzz: Tensor) -> Tensor:
+def root(Kzz: Float[Tensor, "*batch M M"]) -> Float[Tensor, "*batch M M"]:
     """L with L Lᵀ = Kzz, of a kernel of amplitude one."""
     return cholesky(Kzz + JITTER * torch.eye(Kzz.shape[-1], dtype=Kzz.dtype))
 

@@ -15,9 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import log, prod
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Phi = Mapping[str, Tensor]  # the positive parameters of a kernel by name, each (..., numbers)
 
@@ -67,10 +71,12 @@ class Kernel(ABC):
         return {}
 
     @abstractmethod
-    def __call__(self, x: Tensor, x2: Tensor, phi: Phi) -> Tensor:
+    def __call__(
+        self, x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"], phi: Phi
+    ) -> Float[Tensor, "*batch N N2"]:
         """s for all pairs of inputs (..., N, D) and (..., N2, D)."""
 
-    def diagonal(self, x: Tensor, phi: Phi) -> Tensor:
+    def diagonal(self, x: Float[Tensor, "*#batch N D"], phi: Phi) -> Float[Tensor, "*batch N"]:
         """s at x = x' for each input, without the matrix: every input is a batch of its own."""
         alone = x[..., :, None, :]
         return self(alone, alone, {name: value[..., None, :] for name, value in phi.items()})[..., 0, 0]
@@ -135,7 +141,9 @@ class Sum(_Composite):
     def parameters(self) -> Mapping[str, Positive]:
         return {"ratio": Positive(width=len(self.parts) - 1), **super().parameters}
 
-    def __call__(self, x: Tensor, x2: Tensor, phi: Phi) -> Tensor:
+    def __call__(
+        self, x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"], phi: Phi
+    ) -> Float[Tensor, "*batch N N2"]:
         weights = torch.cat([torch.ones_like(phi["ratio"][..., :1]), phi["ratio"]], -1)
         weights = weights / weights.sum(-1, keepdim=True)
         terms = (weights[..., i, None, None] * part(x, x2, own) for i, (part, own) in enumerate(self._each(phi)))
@@ -148,7 +156,9 @@ class Sum(_Composite):
 class Product(_Composite):
     """Π_i s_i."""
 
-    def __call__(self, x: Tensor, x2: Tensor, phi: Phi) -> Tensor:
+    def __call__(
+        self, x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"], phi: Phi
+    ) -> Float[Tensor, "*batch N N2"]:
         return prod((part(x, x2, own) for part, own in self._each(phi)), start=x.new_ones(()))
 
     def __str__(self) -> str:

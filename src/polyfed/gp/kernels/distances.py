@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
-def squared_distance(x: Tensor, x2: Tensor) -> Tensor:
+
+def squared_distance(
+    x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"]
+) -> Float[Tensor, "*batch N N2"]:
     """‖x − x'‖² for all pairs: by one matrix product, and by differences where that cancels.
 
     Without the second part, repeated inputs a thousand length-scales from the centre would not be the same input.
@@ -56,7 +63,9 @@ def _take(x: Tensor, batch: tuple[Tensor, ...], i: Tensor) -> Tensor:
     return x[(*batch, i)] if x.dim() > 2 else x[i]
 
 
-def squared_by_input(G: Tensor, x: Tensor, x2: Tensor) -> Tensor:
+def squared_by_input(
+    G: Float[Tensor, "*batch N N2"], x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"]
+) -> Float[Tensor, "*batch D"]:
     """Σ_ij G_ij (x_id − x'_jd)² for each input d: by products, from a centre at which little cancels."""
     centre = x2.mean(-2, keepdim=True) if x2.shape[-2] else 0.0
     a, b = x - centre, x2 - centre
@@ -64,29 +73,33 @@ def squared_by_input(G: Tensor, x: Tensor, x2: Tensor) -> Tensor:
     return apart - 2.0 * (a * (G @ b)).sum(-2)
 
 
-def absolute_distance(x: Tensor, x2: Tensor) -> Tensor:
+def absolute_distance(
+    x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"]
+) -> Float[Tensor, "*batch N N2"]:
     return torch.cdist(x, x2, p=1.0)
 
 
-def absolute_by_input(G: Tensor, x: Tensor, x2: Tensor) -> Tensor:
+def absolute_by_input(
+    G: Float[Tensor, "*batch N N2"], x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"]
+) -> Float[Tensor, "*batch D"]:
     """Σ_ij G_ij |x_id − x'_jd| for each input d."""
     pairs = zip(x.unbind(-1), x2.unbind(-1), strict=True)
     return torch.stack([(G * (a[..., :, None] - b[..., None, :]).abs()).sum((-2, -1)) for a, b in pairs], -1)
 
 
-def unit(x: Tensor) -> Tensor:
+def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)  # the zero vector stays zero
 
 
-def cosine(x: Tensor, x2: Tensor) -> Tensor:
+def cosine(x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"]) -> Float[Tensor, "*batch N N2"]:
     return unit(x) @ unit(x2).mT
 
 
-def with_constant(x: Tensor) -> Tensor:
+def with_constant(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D1"]:
     """x and a constant as large as x usually is, at length one: a plane and its offset, flat where x is far out."""
     constant = x.new_full((*x.shape[:-1], 1), x.shape[-1] ** 0.5)
     return unit(torch.cat([x, constant], -1))
 
 
-def affine_cosine(x: Tensor, x2: Tensor) -> Tensor:
+def affine_cosine(x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"]) -> Float[Tensor, "*batch N N2"]:
     return with_constant(x) @ with_constant(x2).mT

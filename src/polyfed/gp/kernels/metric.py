@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -40,6 +41,9 @@ from polyfed.gp.kernels.distances import (
     unit,
     with_constant,
 )
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 # ---- profiles: s(t), its logarithmic slope t s'(t) / s(t) and s'(t), where t = φ₁ d ----------------------------------------
 # They take d and φ₁ apart: for the exponential, t itself is never needed, and each pass over a matrix counts.
@@ -147,7 +151,9 @@ class MetricKernel(Kernel):
     def parameters(self) -> Mapping[str, Positive]:
         return {"phi1": Positive(self.factor, self.exponent, per_input=True)} if self.has_length_scale else {}
 
-    def __call__(self, x: Tensor, x2: Tensor, phi: Phi) -> Tensor:
+    def __call__(
+        self, x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"], phi: Phi
+    ) -> Float[Tensor, "*batch N N2"]:
         z = self._scaled(x, phi)
         return self.profile(self.metric(z, z if x2 is x else self._scaled(x2, phi)), 1.0)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, pi
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from torch import Tensor
 from polyfed.errors import ConfigError
 from polyfed.gp.kernels.base import Kernel, Phi, Positive
 from polyfed.gp.kernels.distances import squared_distance
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,9 @@ class Periodic(Kernel):
             period = Positive(self.period, per_input=True)
         return {"phi1": Positive(per_input=True), "period": period}
 
-    def __call__(self, x: Tensor, x2: Tensor, phi: Phi) -> Tensor:
+    def __call__(
+        self, x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"], phi: Phi
+    ) -> Float[Tensor, "*batch N N2"]:
         z = _on_circles(x, phi)
         return torch.exp(-0.5 * squared_distance(z, z if x2 is x else _on_circles(x2, phi)))
 

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 
@@ -37,23 +39,31 @@ class Likelihood(ABC):
     most_precise: float = float("inf")
     power: float = 1.0  # tempering: ℓ, h and r are all raised to it, so that the bound stays consistent
 
-    def pattern(self, y: Tensor) -> Tensor:
+    def pattern(self, y: Float[Tensor, "N ..."]) -> Float[Tensor, "N R O"]:
         """The rows of each datum as combinations of the task's outputs, (N, R, n_outputs)."""
         return torch.ones(y.shape[0], 1, 1, dtype=torch.float64)
 
     @abstractmethod
-    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         """ℓ(m, v), (N,). Differentiable in `noise`."""
 
     @abstractmethod
-    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         """(h, r), each (N, R)."""
 
     @abstractmethod
-    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
         """What is said of y where the outputs have `mean` (N, n_outputs) and `cov` (N, n_outputs, n_outputs)."""
 
-    def best_noise(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor | None:
+    def best_noise(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"] | None:
         """For each datum a number, (N,), whose mean is the best noise given q(f); None where that has no closed form.
 
         Sums and counts pool it exactly over clients, which an average of σ² would not.

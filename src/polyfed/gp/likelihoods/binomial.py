@@ -12,6 +12,8 @@ from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logisti
 from polyfed.gp.quadrature import expected_sigmoid
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 
@@ -21,15 +23,21 @@ class Binomial(Likelihood):
     def __init__(self, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
         self.local, self.power = bound_named(bound), power
 
-    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         k, n = y[:, :1], y[:, 1:]
         return (_log_choose(k, n) + logistic_bound(self.local, k - 0.5 * n, n, m, v))[:, 0]
 
-    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         k, n = y[:, :1], y[:, 1:]
         return logistic_site(self.local, k - 0.5 * n, n, m, v)
 
-    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
         return {"mean": expected_sigmoid(mean[:, 0], cov[:, 0, 0])}
 
     def compiled(self, y: Tensor) -> Form:

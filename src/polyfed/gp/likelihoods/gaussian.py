@@ -10,6 +10,8 @@ from torch import Tensor
 from polyfed.gp.likelihoods.base import Likelihood, required
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 
@@ -24,20 +26,28 @@ class Gaussian(Likelihood):
     def __init__(self, *, power: float = 1.0) -> None:
         self.power = power
 
-    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         sigma2 = required(noise)
         # elbo-r, term (a): E[log N(y | f, σ²)]
         return (-0.5 * (log(2.0 * pi) + sigma2.log() + squared_error(y, m, v) / sigma2)).sum(-1)
 
-    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         h = (1.0 / required(noise)).expand_as(m)  # D^r of equ:mf_local_q2
         return h, h * y[:, None]
 
-    def best_noise(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def best_noise(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         # optimial sigma: σ² = (1/N) Σ y² − 2 y E[f] + E[f²] = (1/N) Σ (y − m)² + v
         return squared_error(y, m, v).sum(-1)
 
-    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
         return {"noise_std": required(noise).sqrt()}
 
     def compiled(self, y: Tensor) -> Form:

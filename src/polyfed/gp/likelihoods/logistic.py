@@ -20,6 +20,8 @@ from polyfed.errors import ConfigError, nearest
 from polyfed.gp.quadrature import expected_logistic
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 MOST_PRECISE = 0.25  # of one trial under either bound: E[ω] and the average slope of the sigmoid are largest at zero
@@ -40,12 +42,12 @@ class LocalBound:
     compiled: Callable[[], tuple[Any, tuple[float, ...]]]
 
 
-def log_2cosh_half(c: Tensor) -> Tensor:
+def log_2cosh_half(c: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """log 2cosh(c/2) for c ≥ 0, without overflow."""
     return 0.5 * c + torch.log1p(torch.exp(-c))
 
 
-def pg_mean(c: Tensor) -> Tensor:
+def pg_mean(c: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """E[ω] for ω ~ PG(1, c), c ≥ 0: tanh(c/2) / 2c, by its series where that is 0/0."""
     small = c < 1e-2
     safe = torch.where(small, 1.0, c)
@@ -53,7 +55,7 @@ def pg_mean(c: Tensor) -> Tensor:
     return torch.where(small, series, torch.tanh(0.5 * safe) / (2.0 * safe))
 
 
-def pg_parameter(m: Tensor, v: Tensor) -> Tensor:
+def pg_parameter(m: Float[Tensor, "*S"], v: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """c of q(ω) = PG(1, c), with c² = E[f²].  (equ:mf_local_q1)"""
     return (m.square() + v).sqrt()
 

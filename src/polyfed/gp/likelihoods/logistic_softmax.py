@@ -26,6 +26,8 @@ from polyfed.gp.quadrature import expected_probabilities
 LEFT_OVER = 1e-8
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 
@@ -35,22 +37,28 @@ class LogisticSoftmax(Likelihood):
     def __init__(self, n_classes: int, *, temperature: float = 1.0, power: float = 1.0) -> None:
         self.n_outputs, self.tau, self.power = n_classes, temperature, power
 
-    def pattern(self, y: Tensor) -> Tensor:
+    def pattern(self, y: Float[Tensor, "N ..."]) -> Float[Tensor, "N R O"]:
         return torch.eye(self.n_outputs, dtype=torch.float64).expand(y.shape[0], -1, -1)
 
-    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         phi, c, _, rate = self._auxiliary(m, v)
         own = (self._one_hot(y) * (0.5 * phi - log_2cosh_half(c))).sum(-1)
         return own - rate.log()  # −log Σ_c σ(φ_c), and equal to it where v = 0
 
-    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         _, c, log_epsilon, rate = self._auxiliary(m, v)
         gamma = torch.exp(log_epsilon) / rate[:, None]
         hot = self._one_hot(y)
         h = (hot + gamma) * pg_mean(c) / self.tau**2
         return h, 0.5 * (hot - gamma) / self.tau
 
-    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
         def probabilities(phi: Tensor) -> Tensor:
             return torch.softmax(torch.nn.functional.logsigmoid(phi), -1)
 

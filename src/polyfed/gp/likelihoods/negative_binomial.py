@@ -17,6 +17,8 @@ from polyfed.gp.likelihoods.base import Likelihood, required
 from polyfed.gp.likelihoods.logistic import bound_named, logistic_bound, logistic_site
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 
@@ -28,19 +30,25 @@ class NegativeBinomial(Likelihood):
     def __init__(self, *, typical: float | None = None, bound: str = "polya-gamma", power: float = 1.0) -> None:
         self.typical, self.local, self.power = typical, bound_named(bound), power
 
-    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         y, rho = y[:, None], required(noise)
         choose = torch.lgamma(y + rho) - torch.lgamma(y + 1.0) - torch.lgamma(rho)
         kappa, n = 0.5 * (y - rho), y + rho
         return (choose + logistic_bound(self.local, kappa, n, m + self._shift(rho), v))[:, 0]
 
-    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         y, rho = y[:, None], required(noise)
         s = self._shift(rho)
         h, r = logistic_site(self.local, 0.5 * (y - rho), y + rho, m + s, v)
         return h, r - h * s  # a site in f + s, written in f
 
-    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
         rho = required(noise)
         log_typical = rho.log() if self.typical is None else torch.tensor(log(self.typical), dtype=rho.dtype)
         return {"dispersion": rho, "log_typical": log_typical}

@@ -16,6 +16,8 @@ from polyfed.gp.likelihoods.logistic import MOST_PRECISE, bound_named, logistic_
 from polyfed.gp.quadrature import expected_probabilities
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 
@@ -28,7 +30,7 @@ class OneVsEach(Likelihood):
         self.n_outputs = n_classes
         self.local, self.power = bound_named(bound), power
 
-    def pattern(self, y: Tensor) -> Tensor:
+    def pattern(self, y: Float[Tensor, "N ..."]) -> Float[Tensor, "N R O"]:
         K = self.n_outputs
         label = y.to(torch.int64)
         # The other classes in order: for each slot, skip the label.
@@ -37,13 +39,19 @@ class OneVsEach(Likelihood):
         identity = torch.eye(K, dtype=torch.float64)
         return identity[label][:, None, :] - identity[other]  # e_y − e_c
 
-    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         return logistic_bound(self.local, torch.full_like(m, 0.5), torch.ones_like(m), m, v).sum(-1)
 
-    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         return logistic_site(self.local, torch.full_like(m, 0.5), torch.ones_like(m), m, v)
 
-    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
         # A shift common to all classes does not matter to the softmax: without it one direction less is left.
         K = self.n_outputs
         centre = torch.eye(K, dtype=torch.float64) - 1.0 / K

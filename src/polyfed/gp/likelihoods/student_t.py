@@ -16,6 +16,8 @@ from polyfed.gp.likelihoods.base import Likelihood, required
 from polyfed.gp.likelihoods.gaussian import squared_error
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from polyfed.gp.compiled.likelihoods import Form
 
 
@@ -30,21 +32,29 @@ class StudentT(Likelihood):
         self._constant = lgamma((dof + 1.0) / 2.0) - lgamma(dof / 2.0) - 0.5 * log(dof * pi)
         self.most_precise = (dof + 1.0) / dof  # a datum that lies where it is expected
 
-    def local_bound(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         nu, sigma2 = self.dof, required(noise)
         spread = torch.log1p(squared_error(y, m, v) / (nu * sigma2))
         return (self._constant - 0.5 * sigma2.log() - 0.5 * (nu + 1.0) * spread).sum(-1)
 
-    def site(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         h = self._weight(y, m, v, required(noise))
         return h, h * y[:, None]
 
-    def best_noise(self, y: Tensor, m: Tensor, v: Tensor, noise: Tensor | None) -> Tensor:
+    def best_noise(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
         # σ² = (1/N) Σ E[τ] e, at the current q(τ)
         sigma2 = required(noise)
         return (self._weight(y, m, v, sigma2) * sigma2 * squared_error(y, m, v)).sum(-1)
 
-    def readout(self, mean: Tensor, cov: Tensor, noise: Tensor | None) -> dict[str, Tensor]:
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
         return {"scale": required(noise).sqrt(), "dof": torch.tensor(self.dof, dtype=torch.float64)}
 
     def compiled(self, y: Tensor) -> Form:
