@@ -22,7 +22,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
     "pfedfda": ("mclaughlin2024personalized",),
     "fed3r": ("fani2024accelerating",),
     "sklearn-hgb-pooled": ("ke2017lightgbm",),
-    "sklearn-linear-pooled": (),
+    "sklearn-linear-pooled": ("pedregosa2011scikit",),
     "catboost-pooled": ("prokhorenkova2018catboost",),
     "mixed-effects": ("laird1982random",),
     "sklearn-rf-local": ("breiman2001random",),

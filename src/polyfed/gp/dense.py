@@ -105,7 +105,7 @@ class DenseModel:
         return self._eliminated.complete(q)
 
     def bound(self, q: Gaussian | Sketch | Solution) -> Tensor:
-        """The ELBO of q (elbo-r), differentiable in Θ; one value for each client.
+        """The ELBO of q (elbo-r, eq. 15), differentiable in Θ; one value for each client.
 
         −KL(q‖p) = logZ − E_q[rᵀf − ½fᵀHf], so terms (a) to (d) collapse into logZ + Σ (ℓ − r m + ½ h E[f²]). Sites and
         moments enter as constants: at the fixed point of inference their own derivatives vanish (envelope theorem), so

@@ -75,7 +75,7 @@ class ExactModel(DenseModel):
         return found
 
     def predict(self, q: Gaussian, x: Float[Tensor, "N D"]) -> LatentPrediction:
-        """q(g(x)) at new inputs (equ:predict), of one client.
+        """q(g(x)) at new inputs (equ:predict, eq. 4), of one client.
 
         The printed formula conditions a task on its own points and on K⁻¹; that loses what the other tasks know. Here
         m = k*ᵀ α and v = k** − ‖L⁻¹ S k*‖², with k* the covariance to every row of every task.

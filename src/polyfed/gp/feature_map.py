@@ -1,4 +1,6 @@
-"""What a network makes of inputs, as a function of its parameters (deepkernel), in one go or in chunks.
+"""What a network makes of inputs, as a function of its parameters (deepkernel, sec. 4.3), in one go or in chunks.
+
+Wilson, Hu, Salakhutdinov, Xing: "Deep Kernel Learning", AISTATS 2016, arXiv:1511.02222.
 
 A chunk is not a minibatch. Every input passes the network by itself: batch norms use the statistics they have, never those
 of a batch. So the features do not depend on how inputs are grouped, and the E-step, the kernels and the bound see all of a

@@ -1,5 +1,8 @@
 """The one primitive of inference: a Gaussian prior times quadratic sites, and its normaliser logZ.
 
+Rasmussen, Williams: "Gaussian Processes for Machine Learning", MIT Press 2006, doi:10.7551/mitpress/3206.001.0001,
+algorithms 2.1 and 3.1.
+
     logZ(K, r, h) = log ∫ N(f | 0, K) exp(rᵀf − ½ fᵀ H f) df,      H = diag(h),  h ≥ 0
 
 Everything goes through B = I + S K S with S = diag(√h), whose eigenvalues are all at least one. So K may be
@@ -135,7 +138,7 @@ def solve(K: Float[Tensor, "*batch N N"], r: Float[Tensor, "*batch N"], h: Float
         if bool((r0 != 0).any()):
             u = u - s * _mv(K, r0)
         alpha = r0 + s * torch.cholesky_solve(u[..., None], L)[..., 0]
-        m = _mv(K, alpha)  # equ:mf_local_q2, the mean: m = Σ H v = K α
+        m = _mv(K, alpha)  # equ:mf_local_q2, eq. 3b, the mean: m = Σ H v = K α
         return gaussian_from_factor(K, r, h, L, alpha, m)
 
 
@@ -157,7 +160,7 @@ def gaussian_from_factor(
 def _marginal_variance(K: Tensor, s: Tensor, L: Tensor, B_inv: Tensor, h: Tensor) -> Tensor:
     """diag Σ by the one of two equal formulas that does not cancel.
 
-    equ:mf_local_q2, the covariance: Σ = (H + K⁻¹)⁻¹ = K − K S B⁻¹ S K, and S Σ S = I − B⁻¹.
+    equ:mf_local_q2, eq. 3b, the covariance: Σ = (H + K⁻¹)⁻¹ = K − K S B⁻¹ S K, and S Σ S = I − B⁻¹.
     """
     prior = K.diagonal(dim1=-2, dim2=-1)
     informed = h * prior > 1e-4  # below this 1 − (B⁻¹)_jj loses more than four digits

@@ -1,5 +1,8 @@
 """The prior covariance of rows, K_jk = Σ_b a_jb a_kb k_b(x_j, x_k), and its derivative.
 
+Álvarez, Rosasco, Lawrence: "Kernels for Vector-Valued Functions: A Review", Foundations and Trends in Machine Learning
+2012, arXiv:1106.6251.
+
 Distances between inputs are computed once: they serve all latents whose kernels share a metric, and every Θ. The
 derivative is written out, because autograd would go back through the distances, which no parameter changes. Where they
 do change (a network under the kernels, or a length-scale for each dimension) autograd does it, as for kernels that are

@@ -86,7 +86,7 @@ def infer(
     accelerate: bool = True,
     of_f: bool = False,
 ) -> Posterior:
-    """Alternate equ:mf_local_q1 and equ:mf_local_q2 until the bound moves by less than `tolerance` nats.
+    """Alternate equ:mf_local_q1, eq. 3a and equ:mf_local_q2, eq. 3b until the bound moves by less than `tolerance` nats.
 
     Args:
         model: prior and rows, of one client or of a batch.

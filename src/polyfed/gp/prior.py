@@ -48,7 +48,7 @@ def _name(b: int, key: str) -> str:
 
 
 class Prior:
-    """The hyper-parameters Θ of a multi-output GP: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x), g_b ~ GP(0, k_b).  (eq1c)
+    """The hyper-parameters Θ of a multi-output GP: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x), g_b ~ GP(0, k_b).  (eq1c, eq. 1c)
 
     The paper has μ = 0. A linear mean μ(x) = Vᵀx̃ + c, of what the projections see (x̃, the inputs or the features of a
     network), lets clients with few labels share what f is on average.
@@ -269,7 +269,8 @@ class Prior:
         return "features.mean" in self._own
 
     def eta(self, x: Float[Tensor, "*batch N D"]) -> Float[Tensor, "*batch N E"]:
-        """What the kernels see of an input (deepkernel): its features, or the input itself; of all latents side by side."""
+        """What the kernels see of an input (deepkernel, sec. 4.3): its features, or the input itself; of all latents
+        side by side."""
         return self.project(self.seen(x))
 
     def seen(self, x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """The sparse posterior: M inducing inputs Z stand for all N rows, at a cost that grows with N and not with its cube.
 
+Titsias: "Variational Learning of Inducing Variables in Sparse Gaussian Processes", AISTATS 2009.
+
 Inducing variables are whitened, w ~ N(0, I), and a row is f_j = Φ_j w + what Z leaves unsaid, of variance d_j. Then
 
     Λ = I + Φᵀ H Φ,   m = Φ Λ⁻¹ Φᵀ r,   v = diag(Φ Λ⁻¹ Φᵀ) + d
@@ -165,7 +167,7 @@ class InducingModel(ABC):
 
 
 class PaperSparseModel(InducingModel):
-    """Inducing variables are all T outputs at Z, and a row is their conditional mean (proof:mf_inducing).
+    """Inducing variables are all T outputs at Z, and a row is their conditional mean (proof:mf_inducing, app. C).
 
     Output i is f_i(x) = k_i(x, Z) k_i(Z, Z)⁻¹ f_i(Z) with its own kernel k_i = Σ_b W_ib² k_b, and no variance beside that:
     neither in inference nor in predictions, which far from Z become sure of zero. What other outputs at Z say of output i

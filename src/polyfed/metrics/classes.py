@@ -1,5 +1,12 @@
 """Metrics of predicted classes.
 
+Proper scores: Gneiting, Raftery: "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the American
+Statistical Association 2007, doi:10.1198/016214506000001437. Brier: "Verification of Forecasts Expressed in Terms of
+Probability", Monthly Weather Review 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2. Calibration: Guo, Pleiss,
+Sun, Weinberger: "On Calibration of Modern Neural Networks", ICML 2017, arXiv:1706.04599. Balanced accuracy: Brodersen, Ong,
+Stephan, Buhmann: "The Balanced Accuracy and Its Posterior Distribution", ICPR 2010, doi:10.1109/ICPR.2010.764. Areas under
+curves: Fawcett: "An Introduction to ROC Analysis", Pattern Recognition Letters 2006, doi:10.1016/j.patrec.2005.10.010.
+
 Labels are compared as they are; where probabilities count, `y` is the position of each row's class and `proba`
 is (N, K), or (N,) with the probability of the second of two classes.
 

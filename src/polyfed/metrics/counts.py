@@ -1,5 +1,7 @@
 """Deviances: how far predicted rates are from what was counted, on the scale of the log-likelihood.
 
+McCullagh, Nelder: "Generalized Linear Models", 2nd edition, Chapman and Hall 1989, doi:10.1007/978-1-4899-3242-6.
+
 A deviance is twice the log-likelihood that a perfect rate would gain, so 0 is perfect.
 
 >>> poisson_deviance(mean=[2.0, 3.0], y=[2, 3])

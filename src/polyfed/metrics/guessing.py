@@ -1,8 +1,10 @@
 """What a score is worth: the same from a guess that costs nothing, and the skill of a model against it.
 
 The guess knows the training labels of one client and no input: their mean, their most frequent class, the frequencies of
-their classes. Skill is the share of the guess's error that a model removes (Murphy 1988, "Skill scores based on the mean
-square error"; of classes, the Brier skill score): 1 is perfect, 0 is no better than guessing, below 0 is worse.
+their classes. Skill is the share of the guess's error that a model removes (Murphy: "Skill Scores Based on the Mean Square
+Error and Their Relationships to the Correlation Coefficient", Monthly Weather Review 1988,
+doi:10.1175/1520-0493(1988)116<2417:SSBOTM>2.0.CO;2; of classes, the Brier skill score): 1 is perfect, 0 is no better than
+guessing, below 0 is worse.
 
 >>> guess = Guess.of("regression", [60.0, 80.0])
 >>> guess.headline([70.0, 74.0])                           # the rmse of predicting 70

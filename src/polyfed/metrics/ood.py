@@ -1,5 +1,9 @@
 """Does a score, such as the predictive variance, tell foreign rows from familiar ones?
 
+Hendrycks, Gimpel: "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks", ICLR 2017,
+arXiv:1610.02136; Liang, Li, Srikant: "Enhancing The Reliability of Out-of-distribution Image Detection in Neural Networks",
+ICLR 2018, arXiv:1706.02690.
+
 A higher score means more foreign. `scores_in` are of rows like the training data, `scores_out` of others.
 
 >>> auroc(scores_in=[0.1, 0.2, 0.3], scores_out=[0.25, 0.9])

@@ -1,5 +1,8 @@
 """Metrics of predicted numbers.
 
+Densities and intervals as scores: Gneiting, Raftery: "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal
+of the American Statistical Association 2007, doi:10.1198/016214506000001437.
+
 >>> rmse(mean=[1.0, 2.0], y=[1.0, 5.0])
 2.1213
 >>> coverage(lower=[0, 0], upper=[2, 2], y=[2, 3])

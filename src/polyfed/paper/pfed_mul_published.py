@@ -1,5 +1,8 @@
 """pFed-Mul as its authors' published code has it, so that a published figure can be explained: never for results.
 
+The code of Lyu, Zhang, Lu, Zhou: "Task Diversity in Bayesian Federated Learning: Simultaneous Processing of Classification
+and Regression", KDD 2025, doi:10.1145/3690624.3709341.
+
 The sharing schemes, the server but for the mean of φ, and the read-out are those of `PFedMul`; a client's work and its
 predictions are those of the published code, which docs/published-code.md sets beside the paper and measures.
 

@@ -83,7 +83,7 @@ LACKS = "write names with + and * between them, as in 'rbf + periodic'"
         ("periodic(period=0)", "the period of a kernel is 0.0; give a number above 0"),
         ("periodic(period=1e999)", "the period of a kernel is inf; give a number above 0"),
         ("periodic()", "lacks an option before ')'"),
-        ("(" * 150 + "rbf", "lacks ')'"),
+        ("(" * 150 + "rbf", "has more than 20 parentheses within each other"),
         ("rbf + " * 60 + "rbf", "a kernel of 363 characters; give at most 200"),
     ],
 )

@@ -1,7 +1,10 @@
 """Kernels s(t) of a metric that gives t and a profile s, with their derivatives written out.
 
+Rasmussen, Williams: "Gaussian Processes for Machine Learning", MIT Press 2006, doi:10.7551/mitpress/3206.001.0001, chapter
+4; Matérn: "Spatial Variation", 2nd edition, Springer 1986, doi:10.1007/978-1-4615-7892-5.
+
 φ₀ is the amplitude and φ₁ the inverse squared length-scale, one number or one for each input dimension. The forms are
-the paper's (app.experiment); its Cauchy and linear kernels are the case φ₀ = 1.
+the paper's (app.experiment, app. F); its Cauchy and linear kernels are the case φ₀ = 1.
 
 | name       | t                          | s(t)                            |
 |------------|----------------------------|---------------------------------|

@@ -1,4 +1,4 @@
-"""The periodic kernel of MacKay, "Introduction to Gaussian processes", NATO ASI Series F 168, Springer, 1998:
+"""The periodic kernel of MacKay, "Introduction to Gaussian Processes", NATO ASI Series F 168, Springer, 1998:
 
     s(x, x') = exp(−2 Σ_d φ₁_d sin²(π (x_d − x'_d) / p_d))
 

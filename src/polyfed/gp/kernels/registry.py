@@ -23,6 +23,7 @@ from polyfed.plugins import registered
 
 KernelLike = str | Kernel
 LONGEST = 200  # characters of an expression; far more than anyone has data to learn
+DEEPEST = 20  # parentheses within each other
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w-]*|\d+\.?\d*(?:[eE][+-]?\d+)?|[-+*(),=])")
 
 KERNELS: dict[str, Kernel] = {
@@ -96,7 +97,7 @@ class _Reader:
                 raise self._wrong(f"has {text[at:].strip()[:1]!r} in it")
             self.tokens.append(found[1])
             at = found.end()
-        self.at = 0
+        self.at, self.depth = 0, 0
 
     def read(self) -> Kernel:
         kernel = self._sum()
@@ -118,8 +119,12 @@ class _Reader:
 
     def _part(self) -> Kernel:
         if self._take("("):
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise self._wrong(f"has more than {DEEPEST} parentheses within each other")
             kernel = self._sum()
             self._expect(")")
+            self.depth -= 1
             return kernel
         name = self._word("a kernel")
         known = KERNELS if name in KERNELS else known_kernels()

@@ -9,7 +9,7 @@ and the **site** is that bound's derivative, the quadratic that touches it:
 
     h = −2 ∂ℓ/∂v,      r = ∂ℓ/∂m + h m,      log p(y | f) ~ r f − ½ h f² + const
 
-so h ≥ 0 and r are all that inference needs (equ:mf_local_q2), and Σ ℓ − KL(q‖p) is the bound it raises. Shapes:
+so h ≥ 0 and r are all that inference needs (equ:mf_local_q2, eq. 3b), and Σ ℓ − KL(q‖p) is the bound it raises. Shapes:
 y is (N,) or (N, 2), m and v are (N, R), ℓ is (N,), h and r are (N, R); `noise` is one number, or (N, 1) where the data
 of several clients are handled at once.
 """

@@ -1,4 +1,9 @@
-"""Binary classification: p(y | f) = sigmoid(y f), y ∈ {−1, 1}.  (eq1b)"""
+"""Binary classification: p(y | f) = sigmoid(y f), y ∈ {−1, 1}.  (eq1b, eq. 1b)
+
+Polson, Scott, Windle: "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables", Journal of the American
+Statistical Association 2013, arXiv:1205.0310; in a Gaussian process, Wenzel, Galy-Fajou, Donner, Kloft, Opper: "Efficient
+Gaussian Process Classification Using Pólya-Gamma Data Augmentation", AAAI 2019, arXiv:1802.06383.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Proportions: k successes of n trials, each with probability sigmoid(f). y holds the pairs (k, n)."""
+"""Proportions: k successes of n trials, each with probability sigmoid(f). y holds the pairs (k, n).
+
+Polson, Scott, Windle: "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables", Journal of the American
+Statistical Association 2013, arXiv:1205.0310.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Regression: y = f + N(0, σ²).  (eq1a)"""
+"""Regression: y = f + N(0, σ²).  (eq1a, eq. 1a)
+
+Rasmussen, Williams: "Gaussian Processes for Machine Learning", MIT Press 2006, doi:10.7551/mitpress/3206.001.0001, section
+2.2.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +34,19 @@ class Gaussian(Likelihood):
         self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
     ) -> Float[Tensor, " N"]:
         sigma2 = required(noise)
-        # elbo-r, term (a): E[log N(y | f, σ²)]
+        # elbo-r, eq. 15, term (a), eq. 16a: E[log N(y | f, σ²)]
         return (-0.5 * (log(2.0 * pi) + sigma2.log() + squared_error(y, m, v) / sigma2)).sum(-1)
 
     def site(
         self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
     ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
-        h = (1.0 / required(noise)).expand_as(m)  # D^r of equ:mf_local_q2
+        h = (1.0 / required(noise)).expand_as(m)  # D^r of equ:mf_local_q2, eq. 3b
         return h, h * y[:, None]
 
     def best_noise(
         self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
     ) -> Float[Tensor, " N"]:
-        # optimial sigma: σ² = (1/N) Σ y² − 2 y E[f] + E[f²] = (1/N) Σ (y − m)² + v
+        # optimial sigma, eq. 20: σ² = (1/N) Σ y² − 2 y E[f] + E[f²] = (1/N) Σ (y − m)² + v
         return squared_error(y, m, v).sum(-1)
 
     def readout(

@@ -1,5 +1,9 @@
 """What all logistic likelihoods share: log p(y | f) = κ f − n log 2cosh(f/2) + const(y).
 
+Polson, Scott, Windle: "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables", Journal of the American
+Statistical Association 2013, arXiv:1205.0310; the other bound is that of Opper, Archambeau: "The Variational Gaussian
+Approximation Revisited", Neural Computation 2009, doi:10.1162/neco.2008.08-07-592.
+
 Bernoulli, binomial, negative binomial and one-vs-each differ in κ and n alone. E[log 2cosh(f/2)] has no closed
 form; two bounds for it:
 
@@ -56,7 +60,7 @@ def pg_mean(c: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
 
 
 def pg_parameter(m: Float[Tensor, "*S"], v: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """c of q(ω) = PG(1, c), with c² = E[f²].  (equ:mf_local_q1)"""
+    """c of q(ω) = PG(1, c), with c² = E[f²].  (equ:mf_local_q1, eq. 3a)"""
     return (m.square() + v).sqrt()
 
 
@@ -70,7 +74,7 @@ def _gaussian_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pg_average(m: Tensor, v: Tensor) -> Tensor:
-    # elbo-r, terms (b) and (c): −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
+    # elbo-r, eq. 15, terms (b) and (c), eq. 16b and 17: −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
     return log_2cosh_half(pg_parameter(m, v))
 
 

@@ -1,4 +1,8 @@
-"""Multi-class by the logistic-softmax: p(y = k | f) = sigmoid(f_k/τ) / Σ_c sigmoid(f_c/τ), a row for each class.
+"""Multi-class by the logistic-softmax: p(y = k | f) = sigmoid(f_k/τ) / Σ_c sigmoid(f_c/τ), a row for each class
+(multi_class, app. E).
+
+Galy-Fajou, Wenzel, Donner, Opper: "Multi-Class Gaussian Process Classification Made Conjugate: Efficient Inference via Data
+Augmentation", UAI 2019, arXiv:1905.09670.
 
 Three auxiliary variables make it Gaussian in f: 1/Σσ is an integral over λ > 0; e^{−λσ} is a sum over Poisson
 counts n_c; σ(f)^y σ(−f)^n is an integral over ω_c ~ PG(y_c + n_c, 0). With φ = f/τ, c_c² = E[φ_c²] and

@@ -1,5 +1,9 @@
 """Counts with dispersion ρ: mean μ₀ eᶠ, variance mean + mean²/ρ.
 
+Polson, Scott, Windle: "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables", Journal of the American
+Statistical Association 2013, arXiv:1205.0310, and Zhou, Li, Dunson, Carin: "Lognormal and Gamma Mixed Negative Binomial
+Regression", ICML 2012, arXiv:1206.6456.
+
 As a logistic likelihood its success probability is sigmoid(f + s) with s = log μ₀ − log ρ: κ = (y − ρ)/2 and
 n = y + ρ act on f + s. μ₀ is the typical count (a scale of the target, like the mean in regression), so that f
 stays of order one and ρ speaks of dispersion alone. With μ₀ = None, s = 0: the bare form, mean ρ eᶠ.

@@ -1,4 +1,8 @@
-"""Multi-class by one-vs-each: softmax_y(f) ≥ Π_{c ≠ y} sigmoid(f_y − f_c), a row for each other class.  (multi_class)
+"""Multi-class by one-vs-each: softmax_y(f) ≥ Π_{c ≠ y} sigmoid(f_y − f_c), a row for each other class.  (multi_class, app. E)
+
+Titsias: "One-vs-Each Approximation to Softmax for Scalable Estimation of Probabilities", NeurIPS 2016, arXiv:1609.07410;
+with Pólya-Gamma variables, Snell, Zemel: "Bayesian Few-Shot Classification with One-vs-Each Pólya-Gamma Augmented Gaussian
+Processes", ICLR 2021, arXiv:2007.10417.
 
 Each datum is counted K − 1 times, which makes the posterior of class differences too narrow for K > 2. A power of
 2/K gives the bound the curvature of the softmax at f = 0; it is then no longer a bound of the softmax evidence.

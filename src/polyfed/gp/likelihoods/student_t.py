@@ -1,5 +1,10 @@
 """Robust regression: y = f + σ t_ν, a Gaussian whose precision τ is itself Gamma(ν/2, ν/2).
 
+Tipping, Lawrence: "Variational inference for Student-t models: Robust Bayesian interpolation and generalised component
+analysis", Neurocomputing 2005, doi:10.1016/j.neucom.2005.02.016; in a Gaussian process, Jylänki, Vanhatalo, Vehtari:
+"Robust Gaussian Process Regression with a Student-t Likelihood", Journal of Machine Learning Research 2011,
+arXiv:1106.3975.
+
 q(τ) = Ga(a, b) with a = (ν+1)/2, b = ½(ν + e/σ²), e = E[(y − f)²]. With that q(τ) put in, the local bound is the
 Student density with e in place of (y − f)².
 """

@@ -1,5 +1,8 @@
 """pFedGP: a shared network makes features, and each client's own labels are its personal model, by Gaussian processes on them.
 
+Achituve, Shamsian, Navon, Chechik, Fetaya: "Personalized Federated Learning with Gaussian Processes", NeurIPS 2021,
+arXiv:2106.15482.
+
     z = φ(x)/‖φ(x)‖,   k(z, z') = s exp(−‖z − z'‖² / 2ℓ²),  s = 8 and ℓ = 1
 
 A client has no parameters of its own. Its K classes become a tree (`class_tree`), with a binary classifier on the labels of

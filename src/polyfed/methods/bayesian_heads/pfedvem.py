@@ -1,5 +1,8 @@
 """pFedVEM: a shared trunk, and heads β_j with a prior N(w, ρ_j² I) around a mean head w that the server learns.
 
+Zhu, Ma, Blaschko: "Confidence-aware Personalized Federated Learning via Variational Expectation Maximization", CVPR 2023,
+arXiv:2305.12557.
+
 A client keeps q(β_j) = N(μ_j, diag σ_j²), σ = softplus(s), for the head of each task. In a round, with the φ and w it was sent:
 
     1. ρ_j² = (Σ σ_j² + ‖μ_j − w‖²) / D     the optimum of the KL; D counts the weights and biases of the head

@@ -1,5 +1,8 @@
 """Draws of Pólya-Gamma variables, and the Gibbs sampler of a Gaussian process classifier that they make possible.
 
+Polson, Scott, Windle: "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables", Journal of the American
+Statistical Association 2013, arXiv:1205.0310.
+
 PG(1, c) is an endless sum of exponential variables E_k; its first terms are drawn and the rest has its mean, exactly:
 
     ω = (1/2π²) Σ_k E_k / ((k − ½)² + c²/4π²)  =  E[ω] + (1/2π²) Σ_k (E_k − 1) / ((k − ½)² + c²/4π²)

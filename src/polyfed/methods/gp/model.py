@@ -134,7 +134,7 @@ class GPModel:
 
     @property
     def closed_form_noise(self) -> list[str]:
-        """The noise parameters that have a closed form (optimial sigma), by name."""
+        """The noise parameters that have a closed form (optimial sigma, eq. 20), by name."""
         return [f"noise.{task}" for task, likelihood in self.likelihoods.items() if likelihood.closed_form_noise]
 
     def predict(

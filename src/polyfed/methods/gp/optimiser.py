@@ -1,5 +1,8 @@
 """Adam as a function, for the parameters of one model or of many clients at once.
 
+Kingma, Ba: "Adam: A Method for Stochastic Optimization", ICLR 2015, arXiv:1412.6980; with decay apart, Loshchilov, Hutter:
+"Decoupled Weight Decay Regularization", ICLR 2019, arXiv:1711.05101.
+
 torch.optim keeps its state inside and one step count for all; a federation needs states that can be stored and sent, and
 clients that have taken different numbers of steps. With one client it is torch's Adam to the last digits (a test).
 Only groups that are named decay, apart from the gradient (AdamW): W, φ and σ² have no reason to be small.

@@ -1,8 +1,8 @@
 """pfed-hier: clients share functions with what is known of them, and not a prior alone.
 
-pFed-Mul (KDD 2025) with latents of two kinds (gp/knowledge.py): shared ones, each one function for all clients, and personal
-ones. The server holds Θ as before, and beside it the sums of all clients' evidence of the shared functions, (Ω − I, η). In a
-round
+A method of polyfed's own: pFed-Mul (doi:10.1145/3690624.3709341) with latents of two kinds (gp/knowledge.py): shared ones,
+each one function for all clients, and personal ones. The server holds Θ as before, and beside it the sums of all clients'
+evidence of the shared functions, (Ω − I, η). In a round
 
 * a client takes its own evidence of its last turn out of the sums, so that what is left is what the *others* know;
 * under that prior it runs the E-step and sends the gradient of its bound and its sums of noise, as in pFed-Mul;

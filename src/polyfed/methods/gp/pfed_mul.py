@@ -1,6 +1,9 @@
 """pFed-Mul: clients with several tasks of different kinds learn the prior of one multi-output Gaussian process.
 
-A round (equ:agg): the server sends the shared part of Θ; each client runs its E-step and either takes `local_steps`
+Lyu, Zhang, Lu, Zhou: "Task Diversity in Bayesian Federated Learning: Simultaneous Processing of Classification and
+Regression", KDD 2025, doi:10.1145/3690624.3709341.
+
+A round (equ:agg, eq. 5): the server sends the shared part of Θ; each client runs its E-step and either takes `local_steps`
 steps of its own, whose result the server averages (mode `average`, as the paper's experiments do), or sends the gradient
 of its bound, and the server takes one step on the average bound (mode `gradient`). Personal groups of Θ are learned on
 the client and stay there. The noise of regression has a closed form that the server pools exactly over the clients.
@@ -132,7 +135,7 @@ class PFedMul(PFedMulOptions):
         if after.pop("starting", None) is not None:
             # All else is learned from the next round on, where it has a meaning.
             return after | {f"theta/{PROJECTION}": started(theta[PROJECTION], mean_over(arrays[PROJECTION], weights))}
-        # In mode gradient one step on the average bound (equ:agg); who lacks a task adds nothing to its rows.
+        # In mode gradient one step on the average bound (equ:agg, eq. 5); who lacks a task adds nothing to its rows.
         if self.mode == "gradient":
             gradient = {name: mean_over(value, weights) for name, value in arrays.items()}
             moved, memory = self._stepped(server, with_prior(gradient, theta, server), sums, updates)
@@ -150,7 +153,7 @@ class PFedMul(PFedMulOptions):
         for name in pooled if self.client_noise else ():
             moved[name], strength = client_noise.pooled(name, counted[name], server, asked(server, len(sent)))
             after[f"{client_noise.STRENGTH}/{name}"] = strength
-        for name, value in pooled.items():  # optimial sigma, over the labels of all clients
+        for name, value in pooled.items():  # optimial sigma, eq. 20, over the labels of all clients
             if name not in moved:
                 moved[name] = pooled_noise(name, value, *sums[name], server, len(sent))
         moved = clamped(moved)

@@ -1,5 +1,8 @@
 """pFed-St: pFed-Mul with one task at a time, so that nothing is learned from one task for another.
 
+The baseline of Lyu, Zhang, Lu, Zhou: "Task Diversity in Bayesian Federated Learning: Simultaneous Processing of
+Classification and Regression", KDD 2025, doi:10.1145/3690624.3709341.
+
 The same options; each task has latents of its own, which is pFed-Mul with a block-diagonal W.
 """
 

@@ -1,7 +1,7 @@
 """Ditto: beside the shared network w, learned as FedAvg's, each client keeps one of its own, v, near it.
 
-Li, Hu, Beirami, Smith: "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021. A client that is
-asked in a round takes steps on (their equation for h_k)
+Li, Hu, Beirami, Smith: "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, arXiv:2012.04221. A
+client that is asked in a round takes steps on (their equation for h_k)
 
     F_k(v) + λ/2 ‖v − w‖²          w as it was sent, before the client's own steps on it
 

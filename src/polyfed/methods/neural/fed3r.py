@@ -1,9 +1,10 @@
 """Fed3R: ridge regression of the labels on features, in closed form from sums that the clients add up.
 
-Fanì, Camoriano, Caputo, Ciccone: "Accelerating Heterogeneous Federated Learning with Closed-form Classifiers", ICML 2024.
-Client k sends A_k = Σ φφᵀ and b_k = Σ φtᵀ once; the server solves (Σ A_k + λI) V = Σ b_k. That is the ridge regression of all
-rows in one place, to rounding, whoever has which of them and in whatever order they come. Features are the inputs (which
-are often those of a frozen network already), of `network`, or random Fourier features of them (their Fed3R-RF), with a one.
+Fanì, Camoriano, Caputo, Ciccone: "Accelerating Heterogeneous Federated Learning with Closed-form Classifiers", ICML 2024,
+arXiv:2406.01116. Client k sends A_k = Σ φφᵀ and b_k = Σ φtᵀ once; the server solves (Σ A_k + λI) V = Σ b_k. That is the
+ridge regression of all rows in one place, to rounding, whoever has which of them and in whatever order they come. Features
+are the inputs (which are often those of a frozen network already), of `network`, or random Fourier features of them (their
+Fed3R-RF), with a one.
 
 Of polyfed's own making:
 
@@ -109,7 +110,8 @@ class Fed3R(Method):
         return server | noise_to_pool(spec, 0.0)  # zero: not measured yet
 
     def fourier(self, width: int, seed: int) -> State:
-        """Of an RBF kernel (Rahimi, Recht, NeurIPS 2007): √(2/D) cos(ωᵀx + u), ω normal, u uniform."""
+        """Of an RBF kernel (Rahimi, Recht: "Random Features for Large-Scale Kernel Machines", NeurIPS 2007):
+        √(2/D) cos(ωᵀx + u), ω normal, u uniform."""
         if not self.random_features:
             return {}
         draw, kind = torch.Generator().manual_seed(seed), torch.float64

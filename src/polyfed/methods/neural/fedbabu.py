@@ -1,8 +1,8 @@
 """FedBABU: the heads stay as they were drawn, the same for all; the body below them is trained and averaged.
 
-Oh, Kim, Yun: "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022. To predict, a client
-tunes head and body (or the head alone) on its own rows. A client without labels has the head that was drawn at random: its
-predictions mean nothing, nor do those of the server alone.
+Oh, Kim, Yun: "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022, arXiv:2106.06042. To
+predict, a client tunes head and body (or the head alone) on its own rows. A client without labels has the head that was
+drawn at random: its predictions mean nothing, nor do those of the server alone.
 
 The publication has classes alone; the other kinds of tasks are an extension of polyfed's, with the same network.
 """

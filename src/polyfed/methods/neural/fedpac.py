@@ -1,5 +1,8 @@
 """FedPAC: a shared trunk whose features of a class agree between clients, and heads that borrow from similar clients.
 
+Xu, Tong, Huang: "Personalized Federated Learning with Feature Alignment and Classifier Collaboration", ICLR 2023,
+arXiv:2306.11867.
+
 A client trains its head on the trunk it was sent, then the trunk below its head, pulled towards the class means c of all:
 
     loss + λ mean (φ(x) − c_y)²           no pull in the first round; its own mean where nobody has sent one of a class

@@ -1,4 +1,7 @@
-"""FedPer: the trunk is averaged, the last layers are each client's own and never leave it."""
+"""FedPer: the trunk is averaged, the last layers are each client's own and never leave it.
+
+Arivazhagan, Aggarwal, Singh, Choudhary: "Federated Learning with Personalization Layers", 2019, arXiv:1912.00818.
+"""
 
 from __future__ import annotations
 

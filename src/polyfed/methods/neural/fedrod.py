@@ -1,7 +1,8 @@
 """FedRoD: two heads on one trunk. The generic one is for everyone, the personal one adds what is a client's own.
 
-Chen, Chao: "On Bridging Generic and Personalized Federated Learning for Image Classification", ICLR 2022 (their Fed-RoD with
-linear personal heads, not the variant with a hypernetwork). With features h, a client takes steps on the sum of two losses:
+Chen, Chao: "On Bridging Generic and Personalized Federated Learning for Image Classification", ICLR 2022, arXiv:2107.00778
+(their Fed-RoD with linear personal heads, not the variant with a hypernetwork). With features h, a client takes steps on
+the sum of two losses:
 
     generic    ℓ(f_g(h) + log n_c, y)                n_c: the client's labels of class c; "balanced softmax"
     personal   ℓ(f_g(h) + f_p(h), y)                 whose gradient moves f_p alone

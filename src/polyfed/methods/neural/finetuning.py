@@ -1,4 +1,7 @@
-"""A client's own model is the server's, after some epochs on the client's own rows: options and predictor."""
+"""A client's own model is the server's, after some epochs on the client's own rows: options and predictor.
+
+Yu, Bagdasaryan, Shmatikov: "Salvaging Federated Learning by Local Adaptation", 2020, arXiv:2002.04758.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """pFedFDA: a Gaussian classifier on shared features, between what a client sees and what all see.
 
-McLaughlin, Su: "Personalized Federated Learning via Feature Distribution Adaptation", NeurIPS 2024. Features of class c are
-N(μ_c, Σ); with prior π_c the scores are those of linear discriminant analysis,
+McLaughlin, Su: "Personalized Federated Learning via Feature Distribution Adaptation", NeurIPS 2024, arXiv:2411.00329.
+Features of class c are N(μ_c, Σ); with prior π_c the scores are those of linear discriminant analysis,
 
     μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log π_c            Σ shrunk by `shrinkage` to a multiple of I
 

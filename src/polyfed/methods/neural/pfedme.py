@@ -1,5 +1,7 @@
 """pFedMe: each client's own parameters θ_i are tied to the shared w by a quadratic, F_i(w) = min_θ f_i(θ) + λ/2 ‖θ − w‖².
 
+Dinh, Tran, Nguyen: "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, arXiv:2006.08848.
+
 In a round, `local_steps` times: some SGD steps on f_i + λ/2 ‖θ − w_i‖² with one batch, then w_i ← w_i − η λ (w_i − θ). The
 client keeps θ_i, which is what it predicts with; w_i is sent. θ_i and w_i are different arrays, always.
 """

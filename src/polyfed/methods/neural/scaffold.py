@@ -1,5 +1,8 @@
 """SCAFFOLD: control variates c and c_i correct the drift of local steps.
 
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML
+2020, arXiv:1910.06378.
+
 A client steps along g − c_i + c. Afterwards its own control is (option I) its gradient at the server's x, or (option II)
 c_i − c + (x − y)/(K η) with the K steps that were really taken; it persists on the client. The server adds the mean change of
 x over the sampled clients, and (1/N) Σ Δc_i to c with N the number of registered clients, so that c = mean c_i always.

@@ -1,7 +1,7 @@
 """Boosted trees of all rows in one place, with the client as a category: scikit-learn's and CatBoost's.
 
-Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018; the other follows
-Ke et al., "LightGBM", NeurIPS 2017.
+Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018, arXiv:1706.09516;
+the other follows Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017.
 """
 
 from __future__ import annotations

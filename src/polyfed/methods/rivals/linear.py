@@ -1,4 +1,8 @@
-"""Linear models of all rows in one place, with an intercept for each client."""
+"""Linear models of all rows in one place, with an intercept for each client.
+
+scikit-learn's: Pedregosa et al., "Scikit-learn: Machine Learning in Python", Journal of Machine Learning Research 2011,
+arXiv:1201.0490.
+"""
 
 from __future__ import annotations
 

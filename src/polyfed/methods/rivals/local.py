@@ -1,4 +1,8 @@
-"""Models of a client's own rows alone: a random forest and a Gaussian process, as scikit-learn has them."""
+"""Models of a client's own rows alone: a random forest and a Gaussian process, as scikit-learn has them.
+
+Breiman: "Random Forests", Machine Learning 2001, doi:10.1023/A:1010933404324; Rasmussen, Williams: "Gaussian Processes for
+Machine Learning", MIT Press 2006, doi:10.7551/mitpress/3206.001.0001.
+"""
 
 from __future__ import annotations
 

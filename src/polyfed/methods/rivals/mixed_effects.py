@@ -1,7 +1,7 @@
 """Mixed effects: the features have the same effect everywhere, and each client an intercept drawn from one distribution.
 
-Laird and Ware, "Random-effects models for longitudinal data", Biometrics 1982, by restricted maximum likelihood; classes by
-the posterior mode of a logistic model with the same intercepts. Fitted by statsmodels.
+Laird and Ware, "Random-effects models for longitudinal data", Biometrics 1982, doi:10.2307/2529876, by restricted maximum
+likelihood; classes by the posterior mode of a logistic model with the same intercepts. Fitted by statsmodels.
 """
 
 from __future__ import annotations
