@@ -58,7 +58,7 @@ def implementing() -> dict[str, Path]:
     """Files that implement a paper: methods but for polyfed's own, likelihoods, kernels, metrics."""
     found = {name: Path(inspect.getfile(made)) for name, made in known_methods().items() if name not in OWN}
     made = {value for value in vars(likelihoods).values() if isinstance(value, type)} - {likelihoods.Likelihood}
-    found |= {f"likelihood {one.__name__}": Path(inspect.getfile(one)) for one in made}
+    found |= {f"likelihood {one.__name__}": Path(inspect.getfile(one)) for one in sorted(made, key=str)}
     found |= {f"kernel {name}": SOURCE / f"gp/kernels/{name}.py" for name in ("metric", "periodic")}
     found |= {f"metric {n}": SOURCE / f"metrics/{n}.py" for n in ("classes", "regression", "counts", "ood", "guessing")}
     return found
