@@ -136,7 +136,7 @@ def tails(name, n):
         ("mostly one value", "regression", "numbers"),
         ("student", "robust", "of them far from the rest"),
         ("slips of the pen", "robust", "of them far from the rest"),
-        ("incomes", "regression", "skewed: their logarithm may be easier to predict (derive it as log(y))"),
+        ("incomes", "regression", "skewed: their logarithm may be easier to predict (--transform auto)"),
     ],
 )
 def test_heavy_tails_suggest_robust_regression(name, kind, why, n):

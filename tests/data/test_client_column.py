@@ -77,7 +77,7 @@ def test_clients_of_one_row_are_refused_with_the_likely_column():
 
 def test_a_few_small_clients_are_no_mistake():
     names = np.concatenate([np.arange(100), np.repeat(np.arange(100, 250), 2)])
-    table = pd.DataFrame({"user": names, "age": 1.0, "pulse": 2.0})
+    table = pd.DataFrame({"user": names, "age": 1.0, "pulse": np.arange(400.0)})
     assert len(Federation.from_table(table, client="user", tasks=PULSE)) == 250
 
 
@@ -105,7 +105,12 @@ def test_identifiers(name, values, is_one):
 
 def test_identifiers_are_left_out_and_it_is_said(tmp_path):
     table = pd.DataFrame(
-        {"ward": ["a", "b"] * 20, "age": np.arange(40.0), "name": [f"Patient {i}" for i in range(40)], "pulse": 1.0}
+        {
+            "ward": ["a", "b"] * 20,
+            "age": np.arange(40.0),
+            "name": [f"Patient {i}" for i in range(40)],
+            "pulse": np.arange(40.0),
+        }
     )
     with pytest.warns(UserWarning, match=r"column 'name' is left out \(a text that is different in every row\)"):
         fed = Federation.from_table(table, client="ward", tasks=PULSE)

@@ -31,6 +31,7 @@ from polyfed.data.study import Study
 from polyfed.data.tables.reading import read_clients
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, nearest
+from polyfed.kinds import LabelForm
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -191,7 +192,7 @@ def _tell_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> None:
     """Say of which tasks all labels are the same: whatever is predicted, it looks perfect."""
     for task in tasks:
         labels = [client.labels[task.name] for client in raw.values() if task.name in client.labels]
-        if task.kind == "proportion" or sum(len(own.at) for own in labels) < 2:
+        if task.form is LabelForm.PAIR or sum(len(own.at) for own in labels) < 2:
             continue
         values = {value for own in labels for value in (own.vocabulary or own.values.tolist())}
         if len(values) == 1 and not any(
