@@ -129,7 +129,7 @@ def _refuse_finished(run: Run, rounds: int | None) -> None:
         raise UsageError(
             f"all {run.settings.rounds} rounds are played"
             if wanted == played
-            else f"{played} rounds are played already",
+            else f"{played} rounds are completed already",
             where=str(run.folder),
             remedy=f"to go on give --rounds with a number above {played}",
         )
