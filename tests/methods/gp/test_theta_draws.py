@@ -121,6 +121,7 @@ def test_directions_without_information_are_as_wide_as_the_prior_and_no_wider():
     torch.testing.assert_close(symmetric(triangle(H), n), H)
 
 
+@pytest.mark.slow
 def test_it_agrees_with_a_long_sampler_of_theta():
     """Metropolis on Σ L_c + log p with three parameters free: means, deviations and quantiles of predictions."""
     kinds = ("regression", "binary")
@@ -277,6 +278,7 @@ def test_a_run_that_is_resumed_is_one_that_was_planned_so(tmp_path):
     assert part(straight.progress.server, "draw")
 
 
+@pytest.mark.slow
 def test_the_contract_holds():
     check_method(PFedMul(theta_draws=3))
 
