@@ -158,7 +158,9 @@ def in_one_place(clients, B, personal, likelihoods=LIKELIHOODS):
     )
     model = DenseModel(make_prior(likelihoods), together, K)
     q = infer(model, tolerance=0.0, max_steps=2000).q
-    with torch.no_grad():  # it ends where the bound is flat to the last digit, and sites are known to half the digits there
+    with (
+        torch.no_grad()
+    ):  # it ends where the bound is flat to the last digit, and sites are known to half the digits there
         for _ in range(12):
             q = model.solve(*model.rows.sites(model.prior, q.m, q.v))
     return model, q, of_clients

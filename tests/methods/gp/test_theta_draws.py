@@ -121,7 +121,11 @@ def test_directions_without_information_are_as_wide_as_the_prior_and_no_wider():
     torch.testing.assert_close(symmetric(triangle(H), n), H)
 
 
-NAMES = ["kernels.0.log_phi1", "mixing.regression", "noise.regression"]  # the parameters that are free, all else is held
+NAMES = [
+    "kernels.0.log_phi1",
+    "mixing.regression",
+    "noise.regression",
+]  # the parameters that are free, all else is held
 
 
 def laplace(kinds, n_draws=2000):
