@@ -411,7 +411,7 @@ def test_shots_beside_validation_images(folders):
 
 def test_the_example_of_the_page_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "images.md").read_text()
     section = page.split("\n## Data\n")[1].split("\n## ")[0]
     for code in re.findall(r"```python\n(.*?)```", section, re.S):
         exec(code, {})

@@ -1,19 +1,10 @@
 """Distances to the optimum of Θ: the objective belongs to its gradient, and no round is better than the optimum."""
 
-from pathlib import Path
-
 import pytest
 
 from federations import START, federation
 from polyfed.methods import PFedHier, PFedMul
 from polyfed.methods.messages import part
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(autouse=True)
-def bench_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)  # it is no part of the package
 
 
 @pytest.mark.parametrize(
@@ -58,7 +49,6 @@ def test_rounds_until_it_is_close_for_good():
 
 def test_the_command_prints_a_line_for_each_method(monkeypatch, capsys):
     from bench import rounds
-
     from polyfed.data.datasets.synthetic import synthetic
 
     small = synthetic(n_clients=2, n_regression=6, n_binary=6, test_regression=1, test_binary=1)

@@ -3,17 +3,10 @@
 import doctest
 import json
 import math
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("client", "batch", "federation", "growth", "idle", "engine", "gpytorch", "shared", "memory", "sparse", "fit")
-
-
-@pytest.fixture(autouse=True)
-def bench_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)  # it is no part of the package
 
 
 class Clock:
@@ -124,9 +117,10 @@ def test_the_rivals_bound_is_of_the_same_evidence(bound):
 
 
 def test_the_figures_are_written_as_json(monkeypatch, tmp_path, capsys):
-    from bench import __main__ as command
     from bench.harness import Line, Spread, Target
     from bench.suite import Benchmark
+
+    from bench import __main__ as command
 
     fake = Benchmark(lambda: [Line("x", Spread(2.0, 1.0, 3.0), target=Target("≤", 1.0))], {}, {}, {})
     monkeypatch.setattr(command, "BENCHMARKS", {"fake": fake})
@@ -141,7 +135,6 @@ def test_the_figures_are_written_as_json(monkeypatch, tmp_path, capsys):
 def test_what_leaks_and_what_does_not():
     """A row is read from the moments and from the update of a client that has no other; a node sends neither."""
     from bench import leaks
-
     from polyfed.data import DEPLOYED, OPEN
 
     for n in (1, 2):

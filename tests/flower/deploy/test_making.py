@@ -81,7 +81,7 @@ def test_flower_takes_the_app(folder):
 
 
 def test_the_example_is_the_app_that_is_written():
-    example = Path(__file__).resolve().parents[2] / "examples" / "flower"
+    example = Path(__file__).resolve().parents[3] / "examples" / "flower"
     from polyfed.flower.deploy.app_files import app_files
 
     for name, text in app_files().items():

@@ -6,17 +6,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-
-
-@pytest.fixture(autouse=True)
-def bench_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)  # it is no part of the package
 
 
 def test_costs_are_those_of_a_process_and_what_it_started():
@@ -65,11 +58,11 @@ def test_rounds_and_their_seconds_are_read_from_a_run(tmp_path):
 
 
 def test_an_engine_that_plays_the_same_rounds_has_the_same_numbers(tmp_path, monkeypatch):
-    from bench import deploy_limits
     from bench.deploy_limits import TASKS, difference, write_tables
     from bench.deployed import rounds_of
 
     import polyfed as pf
+    from bench import deploy_limits
 
     write_tables(tmp_path / "tables", 3)
     federation = pf.Federation.from_table(tmp_path / "tables", tasks=TASKS, split=pf.Split(test=0.25))

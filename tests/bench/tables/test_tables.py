@@ -9,13 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(autouse=True)
-def bench_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)  # it is no part of the package
-
 
 def pupils(n_clients=6, rows=48):
     rng = np.random.default_rng(0)
@@ -223,7 +216,6 @@ def test_what_is_kept_can_be_told_without_measuring(table, monkeypatch, tmp_path
     """By names alone: a default that changed since does not send anybody back to the start."""
     from bench.tables import __main__ as command
     from bench.tables import sets
-
     from polyfed.methods.rivals.linear import LinearPooled
 
     monkeypatch.setitem(sets.SETS, "pupils", table)
