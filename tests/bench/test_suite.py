@@ -27,6 +27,13 @@ class Clock:
         return run
 
 
+@pytest.fixture
+def no_garbage(monkeypatch):
+    """Of all that the other tests have left, there is much."""
+    monkeypatch.setattr("gc.collect", lambda: 0)
+
+
+@pytest.mark.usefixtures("no_garbage")
 def test_turns_alternate_and_the_warm_ups_do_not_count():
     from bench.harness import take_turns
 
@@ -36,6 +43,7 @@ def test_turns_alternate_and_the_warm_ups_do_not_count():
     assert len(turns.a) == len(turns.b) == 3
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_the_ratio_is_the_median_of_the_ratios_of_neighbours():
     from bench.harness import take_turns
 
@@ -79,6 +87,7 @@ def test_a_line_without_target_has_no_verdict():
     assert Line("x", Spread(2.0, 1.0, 3.0), unit="s").cells() == ("x", "2.00 s", "1.00 to 3.00", "", "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore::Warning")  # the rivals' own
 def test_each_benchmark_runs_at_a_tiny_size(name):

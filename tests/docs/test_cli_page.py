@@ -16,6 +16,7 @@ from polyfed.cli.app import COMMANDS
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run(polyfed, home):
     pytest.importorskip("palmerpenguins", reason="the demo's data is the package palmerpenguins")
     text = PAGE.read_text()

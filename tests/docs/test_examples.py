@@ -23,6 +23,7 @@ def shown(document: str, holds: str) -> str:
     return next(block for block in blocks if holds in block)
 
 
+@pytest.mark.slow
 def test_the_demo_prints_what_the_readme_shows(tmp_path):
     pytest.importorskip("palmerpenguins", reason="the demo's data is the package palmerpenguins")
     done = subprocess.run(
@@ -38,6 +39,7 @@ def test_the_demo_prints_what_the_readme_shows(tmp_path):
     assert (tmp_path / "runs" / "demo" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_the_example_of_one_machine_runs():
     pytest.importorskip("palmerpenguins", reason="its data is the package palmerpenguins")
     done = subprocess.run([sys.executable, "examples/penguins.py"], cwd=ROOT, capture_output=True, text=True)
@@ -45,6 +47,7 @@ def test_the_example_of_one_machine_runs():
     assert "On all 273" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run_as_they_stand(tmp_path):
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     commands = [line for block in blocks for line in block.splitlines() if line.startswith("polyfed ")]

@@ -26,6 +26,7 @@ def words(text: str) -> list[str]:
     return [re.sub(r"[\d.]+", "0", word) for word in re.sub(r"[━─┏┓┡┩┗┛└┘┳╇┴├┤┼]+", " ", text).split()]
 
 
+@pytest.mark.slow
 def test_the_commands_print_what_the_page_shows(tmp_path):
     folder = next((folder for folder in TABLES if (folder / "mpls_stops.csv.gz").is_file()), None)
     if folder is None:

@@ -251,7 +251,7 @@ def test_as_many_labels_as_rows(kind):
         p.log_density(y[:2])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(["robust", "count", "proportion"]), st.permutations(range(9)))
 def test_a_row_does_not_depend_on_its_neighbours(kind, order):
     p, y = every_kind(9)[kind]
@@ -259,7 +259,7 @@ def test_a_row_does_not_depend_on_its_neighbours(kind, order):
     np.testing.assert_allclose(type(p)(**fields).log_density(y[order]), p.log_density(y)[order], rtol=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from(["robust", "count", "proportion"]),
     st.floats(-400, 400),

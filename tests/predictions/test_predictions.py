@@ -261,7 +261,7 @@ def test_levels_lie_between_zero_and_one(task, wrong):
         p.quantile(wrong)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(["pulse", "robust", "visits", "cured"]),
     st.floats(-5, 5),

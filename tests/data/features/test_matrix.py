@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -213,7 +213,6 @@ def test_nothing_overflows():
     assert far[0] > 0 > far[1]
 
 
-@settings(deadline=None)  # a busy machine is not a failure
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
 def test_any_column_becomes_moderate_numbers(column):
     values = np.array(column)[:, None]

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -35,7 +35,6 @@ def test_gaps_are_left_out():
     assert moments.spread.tolist() == [2.0, 0.0]
 
 
-@settings(deadline=None)
 @given(CLIENTS)
 def test_pooled_moments_are_those_of_all_rows_together(clients):
     pooled = Moments.pool([Moments.of(client) for client in clients])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polyfed.data import LabelCodec, Task
@@ -389,7 +389,6 @@ labels = st.one_of(
 )
 
 
-@settings(deadline=None)  # a busy machine is not a failure
 @given(labels, st.data())
 def test_what_is_encoded_comes_back(classes, data):
     y = data.draw(st.lists(st.sampled_from([*classes, None]), max_size=20)) + classes
@@ -403,7 +402,6 @@ def test_what_is_encoded_comes_back(classes, data):
     assert list(codec.classes or ()) == sorted(set(classes))
 
 
-@settings(deadline=None)  # a busy machine is not a failure
 @given(st.lists(st.one_of(st.none(), st.floats(-1e300, 1e300)), max_size=20))
 def test_standardised_targets_come_back(y):
     codec = LabelCodec.learn(PULSE, y)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from polyfed.data import Agreement, Description, Encoder, Task, agree, as_tasks, describe
@@ -102,7 +102,6 @@ def out_of_reach(clients):
     return bool(reach) and reach[-1] > 9 * reach[(len(reach) - 1) // 2]
 
 
-@settings(deadline=None)
 @given(
     clients=st.lists(
         st.lists(st.tuples(st.one_of(st.just(NAN), ROUNDED), ROUNDED), min_size=1, max_size=6),

@@ -28,15 +28,6 @@ def quick(name, **options):
     return method(name, **QUICK.get(name, {}) | options)
 
 
-def test_these_are_the_methods_with_networks():
-    assert sorted(NETWORKS) == sorted(
-        (
-            *("fedavg", "fedpac", "fedper", "pfedgp", "pfedme", "pfedvem", "scaffold"),
-            *("fedavg-ft", "ditto", "fedbabu", "fedrod", "pfedfda"),
-        )
-    )
-
-
 # ---- running statistics ----------------------------------------------------------------------------------------------
 
 
