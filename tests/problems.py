@@ -186,7 +186,7 @@ def run(
     return infer(model, start=start, tolerance=-np.inf, max_steps=steps, accelerate=accelerate)
 
 
-def central_differences(value: Callable[[], Tensor | float], at: Tensor, step: float = 1e-5) -> Tensor:
+def central_differences(value: Callable[[], Tensor], at: Tensor, step: float = 1e-5) -> Tensor:
     """The derivative of a number in every entry of a tensor, which is moved and put back."""
     numbers = at.detach().view(-1)
     slopes = torch.empty_like(numbers)

@@ -20,9 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     state: dict[str, Any] = {"argv": ["polyfed", *arguments]}
     with warnings.catch_warnings():
-        _tell_warnings()
+        _report_warnings()
         try:
-            _refuse_null(arguments)
+            _reject_null(arguments)
             from polyfed.cli.app import command
 
             code = command().main(arguments or ["--help"], prog_name="polyfed", standalone_mode=False, obj=state)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(f"{type(error).__name__}: {error}", 1, state)
 
 
-def _refuse_null(arguments: Sequence[str]) -> None:
+def _reject_null(arguments: Sequence[str]) -> None:
     """No shell can hand one over, but a program can; the parser would stumble over it in a path."""
     for argument in arguments:
         if "\0" in argument:
@@ -89,7 +89,7 @@ def _usage(error: Any) -> str:
     return f"{what[:1].lower()}{what[1:]}; {hint}see {path} --help."
 
 
-def _tell_warnings() -> None:
+def _report_warnings() -> None:
     """Warnings of polyfed in one line each; those of libraries are for developers."""
     warnings.simplefilter("ignore")
     warnings.filterwarnings("always", category=UserWarning, module=r"polyfed\.")

@@ -82,7 +82,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value in a reason; Python refuses to write whole numbers of thousands of digits."""
+    """A value in a reason; Python does not write whole numbers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a whole number of {value.bit_length()} bits"
     return shown(repr(value))

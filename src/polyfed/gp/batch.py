@@ -205,11 +205,11 @@ class ClientBatch:
         stacked = []
         for (rows, _), (clients, flat, sizes) in zip(self.stacks, self.where.flat, strict=True):
             m, v = (torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for _ in range(2))
-            told = [of_clients[i] for i in clients]
-            if any(given is not None for given in told):
+            sent = [of_clients[i] for i in clients]
+            if any(given is not None for given in sent):
                 nothing = {n: torch.full((n,), torch.nan, dtype=torch.float64) for n in set(sizes)}
                 pairs = [
-                    (nothing[n], nothing[n]) if given is None else given for given, n in zip(told, sizes, strict=True)
+                    (nothing[n], nothing[n]) if given is None else given for given, n in zip(sent, sizes, strict=True)
                 ]
                 m.view(-1)[flat], v.view(-1)[flat] = (torch.cat(each) for each in zip(*pairs, strict=True))
             stacked.append((m, v))

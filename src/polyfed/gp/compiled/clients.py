@@ -70,10 +70,10 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
     row_ends, places, n_fixed, part_ends, parts, powers, codes, options, noise, mus = layout
     tolerance, max_steps, accelerate, of_f, wanted = fit
     distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s = latents
-    ms, vs, hs, rs, alphas, histories, minus_kls, told = found
+    ms, vs, hs, rs, alphas, histories, minus_kls, sent = found
     G, g_a, g_amplitude, g_phi1 = by
     points, starts, Z, triangles, shifts = shared
-    means_told, evidence_triangles, evidence_shifts = said
+    known_means, evidence_triangles, evidence_shifts = said
     (
         space_K, space_L, space_K1, space_R1, space_S, space, rows_of, at_of, space_x, space_columns, space_past,
         space_k, space_phi, space_Phi, space_V, space_G, space_C, omega, inner, known_mean, said_of, u, scales, sums,
@@ -109,7 +109,7 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
     own = space_C[: N * N if P > 0 else 0].reshape(N if P > 0 else 0, N)
     if told_of:
         if known(triangles[c], shifts[c], omega, known_mean, w) > 0:
-            told[c, FAILED] = -1
+            sent[c, FAILED] = -1
             return
         features(
             points, starts, c, n_inputs, profiles, at, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi,
@@ -117,7 +117,7 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
         )  # fmt: skip
         means(Phi, known_mean, column)
         covariances(K, Phi, omega, V, own, w, f)
-        _put(column, place, means_told[c])
+        _put(column, place, known_means[c])
         for i in range(N):
             mu[i] += column[i]
     _taken(ms[c], place, m)
@@ -131,9 +131,9 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
         K, n, parts[mine], powers[mine], codes, options, noise, mu, tolerance, max_steps, accelerate,
         m, v, h, r, s, alpha, L, K1, R1, histories[c], space, space_past, w, f,
     )  # fmt: skip
-    told[c, FAILED], told[c, STEPS], told[c, CONVERGED] = failed, steps, converged
+    sent[c, FAILED], sent[c, STEPS], sent[c, CONVERGED] = failed, steps, converged
     if failed > 0:
-        told[c, FAILED] = 1 + place[failed - 1]
+        sent[c, FAILED] = 1 + place[failed - 1]
         return
     complete(K, L, R1, h, s, n, v, column, w, f)
     minus_kls[c] = minus_kl(h, v, alpha, m, half_log_det)
@@ -166,7 +166,7 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
                     evidence_triangles[c], evidence_shifts[c], w, f,
                 )  # fmt: skip
                 if failed > 0:
-                    told[c, FAILED] = 1 + place[failed - 1]
+                    sent[c, FAILED] = 1 + place[failed - 1]
             for b in range(B):
                 _put(g[b], place, g_a[c, b])
         else:
@@ -181,10 +181,10 @@ def solve_clients(
     tolerance, max_steps, accelerate,
     given,
     distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s,
-    ms, vs, hs, rs, alphas, histories, minus_kls, told,
+    ms, vs, hs, rs, alphas, histories, minus_kls, sent,
     wanted, G, g_a, g_amplitude, g_phi1,
     points, starts, Z, triangles, shifts,
-    of_f, means_told, evidence_triangles, evidence_shifts,
+    of_f, known_means, evidence_triangles, evidence_shifts,
 ):  # fmt: skip
     """All arrays have the clients in their first dimension and rows where they lie in the stack.
 
@@ -202,8 +202,8 @@ def solve_clients(
     layout = row_ends, places, n_fixed, part_ends, parts, powers, codes, options, noise, mus
     fit = tolerance, max_steps, accelerate, of_f, wanted
     latents = distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s
-    found, by = (ms, vs, hs, rs, alphas, histories, minus_kls, told), (G, g_a, g_amplitude, g_phi1)
-    shared, said = (points, starts, Z, triangles, shifts), (means_told, evidence_triangles, evidence_shifts)
+    found, by = (ms, vs, hs, rs, alphas, histories, minus_kls, sent), (G, g_a, g_amplitude, g_phi1)
+    shared, said = (points, starts, Z, triangles, shifts), (known_means, evidence_triangles, evidence_shifts)
     spaces = (
         np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size * B if from_latents else 0),
         np.empty((WORK, largest)), np.empty((8 + 2 * B, largest)), np.empty(largest, np.intp),

@@ -19,7 +19,7 @@ from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, soft
 from polyfed.gp.compiled.metrics import METRICS, SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES, EXPONENTIAL
 from polyfed.gp.compiled.shared import positive
-from polyfed.gp.compiled.told import Told
+from polyfed.gp.compiled.shared_knowledge import SharedKnowledge
 from polyfed.gp.kernels import Kernel, MetricKernel
 from polyfed.gp.knowledge import Evidence, not_a_precision
 from polyfed.gp.linalg import Gaussian, not_positive_definite
@@ -108,12 +108,12 @@ def solve_model(
     prior = model.prior
     # A covariance that was asked for is the one to use, and torch makes that of kernels that have no compiled form.
     latents = None if "K" in vars(model) or not all(map(is_known, prior.kernels)) else model.latents
-    told = None if latents is None else Told.of(model)
-    if told is None and model.knowledge is not None:
+    sent = None if latents is None else SharedKnowledge.of(model)
+    if sent is None and model.knowledge is not None:
         latents = None  # torch makes what is told
-    rows = model.rows if told is None else model.plain
+    rows = model.rows if sent is None else model.plain
     C, N, B = layout.n_clients, len(rows), prior.n_latents
-    shared = (told or Told.nothing()).arrays
+    shared = (sent or SharedKnowledge.nothing()).arrays
     if latents is None:
         given = contiguous(model.K).reshape(C, N, N)
         U, at, numbers = 0, np.zeros((0, 0), np.intp), tuple(np.zeros((0,) * n) for n in (3, 3, 2, 3))
@@ -162,10 +162,10 @@ def solve_model(
         }
     elif by_matrix:
         by = {"K": shaped(G, N, N)}
-    if told is not None:
+    if sent is not None:
         model.rows = rows.shifted(shaped(means, N))
     said = None
-    if told is not None and wanted:
+    if sent is not None and wanted:
         said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1]))
     return Solution(
         model,
