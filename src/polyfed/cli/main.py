@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import errno
+import gc
 import os
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from polyfed.errors import PolyfedError, UsageError, in_words
@@ -19,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; the table of codes is in `docs/cli.md`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     state: dict[str, Any] = {"argv": ["polyfed", *arguments]}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _few_collections():
         _report_warnings()
         try:
             _reject_null(arguments)
@@ -48,6 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             if isinstance(error, PolyfedError):
                 return _fail(str(error), error.exit_code, state)
             return _fail(f"{type(error).__name__}: {error}", 1, state)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Imports make a hundred thousand objects that stay: to look for garbage among them, meanwhile and again at the exit of
+    the process, would take a quarter of a short command."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, *before[1:])
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _reject_null(arguments: Sequence[str]) -> None:

@@ -193,12 +193,14 @@ class ClientBatch:
         evidence = Evidence(said["triangle"], said["shift"]) if said else None
         return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where, evidence)
 
-    def _begin(self, start: BatchStep | Sequence[Marginals | None] | None) -> list[Marginals]:
+    def _begin(self, start: BatchStep | Sequence[Marginals | None] | None) -> Sequence[Marginals | None]:
+        if start is None:
+            return [None] * len(self.stacks)
         if isinstance(start, BatchStep):
             if start.where is self.where:
                 return start.marginals
             start = [start.marginals_of(i) for i in range(self.n_clients)]
-        return self._stacked(start or [None] * self.n_clients)
+        return self._stacked(start)
 
     def _stacked(self, of_clients: Sequence[Marginals | None]) -> list[Marginals]:
         """The marginals of each bucket; NaN where a client has none, and where there is no row."""

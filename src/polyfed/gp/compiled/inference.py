@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def solve_model(
     means, (triangle, shift) = np.zeros((C, N)), (np.zeros_like(each if wanted else each[:0]) for each in shared[-2:])
     # Many small clients: a second thread of LAPACK would only wait for the first.
     with _threads_of_lapack(1 if C > 1 else torch.get_num_threads()):
-        solve_clients(
+        _solve(
             0, C, *layout.arrays, layout.noise(prior), mu, float(tolerance), int(max_steps), accelerate, given,
             addresses[0], U, *addresses[1:], at, *numbers,
             m, v, h, r, alpha, history, minus_kl, ends,
@@ -180,6 +181,25 @@ def solve_model(
         by=by,
         evidence=said,
     )
+
+
+class _Space(local):
+    """What one thread works in, kept from call to call: fresh pages would take a large client a third of its time."""
+
+    numbers = np.empty(0)
+    most = 2**23  # kept; 64 MB
+
+
+_space = _Space()
+
+
+def _solve(*arguments: Any) -> None:
+    needed = solve_clients(_space.numbers, *arguments)
+    if needed > 0:
+        numbers = np.empty(needed)
+        solve_clients(numbers, *arguments)
+        if needed <= _space.most:
+            _space.numbers = numbers
 
 
 def are_positive(triangles: Tensor, rounding: float) -> Tensor:
