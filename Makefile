@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-browser test-deploy test-deploy-warm test-minimum bench-deploy docs dist lock check format bench tables clean
+.PHONY: help demo test test-all fuzz test-browser test-deploy test-deploy-warm test-minimum bench-deploy docs dist lock check format bench tables clean
 .NOTPARALLEL:  # two targets share one .venv
 
 help:  ## list the commands
@@ -19,14 +19,19 @@ demo: $(VENV)/.demo  ## what sharing buys nine colonies of penguins with few lab
 	@$(BIN)/polyfed demo
 
 # One thread for each process: the matrices are small, and the processes already share out the cores.
-test: $(VENV)/.dev  ## run every test and every example in a docstring
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --ignore tests/browser --ignore tests/deployment
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --ignore tests/browser --ignore tests/deployment
 
-# The cases of the tests are always the same; these are not. FUZZ_SEED=7 repeats those of a seed.
+test: $(VENV)/.dev  ## run the tests and every example in a docstring, but for what is slow (five minutes on two cores)
+	@$(PYTEST) -m "not slow"
+
+test-all: test  ## run every test: those of make test, then long laws and oracles, fuzzers, and whole documents
+	@$(PYTEST) -m slow tests
+
+# The cases of laws and fuzzers are always the same in the tests; these are not. FUZZ_SEED=7 repeats those of a seed.
 FUZZ_SEED ?= $(shell date +%s)
-fuzz: $(VENV)/.dev  ## fuzzers of updates, notes and run folders, with fresh cases
+fuzz: $(VENV)/.dev  ## laws, and fuzzers of updates, notes and run folders, with fresh cases
 	@echo "FUZZ_SEED=$(FUZZ_SEED)"
-	@POLYFED_FUZZ_SEED=$(FUZZ_SEED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m fuzz tests --ignore tests/browser --ignore tests/deployment
+	@$(PYTEST) -m "hypothesis or fuzz" --hypothesis-profile=fresh --hypothesis-seed=$(FUZZ_SEED) tests
 
 # Needs chromium (Debian: apt-get install chromium); without it the tests are skipped.
 test-browser: $(VENV)/.dev  ## look at the report and the live page in a browser

@@ -1,48 +1,14 @@
-"""A small table of three hospitals, a run on it, and the command line as a function."""
+"""A run on a small table of three hospitals."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from command_line import hospitals
 from polyfed.cli import main
-
-Command = Callable[..., "Done"]
-
-HEADER = "ward,age,pulse,sick,visits,cured,treated"
-
-
-def hospitals(rows: int = 8) -> str:
-    """Basel, Bern and Thun: pulse rises with age, the old are sick."""
-    lines = [HEADER]
-    for i in range(3 * rows):
-        ward, age = ("basel", "bern", "thun")[i % 3], 30 + 7 * i % 50
-        treated = 3 + i % 4
-        lines.append(f"{ward},{age},{60 + age / 2},{'yes' if age > 55 else 'no'},{i % 5},{i % 3},{treated}")
-    return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def polyfed(capfd: pytest.CaptureFixture[str]) -> Command:
-    """The command line in this process: what it returned and printed."""
-
-    def command(*arguments: str | Path) -> Done:
-        capfd.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Done(code, *capfd.readouterr())
-
-    return command
 
 
 @pytest.fixture(scope="session")
@@ -54,14 +20,6 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     argv += ["--features", "age", "--rounds", "2", "--out", home / "run", "--no-report", "--quiet"]
     assert main([str(argument) for argument in argv]) == 0
     return home
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with `hospitals.csv` in it, where the command is given."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "hospitals.csv").write_text(hospitals())
-    return tmp_path
 
 
 @pytest.fixture

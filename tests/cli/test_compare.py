@@ -69,6 +69,7 @@ def test_ctrl_c_and_the_same_command_again(polyfed, home, monkeypatch):
     assert len(calls) == 3  # the first cell was not played again
 
 
+@pytest.mark.slow
 def test_processes_share_out_the_runs(polyfed, home):
     one = json.loads(polyfed(*COMPARE, "--seeds", "0", "--json").out)
     two = json.loads(polyfed(*COMPARE, "--seeds", "0", "--json", "--out", "parallel", "--jobs", "2").out)

@@ -13,6 +13,7 @@ TABLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "tables" / "he
 pytestmark = pytest.mark.skipif(not TABLE.is_file(), reason="the table of heart diseases is not beside the project")
 
 
+@pytest.mark.slow
 def test_heart_disease_from_the_file_to_the_report(polyfed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = pd.read_csv(TABLE)

@@ -192,6 +192,7 @@ def on_terminal(*arguments: str, cwd: Path) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode())  # without colours and moves of the cursor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_bar_while_a_network_sees_images_and_none_if_it_has_seen_them(command, tmp_path):
     pytest.importorskip("PIL", reason="images are opened by Pillow")

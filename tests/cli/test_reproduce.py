@@ -166,6 +166,7 @@ def test_presets_share_the_runs_they_have_in_common(polyfed, place, pillow, monk
     assert (place / "together/celeba-12x3/pfed-mul-0/run.json").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("torchvision"), reason="torchvision (the extra vision) is not installed")
 def test_trained_networks(polyfed, place, pillow, monkeypatch):
     """The version of table1 whose networks are trained, with random weights and tiny images."""
@@ -255,6 +256,7 @@ def test_runs_on_images_go_on_and_are_not_mixed_up(polyfed, place, pillow):
     assert "the run there differs in images; choose another folder with --out" in done.err
 
 
+@pytest.mark.slow
 def test_processes_share_out_the_runs(polyfed, place):
     argv = ["reproduce", "synthetic", "--quick", "--rounds", "1", "--seeds", "0", "--quiet", "--json"]
     one, two = (json.loads(polyfed(*argv, "--jobs", jobs, "--out", f"with-{jobs}").out) for jobs in ("1", "2"))

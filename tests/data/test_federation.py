@@ -178,7 +178,7 @@ def test_missing_proportions_and_classes():
     assert data.seen["stage"][1].tolist() == [1.0, 0.0]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(order=st.permutations(["a", "b", "c", "d"]), scaling=st.sampled_from(SCALINGS))
 def test_the_order_of_clients_changes_nothing(order, scaling):
     def some(name):
@@ -362,7 +362,7 @@ WEIRD = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(WEIRD, WEIRD, WEIRD, WEIRD), min_size=1, max_size=5))
 def test_whatever_the_cells_hold_the_outcome_is_numbers_or_one_sentence(rows):
     X = pd.DataFrame([row[:2] for row in rows], columns=["u", "v"], dtype=object)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polyfed.data import Federation, Split, as_tasks
@@ -74,7 +74,6 @@ def test_bad_options(options, text):
 # Fractions
 
 
-@settings(deadline=None)
 @given(
     n=st.integers(1, 60),
     test=st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9]),

@@ -232,7 +232,7 @@ def test_an_exact_copy(scaling, split):
     assert (again.encoders["basel"] is again.encoders["bern"]) == (scaling != "local")
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True))
 def test_any_name_survives(names):
     clients = {name: ([[float(i)], [2.0]], {"a/b.c": [1.0, i]}) for i, name in enumerate(names)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 
 import pages
@@ -32,6 +33,32 @@ def test_the_files_of_the_code_that_a_page_names_exist(path):
     assert [name for name in named if not any((pages.ROOT / folder / name).is_file() for folder in folders)] == []
     tests = re.findall(r"`((?:tests|bench|docs|examples)/[\w/.-]+)`", pages.text_of(path))
     assert [name for name in tests if "*" not in name and not (pages.ROOT / name).exists()] == []
+
+
+def unknown_names(text: str) -> list[str]:
+    """Names of the code in backquotes that nobody finds: `polyfed.room.name`, or `room/file.py::name`."""
+    dotted = re.findall(r"`(polyfed(?!\.toml`)(?:\.\w+)+)(?:\(\))?`", text)  # polyfed.toml is a file
+    placed = re.findall(r"`([\w/]+)\.py::([\w.]+)(?:\(\))?`", text)
+    dotted += [f"polyfed.{file.replace('/', '.')}.{name}" for file, name in placed]
+    return [name for name in dotted if not is_name(name)]
+
+
+def is_name(dotted: str) -> bool:
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(pages.ROOT)))
+def test_the_names_of_the_code_that_a_page_gives_exist(path):
+    assert unknown_names(pages.text_of(path)) == []
+
+
+def test_a_name_that_is_not_in_the_code_is_found():
+    text = "`polyfed.gp.infer`, `gp/exact.py::ExactModel.predict`, `polyfed.gp.gone`, `gp/gone.py::infer`, `gp/exact.py::Gone`"
+    assert unknown_names(text) == ["polyfed.gp.gone", "polyfed.gp.gone.infer", "polyfed.gp.exact.Gone"]
 
 
 def test_a_broken_link_is_found(tmp_path):

@@ -46,6 +46,7 @@ def played(folder: Path) -> int:
     return events.read_bytes().count(b'"event": "round"') if events.is_file() else 0
 
 
+@pytest.mark.slow
 def test_killed_ten_times_and_resumed_it_ends_the_same(tmp_path):
     """Killed a random while after a random round, so that it is in the middle of computing, evaluating or storing."""
     undisturbed = start(tmp_path / "a")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from polyfed.experiments.guessing import guess_columns, remarks
+from polyfed.experiments.guessing import guess_columns, kind_of, remarks
 
 N = 1200
 RNG = np.random.default_rng(1)
@@ -130,3 +130,71 @@ def test_remarks():
         "No column says whose row it is, as far as can be seen: name one as client"
     ]
     assert remarks(none, guess_columns(none, in_folder=True), in_folder=True) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["yes", "no", None, "yes"], "binary"),
+        ([0, 1, 1, 0], "binary"),
+        (["a", "b", "c"], "multiclass"),
+        ([0, 0, 1, 700, 3], "count"),
+        ([1, 2, 3, 4], "count"),
+        ([60.5, 70.1, 80.0], "regression"),
+        ([-1, 0, 1, 2], "regression"),
+        ([100, 200, 300], "regression"),
+    ],
+)
+def test_the_kind_of_a_target_is_guessed(values, kind):
+    assert kind_of(pd.Series(values))[0] == kind
+
+
+def tails(name, n):
+    rng = np.random.default_rng(n)
+    return {
+        "normal": lambda: rng.standard_normal(n),
+        "uniform": lambda: rng.uniform(-1, 1, n),
+        "two heaps": lambda: rng.standard_normal(n) + 8 * rng.integers(0, 2, n),
+        "student": lambda: rng.standard_t(2.5, n),
+        "slips of the pen": lambda: np.where(np.arange(n) < n // 50, 700.0, 60 + 10 * rng.standard_normal(n)),
+        "incomes": lambda: np.exp(rng.standard_normal(n)),
+        "mostly one value": lambda: np.where(np.arange(n) < 0.7 * n, 1.5, rng.standard_normal(n)),
+    }[name]()
+
+
+@pytest.mark.parametrize("n", [100, 5000])
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("normal", "regression", "numbers"),
+        ("uniform", "regression", "numbers"),
+        ("two heaps", "regression", "numbers"),
+        ("mostly one value", "regression", "numbers"),
+        ("student", "robust", "of them far from the rest"),
+        ("slips of the pen", "robust", "of them far from the rest"),
+        ("incomes", "regression", "skewed: their logarithm may be easier to predict (--transform auto)"),
+    ],
+)
+def test_heavy_tails_suggest_robust_regression(name, kind, why, n):
+    guessed, reason = kind_of(pd.Series(tails(name, n), name="y"))
+    assert guessed == kind
+    assert reason.endswith(why)
+
+
+def test_roles_of_columns_are_guessed():
+    frame = pd.DataFrame(
+        {
+            "row_id": range(40),
+            "hospital": ["basel", "bern"] * 20,
+            "age": [30.5 + i for i in range(40)],
+            "empty": [None] * 40,
+            "remark": [f"text {i}" for i in range(40)],
+            "diagnosis": ["a", "b", "c", "d"] * 10,
+            "visits": [i % 4 for i in range(40)],
+        }
+    )
+    roles = {guess.column: guess.role for guess in guess_columns(frame)}
+    assert roles == {
+        "row_id": "drop", "hospital": "client", "age": "feature", "empty": "drop", "remark": "drop",
+        "diagnosis": "multiclass", "visits": "count",
+    }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 if importlib.util.find_spec("flwr") is None:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["test_*.py", "deploy"]
 
     def pytest_report_header():
         return "Flower is not installed (pip install 'polyfed[flower]'): its tests are left out"

@@ -101,6 +101,7 @@ def begun(tables, tmp_path):
     return server_run, round_context
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_of_the_write_costs_nothing(tables, tmp_path):
     from polyfed.methods.messages import to_bytes
 

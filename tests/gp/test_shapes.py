@@ -7,13 +7,14 @@ from importlib import import_module
 
 import pytest
 import torch
-from jaxtyping import TypeCheckError
+from jaxtyping import Float, TypeCheckError
+from torch import Tensor
 
 from polyfed.gp.kernels import rbf
 from polyfed.gp.knowledge import Evidence
 from polyfed.gp.likelihoods import Gaussian
 from polyfed.gp.linalg import log_z, solve
-from shape_checks import GP
+from shape_checks import GP, checker, once_for_each_shape
 
 one = torch.ones(3, dtype=torch.float64)
 eye = torch.eye(3, dtype=torch.float64)
@@ -34,6 +35,18 @@ eye = torch.eye(3, dtype=torch.float64)
 def test_a_wrong_shape_is_refused(wrong):
     with pytest.raises(TypeCheckError):
         wrong()
+
+
+def test_results_are_checked_where_arguments_were_right_before():
+    results = [one, one, one[:2]]
+
+    @once_for_each_shape(typechecker=checker)
+    def same(x: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batch N"]:  # noqa: F722
+        return results.pop(0)
+
+    assert same(one) is same(one) is one
+    with pytest.raises(TypeCheckError, match="return value"):
+        same(one)
 
 
 def test_every_function_that_says_shapes_is_checked():

@@ -8,7 +8,7 @@ import torch
 
 from polyfed.methods import update_batch
 from polyfed.methods.messages import ClientUpdate, from_bytes, to_bytes
-from polyfed.methods.update_batch import Columns, UpdateBatch, batch_of
+from polyfed.methods.update_batch import Change, Columns, UpdateBatch, batch_of
 
 N = 5
 
@@ -96,3 +96,24 @@ def test_sums_do_not_depend_on_who_was_solved_with_whom():
     apart = [UpdateBatch({name: v[i : i + 1] for name, v in made.arrays.items()}, {}) for i in range(N)]
     together, alone = [update(made, i) for i in range(N)], [update(one, 0) for one in apart]
     assert torch.equal(Columns(together).total("W"), Columns(alone).total("W"))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [3, 1, 4]])
+@pytest.mark.parametrize("first_time", [True, False])
+def test_a_change_is_seen_as_the_difference_that_it_stands_for(order, first_time):
+    now, before = arrays(1), arrays(2)
+    if first_time:
+        before = {name: torch.zeros_like(value[0]).expand_as(value) for name, value in before.items()}
+    lazy = UpdateBatch({name: Change(now[name], before[name]) for name in now}, {})
+    eager = UpdateBatch({name: now[name] - before[name] for name in now}, {})
+    one, other = ([update(made, i) for i in order] for made in (lazy, eager))
+    assert [each.n_bytes() for each in one] == [each.n_bytes() for each in other]
+    for name in now:
+        assert torch.equal(Columns(one).array(name), Columns(other).array(name))
+        assert torch.equal(Columns(one).total(name), Columns(other).total(name))
+        for (at, (mine,)), (places, (theirs,)) in zip(
+            Columns(one).pieces(name), Columns(other).pieces(name), strict=True
+        ):
+            assert torch.equal(at, places)
+            assert torch.equal(mine, theirs)
+        assert torch.equal(one[0].arrays[name], other[0].arrays[name])

@@ -114,6 +114,7 @@ for _part, _function in deploy.COMMANDS.items():
 app.add_typer(_deploy, name="deploy", rich_help_panel="Many machines")
 
 
+@functools.cache
 def command() -> Any:
     """All commands, as click has them."""
     group: Any = typer.main.get_command(app)

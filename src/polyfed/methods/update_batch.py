@@ -14,7 +14,7 @@ tensor([[3.],
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,10 +28,25 @@ PIECE = 2**18  # numbers of an array, of several clients, that are looked at tog
 
 
 @dataclass(frozen=True, eq=False)
+class Change:
+    """What is `now`, less what was `before`, with the clients in their first dimension. Clients keep both, so the difference is
+    made for those who are looked at: for all clients at once it would be as large as either."""
+
+    now: Tensor
+    before: Tensor
+
+    def __getitem__(self, clients: int | slice | Tensor) -> Tensor:
+        return self.now[clients] - self.before[clients]
+
+    def __len__(self) -> int:
+        return len(self.now)
+
+
+@dataclass(frozen=True, eq=False)
 class UpdateBatch:
     """Arrays and pooled statistics of several updates, with the clients in their first dimension."""
 
-    arrays: State
+    arrays: Mapping[str, Tensor | Change]
     pooled: dict[str, Pair]
     _sizes: dict[tuple[str, ...], int] = field(default_factory=dict, repr=False)
 
@@ -99,7 +114,7 @@ class Columns:
 
     def array(self, name: str) -> Tensor:
         """(clients, ...); not to be written to, as it may be the batch itself."""
-        return self._gathered(lambda batch: batch.arrays[name], lambda update: update.arrays[name])
+        return self._gathered(lambda batch: _whole(batch.arrays[name]), lambda update: update.arrays[name])
 
     def pooled(self, name: str) -> Pair:
         """Sum and count, (clients, ...)."""
@@ -142,6 +157,10 @@ class Columns:
         if apart:
             gathered[torch.tensor([i for i, _ in self._apart])] = torch.stack(apart)
         return gathered
+
+
+def _whole(column: Tensor | Change) -> Tensor:
+    return column[:] if isinstance(column, Change) else column
 
 
 def _is_range(places: Tensor) -> bool:

@@ -36,7 +36,7 @@ from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.state_batch import States
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
 from polyfed.methods.options import check_number
-from polyfed.methods.update_batch import Columns
+from polyfed.methods.update_batch import Change, Columns
 from polyfed.modelling.memory import holds
 from polyfed.modelling.sparsity import PAPER
 from polyfed.seeds import Stream
@@ -236,15 +236,18 @@ class PFedHier(PFedMul):
 
         return of_some
 
-    def _evidence(self, clients: States, step: BatchStep, message: State) -> tuple[State, State]:
+    def _evidence(
+        self, clients: States, step: BatchStep, message: State
+    ) -> tuple[State, Mapping[str, Tensor | Change]]:
         if step.evidence is None:
             return super()._evidence(clients, step, message)
         kept, old = step.evidence, _own(clients, message)
-        change = kept - old
         if self.damping < 1.0:
-            change = change * self.damping
-            kept = old + change
-        return labelled(OWN, kept.arrays), labelled(SUMS, change.arrays)
+            kept = old + (kept - old) * self.damping
+        # Where states stay stacked, both are there anyhow.
+        change = {name: Change(value, old.arrays[name]) for name, value in kept.arrays.items()}
+        sent = change if clients.stay_together else {name: each[:] for name, each in change.items()}
+        return labelled(OWN, kept.arrays), {f"{SUMS}/{name}": each for name, each in sent.items()}
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""

@@ -36,7 +36,7 @@ from polyfed.methods.gp.state_batch import StateBatch, States, marginals_in
 from polyfed.methods.gp.theta_curvature import hessians
 from polyfed.methods.gp.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
 from polyfed.methods.messages import ClientUpdate, State, labelled, part
-from polyfed.methods.update_batch import Columns, UpdateBatch
+from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.predictions import Predictions
 from polyfed.predictions.mixture import mixed
 from polyfed.seeds import Stream
@@ -274,7 +274,7 @@ class PFedMul(PFedMulOptions):
         if clients.stay_together:
             own, evidence = own | evidence, {}
         next_states = StateBatch(own, {label: one.marginals_alone() for label, one in steps.items()})
-        updates = UpdateBatch({name: sent[name] for name in learned} | change, pooled)
+        updates = UpdateBatch({**{name: sent[name] for name in learned}, **change}, pooled)
         holds_out = self._share > 0
         for i, job in enumerate(jobs):
             kept = {name: value[i].clone() for name, value in evidence.items()} if evidence else {}
@@ -360,7 +360,9 @@ class PFedMul(PFedMulOptions):
         """What clients with these states know of shared functions, told so much by the server; None if there are none."""
         return None
 
-    def _evidence(self, clients: States, step: BatchStep, message: State) -> tuple[State, State]:
+    def _evidence(
+        self, clients: States, step: BatchStep, message: State
+    ) -> tuple[State, Mapping[str, Tensor | Change]]:
         """What clients keep and what they send beside their gradients, with the clients in the first dimension."""
         return {}, {}
 
