@@ -65,7 +65,7 @@ def points(page: str, wanted: Callable[[Column], bool], across: int) -> Any:
     """A panel for each column: its methods side by side."""
     shown = [column for column in columns(page) if wanted(column)]
     down = math.ceil(len(shown) / across)
-    figure = _figure(3.6 * across, 3.0 * down)
+    figure = new_figure(3.6 * across, 3.0 * down)
     for i, column in enumerate(shown):
         axes = figure.add_subplot(down, across, i + 1)
         at = range(len(column.methods))
@@ -85,7 +85,7 @@ def by_round(page: str) -> Any:
     """A panel for each table, a line for each method."""
     shown = list(columns(page))
     tables = dict.fromkeys(column.table for column in shown)
-    figure = _figure(11, 4.2 * len(tables))
+    figure = new_figure(11, 4.2 * len(tables))
     for i, table in enumerate(tables):
         axes = figure.add_subplot(len(tables), 1, i + 1)
         here = [column for column in shown if column.table == table]
@@ -102,7 +102,8 @@ def by_round(page: str) -> Any:
     return figure
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """Without a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

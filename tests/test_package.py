@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.resources
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,11 @@ def test_the_version_is_the_installed_one():
 
 def test_the_types_are_shipped():
     assert importlib.resources.files("polyfed").joinpath("py.typed").is_file()
+
+
+def test_tests_lie_in_the_rooms_of_their_source():
+    tests, source = Path(__file__).parent, Path(polyfed.__file__).parent
+    rooms = {path.parent.relative_to(source) for path in source.rglob("*.py")}
+    rooms |= {path.parent.relative_to(tests.parent) for path in (tests.parent / "bench").rglob("*.py")}
+    of_several = {Path("docs"), Path("browser"), Path("deployment"), Path("gp/laws"), Path("gp/oracles")}
+    assert {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} <= rooms | of_several

@@ -149,7 +149,7 @@ clients, ± standard deviation over the seeds if there are several. [images.md](
                     Row("not curved", "pfed-hier", 26, {"linear_rounds": 1000}),
                     Row("no personal part", "pfed-hier", 26, {"n_personal": 0}),
                     Row("Pólya-Gamma bound", "pfed-hier", 26, {"bound": "polya-gamma"}),
-                    Row("64 components", "pfed-hier", 26, {"n_components": 64}),
+                    *(Row(f"{n} components", "pfed-hier", 26, {"n_components": n}) for n in (64, 256, 512)),
                 ],
             )
         ],

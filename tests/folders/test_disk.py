@@ -79,6 +79,7 @@ def test_a_full_disk_while_a_client_joins(folder, full_after, monkeypatch):
     assert len(list(folder.glob("guests-*"))) == 1
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_system_is_a_sentence(folder):
     """No pretence: a process that may not write large files."""
     size = (folder / "events.jsonl").stat().st_size

@@ -171,6 +171,7 @@ def test_loading_writes_nothing(folder):
     assert (folder / "events.jsonl").read_bytes() != before["events.jsonl"]  # a resume may cut
 
 
+@pytest.mark.slow
 def test_sixty_rounds_while_others_load_predict_and_join(tmp_path):
     """As undisturbed, to the last byte; and whatever a reader sees is one round."""
     options = {"seed": 0, "sample": 3, "scheme": "K", "evaluate_every": 3}

@@ -37,6 +37,7 @@ sys.exit(main(sys.argv[2:]))
 COMPARE = ["compare", "--dataset", "synthetic", "--methods", "local", "--rounds", "1", "--no-report", "--quiet"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 4, 7])
 def test_compare_goes_on_after_a_kill_while_a_cell_is_made(tmp_path, n, capsys):
     argv = [*COMPARE, "--out", str(tmp_path / "all")]

@@ -384,6 +384,7 @@ def test_8_jitter():
 # ---- as a method ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"scheme": "K"}, {"projection": 2, "scheme": "N"}])
 def test_it_keeps_to_the_contract_with_any_scheme(options):
     check_method(PFedMulPublished(batch=4, join_steps=2, **options))

@@ -40,6 +40,7 @@ def against_the_truth(run, federation):
     return {task: np.mean(rows, axis=0) for task, rows in found.items()}
 
 
+@pytest.mark.slow
 def test_both_tasks_together_fit_better_are_surer_and_cover_what_they_promise():
     rows = {(method, task): [] for method in ("pfed-mul", "pfed-st") for task in TASKS}
     for seed in SEEDS:
@@ -57,6 +58,7 @@ def test_both_tasks_together_fit_better_are_surer_and_cover_what_they_promise():
             assert together[0] < 0.5 * alone[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", TASKS)
 def test_a_client_without_a_label_of_a_task_predicts_it_better_than_the_prior(lost):
     """All labels of one task are taken from one client; the others know how the tasks hang together."""

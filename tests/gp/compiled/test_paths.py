@@ -114,6 +114,7 @@ def assert_same(a: BatchStep, b: BatchStep) -> None:
         assert_close(a.evidence.shift, b.evidence.shift)
 
 
+@pytest.mark.slow
 @law(60)
 @given(federation=federations(), max_steps=st.integers(1, 3))
 def test_steps_of_many_clients(federation, max_steps):

@@ -17,6 +17,7 @@ from oracle_samplers import Moments, elliptical_slice, polya_gamma_gibbs
 from polyfed.gp import infer, predict_latents
 
 SEEDS = (2, 4)
+pytestmark = pytest.mark.slow
 
 
 def small_problem(kind: str, seed: int) -> Problem:

@@ -105,6 +105,7 @@ def reference(K, y, n=400_000):
     return mean, np.sqrt(w @ (f - mean) ** 2), w @ expit(f)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gibbs_and_mean_field_against_importance_sampling(seed):
     K, y = eight_points(seed)
@@ -147,6 +148,7 @@ def slices(K, y, n_chains=4000, n_sweeps=60):
     return f
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gibbs_and_mean_field_against_slice_sampling(seed):
     """Means within 0.1 standard deviations for Gibbs, whose 4,000 chains and those of the slices leave 0.022 of noise."""
@@ -408,6 +410,7 @@ def test_gradients_against_differences(kind, objective):
         assert (up - down) / (2 * h) == pytest.approx(float((g * direction).sum()), rel=2e-3, abs=2e-6), name
 
 
+@pytest.mark.slow
 def test_gibbs_gradients_are_those_of_the_evidence():
     """Of log p(y) = log E[Π sigmoid(y f)] in log s and log ℓ, by differences of averages over the same draws."""
     rng = np.random.default_rng(4)
@@ -566,6 +569,7 @@ def test_averages_are_uniform_over_those_with_the_task():
         torch.testing.assert_close(server[f"theta/{name}"], start[f"theta/{name}"] + mean, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_learning_features_pays():
     """Two inputs that matter among noise: a network trained by others predicts a newcomer better than one that is not."""
     rng = np.random.default_rng(0)

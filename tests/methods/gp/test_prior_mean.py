@@ -30,6 +30,7 @@ def _networks(monkeypatch):
     my_networks(monkeypatch, small=small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -23,7 +23,7 @@ from polyfed.methods.gp.clients import solver_of
 from polyfed.methods.gp.model import Averaged, prepared_rows
 from polyfed.methods.gp.theta_curvature import flat, hessians, shaped
 from polyfed.methods.gp.theta_draws import drawn, prior_root, remembered, root_covariance, symmetric, triangle
-from polyfed.methods.messages import part
+from polyfed.methods.messages import labelled, part
 
 AT = np.linspace(-2, 2, 12).reshape(6, 2)
 
@@ -121,77 +121,128 @@ def test_directions_without_information_are_as_wide_as_the_prior_and_no_wider():
     torch.testing.assert_close(symmetric(triangle(H), n), H)
 
 
-def test_it_agrees_with_a_long_sampler_of_theta():
-    """Metropolis on Σ L_c + log p with three parameters free: means, deviations and quantiles of predictions."""
-    kinds = ("regression", "binary")
-    data = [client(np.random.default_rng(i), n=24, n_features=1, kinds=kinds) for i in range(3)]
+NAMES = [
+    "kernels.0.log_phi1",
+    "mixing.regression",
+    "noise.regression",
+]  # the parameters that are free, all else is held
+
+
+def laplace(kinds, n_draws=2000):
+    """Twenty clients of twenty rows, the mode of Σ L_c + log p, and draws of the approximation there."""
+    data = [client(np.random.default_rng(i), n=20, n_features=1, kinds=kinds) for i in range(20)]
     model, values, _ = parts_of(data[0], {"n_latents": 1})
-    names = ["kernels.0.log_phi1", "mixing.regression", "noise.regression"]
-    widths = {name: d for name, d in HyperPrior().densities(model.prior).items() if name in names}
+    widths = {name: d for name, d in HyperPrior().densities(model.prior).items() if name in NAMES}
     rows = [prepared_rows(one, model.likelihoods) for one in data]
-    mean, sd_of_prior = (torch.tensor([float(widths[name][i]) for name in names]).double() for i in (0, 1))
-    solvers = {}
+    log_density = density(model, values, rows, widths)
+    best = flat(values, NAMES)
+    for _ in range(12):  # Newton to the mode, by the very matrices that are under test
+        hessian = hessians(*expanded(model, values | shaped(best, values, NAMES), rows)).sum(0)
+        root = root_covariance(hessian, prior_root(widths, {name: values[name] for name in NAMES}))
+        step = root @ root.mT @ log_density(best[None], slope=True)[1][0]
+        best = best + step * min(1.0, 0.5 / float(step.abs().max()))
+        if float(step.abs().max()) < 1e-6:
+            break
+    assert float(step.abs().max()) < 1e-4
+    like = values | shaped(best, values, NAMES)
+    server = labelled("width", widths) | remembered(widths, like, n_draws, START)
+    draws = flat(drawn(like, hessian, server, n_draws), NAMES, dims=1)
+    return data, model, values, log_density, best, root, draws
+
+
+def expanded(model, values, rows):
+    stacked = {name: value.expand(len(rows), *value.shape) for name, value in values.items()}
+    solver = solver_of(model, rows)
+    step = solver.step(
+        model.prior.with_values(stacked), start=[None] * len(rows), tolerance=1e-8, max_steps=200, groups=()
+    )
+    return model, solver, stacked, NAMES, step
+
+
+def density(model, values, rows, widths):
+    mean, sd = (torch.tensor([float(widths[name][i]) for name in NAMES]).double() for i in (0, 1))
 
     def log_density(vectors, slope=False):
         """Of many Θ at once: each is a client of its own in one batch."""
         k = len(vectors)
-        total = torch.zeros(k, dtype=torch.float64)
-        slopes = torch.zeros_like(vectors)
-        moved = shaped(vectors, values, names)
+        total, slopes = torch.zeros(k, dtype=torch.float64), torch.zeros_like(vectors)
+        moved = shaped(vectors, values, NAMES)
         prior = model.prior.with_values({n: moved.get(n, v.expand(k, *v.shape)) for n, v in values.items()})
-        for i, mine in enumerate(rows):
-            solver = solvers.setdefault((i, k), solver_of(model, [replace(mine) for _ in range(k)]))
-            options = {"tolerance": 1e-9, "max_steps": 200, "groups": ("kernels", "mixing", "noise") if slope else ()}
-            step = solver.step(prior, start=[None] * k, **options)
+        for mine in rows:
+            solver = solver_of(model, [replace(mine) for _ in range(k)])
+            groups = ("kernels", "mixing", "noise") if slope else ()
+            step = solver.step(prior, start=[None] * k, tolerance=1e-9, max_steps=200, groups=groups)
             total += step.bound
             if slope:
-                slopes += flat(step.gradient, names, dims=1)
-        total = total + torch.distributions.Normal(mean, sd_of_prior).log_prob(vectors).sum(1)
-        return (total, slopes - (vectors - mean) / sd_of_prior**2) if slope else total
+                slopes += flat(step.gradient, NAMES, dims=1)
+        total = total + torch.distributions.Normal(mean, sd).log_prob(vectors).sum(1)
+        return (total, slopes - (vectors - mean) / sd**2) if slope else total
 
-    def second(at):
-        stacked = {n: v.expand(len(rows), *v.shape) for n, v in (values | shaped(at, values, names)).items()}
-        solver = solver_of(model, rows)
-        options = {"tolerance": 1e-8, "max_steps": 200, "groups": ()}
-        step = solver.step(model.prior.with_values(stacked), start=[None] * len(rows), **options)
-        return hessians(model, solver, stacked, names, step).sum(0)
+    return log_density
 
-    best = flat(values, names)
-    for _ in range(12):  # Newton to the mode, by the very matrices that are under test
-        root = root_covariance(second(best), prior_root(widths, {n: values[n] for n in names}))
-        step = root @ root.mT @ log_density(best[None], slope=True)[1][0]
-        best = best + step * min(1.0, 0.5 / float(step.abs().max()))
-    assert float(step.abs().max()) < 1e-4
-    server = {f"width/{name}": width for name, width in widths.items()}
-    like = values | shaped(best, values, names)
-    server |= remembered(widths, like, 400, START)
-    draws = flat(drawn(like, second(best), server, 400), names, dims=1)
+
+def of_regression(data):
+    at, y = data.seen["regression"]
+    return data.x[at], y
+
+
+@pytest.mark.slow
+def test_it_agrees_with_a_long_sampler_of_theta():
+    """Metropolis on the density of all regression labels and the prior of Θ, which is written here by hand."""
+    data, model, values, _, _, root, draws = laplace(("regression",))
+    widths = HyperPrior().densities(model.prior)
+    mean, sd = (torch.tensor([float(widths[name][i]) for name in NAMES]).double() for i in (0, 1))
+    amplitude = values["kernels.0.log_amplitude"].exp()
+    x, y = (torch.stack([torch.from_numpy(v) for v in some]) for some in zip(*map(of_regression, data), strict=True))
+    squares, unit = (x - x.mT).square(), torch.eye(x.shape[1], dtype=torch.float64)
+
+    def log_density(theta):
+        log_phi1, weight, log_noise = theta[:, :, None, None, None].unbind(1)
+        K = weight**2 * amplitude * (-0.5 * log_phi1.exp() * squares).exp() + log_noise.exp() * unit
+        L = torch.linalg.cholesky(K)  # (chains, clients, rows, rows)
+        white = torch.linalg.solve_triangular(L, y[..., None].expand(len(theta), *y.shape, 1), upper=False)
+        labels = -0.5 * white.square().sum((1, 2, 3)) - L.diagonal(dim1=2, dim2=3).log().sum((1, 2))
+        return labels + torch.distributions.Normal(mean, sd).log_prob(theta).sum(1)
 
     rng, n_chains = np.random.default_rng(1), 100
     chains = draws[:n_chains].clone()
     kept, current = [], log_density(chains)
-    for i in range(110):
+    for i in range(400):
         proposal = chains + 1.2 * torch.from_numpy(rng.standard_normal((n_chains, 3))) @ root.mT
         new = log_density(proposal)
         accept = torch.from_numpy(rng.random(n_chains)).log() < new - current
         chains, current = torch.where(accept[:, None], proposal, chains), torch.where(accept, new, current)
-        if i >= 20:
+        if i >= 40:
             kept.append(chains.clone())
     sampled = torch.cat(kept)
-    sd = sampled.std(0)
-    assert ((draws.mean(0) - sampled.mean(0)).abs() < 0.5 * sd).all()  # a posterior is skewed, its Laplace is not
-    assert ((draws.std(0) / sd - 1).abs() < 0.25).all()
+    # A mode is not a mean: the density of the mixing weight is skewed, as that of any scale is (0.23 deviations here).
+    assert ((draws.mean(0) - sampled.mean(0)).abs() < torch.tensor([0.1, 0.3, 0.1]) * sampled.std(0)).all()
+    assert ((draws.std(0) / sampled.std(0) - 1).abs() < 0.08).all()
+    assert ((torch.corrcoef(draws.mT) - torch.corrcoef(sampled.mT)).abs() < 0.1).all()
 
     def predicted(thetas):
-        parts = [model.predict(values | shaped(one, values, names), data[0]) for one in thetas]
-        return Averaged(parts)(np.linspace(-2, 2, 5)[:, None])
+        parts = [model.predict(values | shaped(one, values, NAMES), data[0]) for one in thetas]
+        return Averaged(parts)(np.linspace(-2, 2, 5)[:, None])["regression"]
 
-    ours, theirs = predicted(draws[::4]), predicted(sampled[:: len(sampled) // 100])
-    spread = theirs["regression"].std
+    ours, theirs = predicted(draws[::20]), predicted(sampled[:: len(sampled) // 100])
     for q in (0.025, 0.5, 0.975):
-        gap = ours["regression"].quantile(q) - theirs["regression"].quantile(q)
-        assert (np.abs(gap) < 0.25 * spread).all()
-    assert np.abs(ours["binary"].proba - theirs["binary"].proba).max() < 0.03
+        assert (np.abs(ours.quantile(q) - theirs.quantile(q)) < 0.1 * theirs.std).all()
+
+
+@pytest.mark.slow
+def test_with_classes_too_it_agrees_with_weighted_draws_of_the_density():
+    """Self-normalised importance sampling of Σ L_c + log p, from a normal that is wider than the approximation."""
+    _, _, _, log_density, best, root, draws = laplace(("regression", "binary"))
+    normals = torch.from_numpy(np.random.default_rng(2).standard_normal((600, 3)))
+    wider = 1.4 * normals
+    log_weights = log_density(best + wider @ root.mT) + 0.5 * normals.square().sum(1)
+    weights = torch.softmax(log_weights, 0)
+    assert 1 / float(weights.square().sum()) > 200  # draws that count
+    theta = best + wider @ root.mT
+    mean = weights @ theta
+    sd = (weights @ (theta - mean).square()).sqrt()
+    assert ((draws.mean(0) - mean).abs() < torch.tensor([0.15, 0.3, 0.15]) * sd).all()
+    assert ((draws.std(0) / sd - 1).abs() < 0.1).all()
 
 
 # ---- in a federation ----------------------------------------------------------------------------------------------------
@@ -277,6 +328,7 @@ def test_a_run_that_is_resumed_is_one_that_was_planned_so(tmp_path):
     assert part(straight.progress.server, "draw")
 
 
+@pytest.mark.slow
 def test_the_contract_holds():
     check_method(PFedMul(theta_draws=3))
 

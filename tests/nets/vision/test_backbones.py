@@ -260,6 +260,7 @@ def test_without_torchvision_the_extra_is_named(monkeypatch):
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [(), ("nms",), ("nms", "qnms")])
 def test_torchvision_is_imported_whatever_is_declared_already(torchvision, declared):
     done = run(f"""

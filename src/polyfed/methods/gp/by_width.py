@@ -30,7 +30,7 @@ class PFedHier(pfed_hier.PFedHier):
 
     Args:
         wide: so many features are still seen as they are; shared functions of more are functions of their principal components.
-        n_components: at the most; None for 256, or fewer where their evidence would be a message of over 2 MB.
+        n_components: at the most; None for 384, or fewer where their evidence would be a message of over 3 MB.
         passes: rounds in which the components are found.
         linear_rounds: rounds after these in which the shared functions are linear in the components; then they are bent.
     """

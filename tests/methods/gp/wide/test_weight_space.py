@@ -20,6 +20,7 @@ from polyfed.gp import Evidence
 from polyfed.methods import METHODS, PFedHier, method
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.gp.wide.weight_limits import FARTHEST
+from polyfed.methods.gp.wide.weight_space import WIDEST
 from polyfed.methods.messages import PREPARING, part
 from polyfed.seeds import Stream
 
@@ -202,7 +203,16 @@ def test_a_bent_function_keeps_the_outputs_of_the_linear_one(played):
     before = states["client 2"]["outputs"]
     after, _ = made.local(states["client 2"], made.download(server, "client 2"), data["client 2"], START)
     assert torch.equal(before, after["outputs"])
+    # They are not what all clients together said when it was bent, in which its own labels have a part.
+    assert float((before - after["scores"] @ server["curve/weights"].mT).abs().max()) > 1e-3
     assert len(server["evidence/shift"]) == 2 * (6 + 1 + 2 * 9)
+    # And they are what its curved features are made of: with others, it would say something else.
+    moved = {**states["client 2"], "outputs": before + 1.0}
+    shifts = [
+        made.local(own, made.download(server, "client 2"), data["client 2"], START)[1].arrays["evidence/shift"]
+        for own in (states["client 2"], moved)
+    ]
+    assert float((shifts[0] - shifts[1]).abs().max()) > 1e-3
 
 
 def test_a_federation_of_many_outputs_stays_linear_and_small():
@@ -211,7 +221,7 @@ def test_a_federation_of_many_outputs_stays_linear_and_small():
     codec = replace(codecs_of(("multiclass",))["multiclass"], task=task, classes=kinds["multiclass"])
     spec = FederationSpec((task,), 1000, ("a",), {"multiclass": codec})
     server = PFedHier().init(spec, START)
-    assert int(server["wanted"]) * 12 <= 640
+    assert int(server["wanted"]) * 12 <= WIDEST
     assert not PFedHier()._weights._bends(12)
     assert PFedHier()._weights._bends(4)
 
@@ -330,13 +340,14 @@ def test_fewer_rows_than_components_and_clients_of_one_row():
         assert np.isfinite(values_of(made.predictor(server, states[name], mine)(mine.x)["binary"])).all()
 
 
-def test_a_client_without_a_single_row_changes_nothing_for_the_others_and_predicts():
+@pytest.mark.parametrize("n_personal", [0, 1])
+def test_a_client_without_a_single_row_changes_nothing_for_the_others_and_predicts(n_personal):
     spec, data = federation(3)
     empty = ClientData(np.zeros((0, WIDE)), {}, codecs_of(MIXED))
-    made, known = PFedHier(**SMALL, n_personal=0), {}  # a personal part is learned from what clients have on average
+    made, known = PFedHier(**SMALL, n_personal=n_personal), {}
     for name, extra in (("without", {}), ("with", {"nobody": empty})):
         everyone = data | extra
-        server, states, _ = play(made, replace(spec, clients=tuple(everyone)), everyone, rounds=8)
+        server, states, _ = play(made, replace(spec, clients=tuple(everyone)), everyone, rounds=10)
         known[name] = made.predictor(server, states["client 0"], data["client 0"])(data["client 1"].x)["regression"]
     np.testing.assert_allclose(known["with"].mean, known["without"].mean, atol=1e-9)
     found = made.predictor(server, states["nobody"], empty)(data["client 1"].x)

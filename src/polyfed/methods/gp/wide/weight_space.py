@@ -45,9 +45,10 @@ from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key,
 from polyfed.modelling.memory import holds
 from polyfed.seeds import Stream
 
-WIDEST = 640  # weights of the shared function: their triangle is a message of 1.6 MB
+WIDEST = 808  # weights of the shared function: their triangle is a message of 2.6 MB
+WIDEST_CURVE = 320  # of these, what a curved part may have
 MATRICES = 8  # of all weights by all weights, at once
-MOST_COMPONENTS, FEWEST_COMPONENTS = 256, 8
+MOST_COMPONENTS, FEWEST_COMPONENTS = 384, 8
 NOISE = 0.3  # to start from, where it has a closed form: nothing is explained yet
 BENT = 0.3  # variance of a curved feature's weight to start from
 EM_STEPS, EM_TOLERANCE = 4, 0.01  # of the server in a round: fewer steps once B hardly moves
@@ -95,7 +96,7 @@ class WeightSpace(WeightClients):
 
     def _bends(self, T: int) -> bool:
         """Of many outputs, functions of all of them would have too many weights."""
-        return T * T * N_POINTS <= WIDEST // 2
+        return T * T * N_POINTS <= WIDEST_CURVE
 
     def download(self, server: State, client: str) -> State:
         if "basis" in server:
@@ -159,9 +160,10 @@ class WeightSpace(WeightClients):
         after[SHARED] = learned(features.shared(server[SHARED]), sums, EM_STEPS, EM_TOLERANCE).B
         rounds = int(server["rounds"]) + 1
         after["rounds"] = torch.tensor(rounds)
-        if rounds > self.personal_after and any(features.personal_sizes):
-            moments = torch.stack([update.arrays[MOMENTS] for update in sent]).sum(0)
-            after[PERSONAL] = renewed(features.personal(server[PERSONAL]), moments, len(sent)).B
+        informed = [update for update in sent if any(update.counts.values())]  # others know the prior alone
+        if rounds > self.personal_after and any(features.personal_sizes) and informed:
+            moments = torch.stack([update.arrays[MOMENTS] for update in informed]).sum(0)
+            after[PERSONAL] = renewed(features.personal(server[PERSONAL]), moments, len(informed)).B
         after |= self._noise(server, sent)
         keys = torch.tensor([client_key(client) for client in sorted(updates)], dtype=torch.int64)
         after["told"] = torch.cat([server["told"], keys]).unique()
