@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 import polyfed as pf
-from polyfed.data import ClientData, FederationSpec, LabelCodec, Study, Task
+from polyfed.data import ClientData, FederationSpec, LabelCodec, PreparedFederation, Task
 from polyfed.data.datasets import load_dataset
 from polyfed.engine import robust
-from polyfed.engine.rounds import Progress, common, play_round
+from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, Job, Outcome, PFedMul
 from polyfed.seeds import Stream
@@ -104,7 +104,7 @@ def poisoned(attack: Attack | None, attackers: Sequence[str]) -> PFedMul:
 # ---- scores -----------------------------------------------------------------------------------------------------------
 
 
-def attacked(study: Study, attack: Attack | None, attackers: Sequence[str], rule: str) -> str:
+def attacked(study: PreparedFederation, attack: Attack | None, attackers: Sequence[str], rule: str) -> str:
     """The scores of the honest clients after some rounds, in a cell of the table."""
     run = pf.simulate(poisoned(attack, attackers), study, rounds=ROUNDS, seed=0, aggregation=rule, evaluate_every=0)
     event: dict[str, Any] = next(e for e in reversed(run.events) if e["event"] == "evaluation" and e["part"] == "test")
@@ -113,7 +113,7 @@ def attacked(study: Study, attack: Attack | None, attackers: Sequence[str], rule
     for task, metric in SCORES:
         values = [event["clients"][client].get(task, {}).get(metric) for client in honest]
         found.append(float(np.mean([value for value in values if value is not None])))
-    rejected = any(e["refused"] for e in run.events if e["event"] == "round")
+    rejected = any(e["rejected"] for e in run.events if e["event"] == "round")
     cell = f"{found[0]:.0f}, {found[1]:.2f}, {found[2]:.2f}".replace("0.", ".")
     return f"{cell} (rejected)" if rejected else cell
 
@@ -164,11 +164,11 @@ def bias(rounds: int = 60, seeds: Sequence[int] = (0, 1, 2)) -> dict[str, float]
         for seed in seeds:
             spec, data = unequal(seed)
             made, settings = PFedMul(), Settings(aggregation=rule)
-            progress = Progress(0, made.init(spec, common(0)), {})
+            progress = FederationState(0, made.init(spec, common(0)), {})
             event: dict[str, Any] = {}
             with patch.object(robust, "clipped", partial(robust.clipped, factor=factor)):
                 for _ in range(rounds + 1):
-                    progress, event = play_round(made, progress, data, settings)
+                    progress, event = run_round(made, progress, data, settings)
             sums.append(sum(metrics["bound"] for metrics in event["metrics"].values()))
         found[title] = float(np.mean(sums))
     return found

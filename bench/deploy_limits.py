@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 
 import polyfed as pf
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
 
 from .deployed import Cost, Deployed, family, open_files, rounds_of, seconds_of
@@ -61,14 +61,14 @@ def difference(tables: Path, folder: Path) -> float:
     run = pf.load(folder)
     federation = pf.Federation.from_table(tables, tasks=TASKS, split=pf.Split(test=0.25))
     mine = pf.simulate("pfed-mul", federation, rounds=0, seed=run.settings.seed, scheme="K", evaluate_every=0)
-    progress, lenient = mine.progress, Settings(rounds=run.settings.rounds, seed=run.settings.seed, quorum=0.0)
+    progress, lenient = mine.federation_state, Settings(rounds=run.settings.rounds, seed=run.settings.seed, quorum=0.0)
     for event in rounds_of(folder):
-        who = [name for name in event["sampled"] if name not in event["refused"]] if event["used"] else []
+        who = [name for name in event["sampled"] if name not in event["rejected"]] if event["used"] else []
         if who:
-            progress, _ = play_round(mine.method, progress, mine.members.training, lenient, participants=who)
+            progress, _ = run_round(mine.method, progress, mine.members.training, lenient, participants=who)
         else:
-            progress = Progress(event["round"], progress.server, progress.clients)
-    theirs = run.progress.server
+            progress = FederationState(event["round"], progress.server, progress.clients)
+    theirs = run.federation_state.server
     assert progress.server.keys() == theirs.keys()
     return max(float(torch.max(torch.abs(value - theirs[name]))) for name, value in progress.server.items())
 
@@ -110,14 +110,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 raise RuntimeError(deployed.log("run"))
             seconds, rounds = seconds_of(run), rounds_of(run)
             node = deployed.costs(sorted(tables)[0])
-        refused = sum(len(event["refused"]) for event in rounds)
+        rejected = sum(len(event["rejected"]) for event in rounds)
         found = {
             "nodes": options.nodes,
             "rounds": len(rounds),
             "median_seconds": round(median(seconds), 3),
             "rounds_per_second": round(len(seconds) / sum(seconds), 3),
             "killed": killed,
-            "updates_missing": refused,
+            "updates_missing": rejected,
             "rounds_used": sum(event["used"] for event in rounds),
             "difference_from_engine": difference(root / "tables", run),
             "server": held,

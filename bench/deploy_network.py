@@ -37,7 +37,7 @@ def measure(root: Path, delay: float, loss: float, rounds: int) -> dict:
         "packets_lost": link.n_lost,
         "rounds": len(completed),
         "rounds_used": sum(event["used"] for event in completed),
-        "updates_missing": sum(len(event["refused"]) for event in completed),
+        "updates_missing": sum(len(event["rejected"]) for event in completed),
         "round_seconds": {
             "median": round(spread.median, 2),
             "low": round(spread.low, 2),

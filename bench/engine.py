@@ -13,7 +13,7 @@ import torch
 
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
 from polyfed.engine.checkpoints import Checkpoints
-from polyfed.engine.rounds import Progress, common, play_round
+from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
 from polyfed.gp.batch import ClientBatch
 from polyfed.methods import ClientUpdate, Method, PFedMul, State
@@ -39,7 +39,7 @@ class Idle(Method):
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         return {"theta": torch.zeros(NUMBERS)}
 
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         return server
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
@@ -59,13 +59,13 @@ def idle_round(*, n_clients: int = 1000, repeats: int) -> list[Line]:
     """A round of clients that do nothing: drawing, sending, checking, adding up, an event; then with a checkpoint."""
     spec, data = federation(n_clients, n_rows=2, dims=1)
     method, settings = Idle(), Settings(sample=n_clients)
-    progress = Progress(0, method.init(spec, common(0)), {})
+    progress = FederationState(0, method.init(spec, common(0)), {})
 
     def run() -> None:
-        play_round(method, progress, data, settings)
+        run_round(method, progress, data, settings)
 
     with tempfile.TemporaryDirectory() as folder:
-        after, _ = play_round(method, progress, data, settings)
+        after, _ = run_round(method, progress, data, settings)
         checkpoints = Checkpoints(Path(folder))
 
         def store() -> None:
@@ -85,13 +85,13 @@ def engine_round(
     """A round of pFed-Mul in the engine, over the bare batched solver for the same clients."""
     spec, data = federation(measured, n_rows, dims)
     method, settings = PFedMul(), Settings()
-    progress = Progress(0, method.init(spec, common(0)), {})
-    progress, _ = play_round(method, progress, data, settings)  # from now on every client starts warm
+    progress = FederationState(0, method.init(spec, common(0)), {})
+    progress, _ = run_round(method, progress, data, settings)  # from now on every client starts warm
     model = method.model(next(iter(data.values())))
     batch = ClientBatch([prepared_rows(mine, model.likelihoods) for mine in data.values()])
 
     def run() -> None:
-        play_round(method, progress, data, settings)
+        run_round(method, progress, data, settings)
 
     def solve() -> None:
         batch.step(model.prior, max_steps=STEPS, groups=GROUPS)

@@ -100,8 +100,8 @@ def main() -> None:
             SIZES[name].table().to_parquet(table)
         if not options.tables:
             found = measure(table, options.folder / f"run-{name}-{time.time_ns()}", further)
-            told = " ".join(f"{what} {value:.4g}" for what, value in found.items())
-            sys.stdout.write(f"{name} {told}\n")
+            reported = " ".join(f"{what} {value:.4g}" for what, value in found.items())
+            sys.stdout.write(f"{name} {reported}\n")
             sys.stdout.flush()
 
 

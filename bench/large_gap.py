@@ -14,7 +14,7 @@ import torch
 
 import polyfed as pf
 from polyfed.gp import ExactModel, InformedSparseModel, Model, choose_inducing, infer, predict_latents
-from polyfed.methods.gp.model import Conditioned, prepared_rows
+from polyfed.methods.gp.model import PosteriorPredictor, prepared_rows
 
 from .large import SIZES
 
@@ -29,11 +29,11 @@ def main() -> None:
     federation = pf.Federation.from_table(table, client="site", tasks=tasks)
     run = pf.simulate("pfed-hier", federation, rounds=ROUNDS, evaluate_every=0)
     client = run.clients[0]
-    predictor = run.members.predictor(run.method, run.progress, client)
-    assert isinstance(predictor, Conditioned)
+    predictor = run.members.predictor(run.method, run.federation_state, client)
+    assert isinstance(predictor, PosteriorPredictor)
     assert predictor.knowledge is not None
     prior, knowledge = predictor.prior, predictor.knowledge
-    rows, test = prepared_rows(predictor.data, predictor.model.likelihoods), run.study.clients[client].test
+    rows, test = prepared_rows(predictor.data, predictor.model.likelihoods), run.prepared.clients[client].test
 
     def measured(label: str, gp: Model, exact: float | None = None) -> float:
         began = time.process_time()
@@ -41,11 +41,11 @@ def main() -> None:
             found = infer(gp, tolerance=1e-4)
             seconds = time.process_time() - began
             mean, _ = predict_latents(gp, found.q, torch.from_numpy(test.x)).of("load")
-        at, y = test.seen["load"]
+        at, y = test.labels["load"]
         error = np.sqrt(np.mean((mean[at, 0].numpy() - y) ** 2))
         gap = 0.0 if exact is None else (exact - found.bound) / len(rows)
-        told = f"bound {found.bound:.1f}, {gap:.4f} nats a row below the exact one, scaled rmse {error:.4f}"
-        sys.stdout.write(f"{label}: {told}, {seconds:.2f} s\n")
+        reported = f"bound {found.bound:.1f}, {gap:.4f} nats a row below the exact one, scaled rmse {error:.4f}"
+        sys.stdout.write(f"{label}: {reported}, {seconds:.2f} s\n")
         return found.bound
 
     exact = measured(f"exact, {len(rows):,} rows", ExactModel(prior, rows, knowledge=knowledge))

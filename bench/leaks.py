@@ -2,12 +2,12 @@
 
     python -m bench.leaks          prints the table of docs/security.md
 
-The client has 1, 2, 9 or 10 rows of a wide table. Moments: one row is their mean; of two, mean plus or minus spread are the two
+The client has 1, 2, 9 or 10 rows of a wide table. Moments: one row is their mean; of two, mean plus or minus std are the two
 values of each column. Updates of a linear model: the change of the weights over the change of the bias is the row itself, or
 for several rows a mean of them, weighted by their residuals (up to a factor that everybody knows). Evidence of pfed-hier: Λ of
 one row is an outer product of its features, and those of a plane are the row and a constant, so that the first eigenvector is
 the row; of several rows it is a mixture. An error is that of the row
-that is matched best, the median of 20 clients, with columns in units of their spread: 0 if the row is read, 1 if nothing is
+that is matched best, the median of 20 clients, with columns in units of their std: 0 if the row is read, 1 if nothing is
 known of it but the average row.
 """
 
@@ -40,18 +40,18 @@ LINEAR = {  # method → options, and the names of weights and bias in its updat
 
 def names_told(levels: list[str], limits: Limits) -> int:
     """How many of these texts a client with this column names in round 0."""
-    note = _note(pd.DataFrame({"name": levels}), limits)
-    return len(set(note.categories.get("name", ())) & set(levels))
+    summary = _summary(pd.DataFrame({"name": levels}), limits)
+    return len(set(summary.categories.get("name", ())) & set(levels))
 
 
 def from_moments(n: int, limits: Limits, seed: int = 0) -> float | None:
     """The relative error of a client's first row, read from what it tells in round 0; None if there is nothing to read."""
     x = np.random.default_rng(seed).normal(0, 1, (n, N_COLUMNS))
-    told = _note(pd.DataFrame(x), limits).moments
-    if told is None or not told.count.any():
+    reported = _summary(pd.DataFrame(x), limits).moments
+    if reported is None or not reported.count.any():
         return None
-    # With one row the spread is 0. Of two, the true value is one of both, column by column.
-    guesses = np.stack([told.mean - told.spread, told.mean + told.spread])
+    # With one row the std is 0. Of two, the true value is one of both, column by column.
+    guesses = np.stack([reported.mean - reported.std, reported.mean + reported.std])
     best = np.take_along_axis(guesses, np.abs(guesses - x[0]).argmin(0)[None], 0)[0]
     return float(np.linalg.norm(best - x[0]) / np.linalg.norm(x[0]))
 
@@ -128,11 +128,11 @@ def _first_update(made: Method, x: np.ndarray, y: np.ndarray, limits: Limits) ->
     if not data.n_labels:
         return None
     start = Stream(0, "start")
-    message = made.download(made.init(spec, start), "a")
+    message = made.broadcast(made.init(spec, start), "a")
     return made.local(made.start(data, start), message, data, Stream(0, "local", 1, "a"))[1]
 
 
-def _note(X: pd.DataFrame, limits: Limits):
+def _summary(X: pd.DataFrame, limits: Limits):
     raw = read_client("a", (X.rename(columns=str), {TASK.name: np.arange(len(X), dtype=float)}), [TASK])
     nobody = np.array([], dtype=np.int64)
     return describe([TASK], raw, Division(np.arange(len(X)), nobody, nobody), limits=limits)
@@ -159,14 +159,14 @@ def table() -> list[list[str]]:
         rows = "1 row" if n == 1 else f"{n} rows"
         lines.append([f"a row from the moments of {rows}", *(shown(from_moments, n, each) for each in limits)])
         for name in LINEAR:
-            told = f"a row from {name}'s first update of {rows}"
-            lines.append([told, *(shown(from_update, name, n, each) for each in limits)])
+            reported = f"a row from {name}'s first update of {rows}"
+            lines.append([reported, *(shown(from_update, name, n, each) for each in limits)])
         lines.append(
             [f"a row from pfed-hier's first evidence of {rows}", *(shown(from_evidence, n, each) for each in limits)]
         )
     for n in (10, 100, 200):
-        told = f"right about whether a known row is among {n} of pfed-hier's (guessing: 0.50)"
-        lines.append([told, *(shown(membership, n, each) for each in limits)])
+        reported = f"right about whether a known row is among {n} of pfed-hier's (guessing: 0.50)"
+        lines.append([reported, *(shown(membership, n, each) for each in limits)])
     return lines
 
 

@@ -29,7 +29,7 @@ class Column:
     heading: str
     methods: list[str]
     values: list[float]
-    spreads: list[float]
+    stds: list[float]
     published: list[float] | None = None
 
 
@@ -38,7 +38,7 @@ def columns(page: str) -> Iterator[Column]:
 
     >>> page = "**celeba**\\n\\n| method | MSE | published |\\n|:--|--:|--:|\\n| fedavg | 0.5 ± 0.1 (2) | 0.6 |\\n"
     >>> next(columns(page))
-    Column(table='celeba', heading='MSE', methods=['fedavg'], values=[0.5], spreads=[0.1], published=[0.6])
+    Column(table='celeba', heading='MSE', methods=['fedavg'], values=[0.5], stds=[0.1], published=[0.6])
     """
     for found in TABLE.finditer(page):
         lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in found["lines"].strip().split("\n")]
@@ -58,7 +58,7 @@ def _numbers(cell: str) -> tuple[float, float]:
     found = CELL.match(cell)
     if found is None:
         return math.nan, math.nan
-    return float(found["value"]), float(found["spread"].removeprefix(" ± ")) if found["spread"] else math.nan
+    return float(found["value"]), float(found["std"].removeprefix(" ± ")) if found["std"] else math.nan
 
 
 def points(page: str, wanted: Callable[[Column], bool], across: int) -> Any:
@@ -69,7 +69,7 @@ def points(page: str, wanted: Callable[[Column], bool], across: int) -> Any:
     for i, column in enumerate(shown):
         axes = figure.add_subplot(down, across, i + 1)
         at = range(len(column.methods))
-        errors = [0.0 if math.isnan(spread) else spread for spread in column.spreads]
+        errors = [0.0 if math.isnan(std) else std for std in column.stds]
         axes.errorbar(at, column.values, errors, fmt="o", color=COLOURS[0], capsize=2, label="here")
         if column.published is not None:
             axes.plot(at, column.published, "D", mfc="none", color=COLOURS[1], label=PUBLISHED)
@@ -93,8 +93,8 @@ def by_round(page: str) -> Any:
         for j, method in enumerate(here[0].methods):
             style = {"color": COLOURS[j % len(COLOURS)], "linestyle": DASHES[j // len(COLOURS)]}
             values = [column.values[column.methods.index(method)] for column in here]
-            spreads = [column.spreads[column.methods.index(method)] for column in here]
-            axes.errorbar(rounds, values, spreads, lw=2.5 if method == OURS else 1.2, capsize=2, label=method, **style)
+            stds = [column.stds[column.methods.index(method)] for column in here]
+            axes.errorbar(rounds, values, stds, lw=2.5 if method == OURS else 1.2, capsize=2, label=method, **style)
         axes.set_title(table, fontsize=10)
         axes.set_xlabel("round")
         axes.grid(alpha=0.3)

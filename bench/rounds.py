@@ -25,12 +25,12 @@ from polyfed.data import ClientData, Federation
 from polyfed.data.datasets.penguins import penguins
 from polyfed.data.datasets.synthetic import synthetic
 from polyfed.engine.members import Members
-from polyfed.engine.rounds import Progress, common, play_round
+from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
 from polyfed.gp import Evidence, hyperprior
 from polyfed.methods import Job, Method, PFedMul
 from polyfed.methods.gp.theta_prior import noise_slope, with_prior
-from polyfed.methods.messages import State, part
+from polyfed.methods.messages import State, strip_prefix
 from polyfed.modelling.learning import limits_of
 from polyfed.seeds import Stream
 
@@ -66,12 +66,12 @@ class Objective:
             before, (total, updates) = total, self._rested(server)
             if abs(total - before) < SETTLED * len(self.data):
                 break
-        theta, pooled, n = part(server, "theta"), part(server, "pooled"), len(self.data)
+        theta, pooled, n = strip_prefix(server, "theta"), strip_prefix(server, "pooled"), len(self.data)
         slopes = {name: torch.stack([update.arrays[name] for update in updates]).mean(0) for name in theta}
         for name, value in pooled.items():
             sums = (torch.stack([update.pooled[name][i] for update in updates]).sum() for i in (0, 1))
             slopes[name] = noise_slope(value, *sums, n)
-        if not (densities := part(server, "density")):
+        if not (densities := strip_prefix(server, "density")):
             return total / n, slopes
         # Clients without labels take no part, and the server counts them where it adds the prior.
         prior = float(hyperprior.log_density(theta | pooled, densities)) / float(server["clients"])
@@ -79,7 +79,7 @@ class Objective:
 
     def _rested(self, server: State) -> tuple[float, list]:
         """The joint bound after one more round in which Θ rests, and what clients sent; `server` gets their new evidence."""
-        messages = self.method.downloads(server, list(self.data))
+        messages = self.method.broadcasts(server, list(self.data))
         jobs = [
             Job(name, self.states[name], message, mine, Stream(0, "local", 1, name))
             for (name, mine), message in zip(self.data.items(), messages, strict=True)
@@ -89,13 +89,13 @@ class Objective:
             if isinstance(outcome, Exception):
                 raise outcome
         total = sum(update.metrics["bound"] for _, update in done)
-        if sums := part(server, "evidence"):
+        if sums := strip_prefix(server, "evidence"):
             # A client's bound is of its labels given what the others know: what they know is taken out of it again.
-            everyone, own = Evidence(**sums), [part(state, "own") for state in self.states.values()]
+            everyone, own = Evidence(**sums), [strip_prefix(state, "own") for state in self.states.values()]
             for (state, _), old in zip(done, own, strict=True):
                 others = everyone - Evidence(**old) if old else everyone
-                total += log_partition(others) - log_partition(others + Evidence(**part(dict(state), "own")))
-            now = [Evidence(**part(dict(state), "own")) for state, _ in done]
+                total += log_partition(others) - log_partition(others + Evidence(**strip_prefix(dict(state), "own")))
+            now = [Evidence(**strip_prefix(dict(state), "own")) for state, _ in done]
             new = Evidence(sum(one.triangle for one in now), sum(one.shift for one in now))
             total += log_partition(new)
             self.sums = {"evidence/triangle": new.triangle, "evidence/shift": new.shift}
@@ -113,7 +113,7 @@ def log_partition(evidence: Evidence) -> float:
 
 def best_of(objective: Objective, server: State, most: int = 300) -> float:
     """The best value that L-BFGS finds from this Θ."""
-    start = part(server, "theta") | part(server, "pooled")
+    start = strip_prefix(server, "theta") | strip_prefix(server, "pooled")
     kinds = {name: "theta" if f"theta/{name}" in server else "pooled" for name in start}
     best = -np.inf
 
@@ -140,10 +140,10 @@ def servers_of(method: Method, federation: Federation, rounds: int) -> tuple[Map
     """The training data of the clients, and the server's state before the first round and after each."""
     study = federation.prepare(0)
     training, settings = Members.of(method, study).training, Settings(rounds=rounds)
-    state = Progress(0, method.init(study.spec, common(0)), {})
+    state = FederationState(0, method.init(study.spec, common(0)), {})
     servers = [state.server]
     for _ in range(rounds):
-        state, _ = play_round(method, state, training, settings)
+        state, _ = run_round(method, state, training, settings)
         servers.append(state.server)
     return training, servers
 

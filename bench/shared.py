@@ -6,7 +6,7 @@ import multiprocessing
 import resource
 from dataclasses import replace
 
-from polyfed.engine.rounds import Progress, common, play_round
+from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
 from polyfed.gp.knowledge import width_of
 from polyfed.methods import Method, PFedHier, PFedMul
@@ -62,11 +62,11 @@ def _floor(pair: tuple[PFedHier, PFedMul], spec, data, repeats: int) -> list[Lin
 
 def _rounds(method: Method, spec, data):
     settings = Settings()
-    progress = Progress(0, method.init(spec, common(0)), {})
-    progress, _ = play_round(method, progress, data, settings)  # from now on every client starts warm
+    progress = FederationState(0, method.init(spec, common(0)), {})
+    progress, _ = run_round(method, progress, data, settings)  # from now on every client starts warm
 
     def run() -> None:
-        play_round(method, progress, data, settings)
+        run_round(method, progress, data, settings)
 
     return run
 

@@ -55,7 +55,7 @@ def measured(method: str, options: dict[str, Any], draws: int, seed: int) -> dic
         reach = [1.96 * p[task].latent_std for p in said.values()]
         found[f"{task} coverage"] = np.mean([np.abs(a) < r for a, r in zip(away, reach, strict=True)])
         found[f"{task} mse"] = np.mean(np.square(away))
-    portions = sum(_n_bytes(run.method.portion(run.progress.server, client)) for client in said)
+    portions = sum(_n_bytes(run.method.prediction_state(run.federation_state.server, client)) for client in said)
     found |= {"run": ended - began, "predict": predicted - ended}
     return found | {"up": run.rounds.bytes_up.sum() / 1e3, "down": (run.rounds.bytes_down.sum() + portions) / 1e3}
 

@@ -15,15 +15,15 @@ def rounds_of(folder):
     return [event for event in events if event["event"] == "round"]
 
 
-def refused_in(folder):
-    return [event["refused"] for event in rounds_of(folder)]
+def rejected_in(folder):
+    return [event["rejected"] for event in rounds_of(folder)]
 
 
 def assert_right(machines, folder, nodes=NAMES):
     """The server's Θ, and every node's own predictions, are what the same rounds in this process give."""
     run = pf.load(folder)
     reference = replayed(machines.tables, rounds_of(folder), seed=run.settings.seed)
-    assert_same_server(reference.progress.server, run.progress.server)
+    assert_same_server(reference.federation_state.server, run.federation_state.server)
     for name in nodes:
         own = run_of_node(machines.folder / "nodes" / name / "state", folder, name)
         assert_same_predictions(own, reference, name, new_rows())

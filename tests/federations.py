@@ -67,7 +67,7 @@ def play(method: Method, spec, data, rounds=3, seed=0, start=None):
     updates = {}
     for r in range(1, rounds + 1):
         jobs = [
-            Job(name, states[name], method.download(server, name), mine, Stream(seed, "local", r, name))
+            Job(name, states[name], method.broadcast(server, name), mine, Stream(seed, "local", r, name))
             for name, mine in data.items()
         ]
         for job, outcome in zip(jobs, method.local_many(jobs), strict=True):
@@ -82,7 +82,7 @@ def one_round(made: Method, server, states, data, who=None, round=1):
     """One round of the clients in `who`, one by one; `states` move on in place."""
     updates = {}
     for name in who or data:
-        message = made.download(server, name)
+        message = made.broadcast(server, name)
         states[name], updates[name] = made.local(states[name], message, data[name], Stream(0, "local", round, name))
     return made.aggregate(server, updates), updates
 
@@ -93,7 +93,7 @@ def fit_of(made: Method, kind, rounds):
     server, states, _ = play(made, spec, data, rounds=rounds)
     found = []
     for name, mine in data.items():
-        at, y = mine.seen[kind]
+        at, y = mine.labels[kind]
         read = made.predictor(server, states[name], mine)(mine.x)[kind].take(at)
         found.append(read.log_density(mine.codecs[kind].decode(y)).mean())
     return np.mean(found)

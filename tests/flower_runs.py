@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 import polyfed as pf
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
 from polyfed.experiments.reading import check
 from polyfed.flower.client_app import app
@@ -88,14 +88,14 @@ def replayed(tables, rounds, *, seed, scheme="K"):
     """The same rounds in this process, each with those clients whose updates were used."""
     config = study(rounds=0, scheme=scheme, seed=seed)
     run = in_process(config, tables)
-    progress, lenient = run.progress, Settings(rounds=len(rounds), seed=seed, quorum=0.0)
+    progress, lenient = run.federation_state, Settings(rounds=len(rounds), seed=seed, quorum=0.0)
     for event in rounds:
-        who = [name for name in event["sampled"] if name not in event["refused"]] if event["used"] else []
+        who = [name for name in event["sampled"] if name not in event["rejected"]] if event["used"] else []
         if who:
-            progress, _ = play_round(run.method, progress, run.members.training, lenient, participants=who)
+            progress, _ = run_round(run.method, progress, run.members.training, lenient, participants=who)
         else:
-            progress = Progress(event["round"], progress.server, progress.clients)
-    run.progress = progress
+            progress = FederationState(event["round"], progress.server, progress.clients)
+    run.federation_state = progress
     return run
 
 

@@ -38,10 +38,10 @@ def reseal_events(folder: Path, content: bytes) -> None:
 
 def reseal_arrays(folder: Path, path: Path, content: bytes) -> Path:
     """Other arrays, with a document that says that these are the right ones; where they are then."""
-    described = folder / "guests.json" if path.name.startswith("guests") else path.with_suffix(".json")
+    described = folder / "late_clients.json" if path.name.startswith("late_clients") else path.with_suffix(".json")
     reseal(described, lambda document: document.update(sha256=digest(content)))
-    if path.name.startswith("guests"):
+    if path.name.startswith("late_clients"):
         path.unlink()
-        path = folder / f"guests-{digest(content)[:16]}.safetensors"
+        path = folder / f"late_clients-{digest(content)[:16]}.safetensors"
     path.write_bytes(content)
     return path

@@ -107,8 +107,8 @@ USES: dict[str, Callable[[Folder], object]] = {
 READING = tuple(USES)[:-2]
 
 
-def refusals(folder: Folder, uses=tuple(USES)) -> dict[str, str]:
-    """Use → the sentence that refuses it, for those that are refused; raw errors are raised."""
+def rejections(folder: Folder, uses=tuple(USES)) -> dict[str, str]:
+    """Use → the sentence that rejects it, for those that are rejected; raw errors are raised."""
     found = {}
     for use in uses:
         with warnings.catch_warnings():

@@ -95,7 +95,7 @@ def measured(cell: Cell, folder: str) -> dict[str, float]:
         if kinds[task] == "binary" and metric in ("accuracy", "nll", "ece"):
             found[metric] = float(value)
         if kinds[task] == "regression" and metric == "mse":
-            found[metric] = float(value) / run.study.spec.codecs[task].scale ** 2
+            found[metric] = float(value) / run.prepared.spec.codecs[task].scale ** 2
     up, down = (run.rounds[name] / run.rounds["sampled"] for name in ("bytes_up", "bytes_down"))
     return found | {
         "seconds": seconds,

@@ -23,7 +23,7 @@ from polyfed.errors import PolyfedError
 
 from .cells import Cache, measure
 from .drawing import SCENARIOS, draw
-from .page import told, write_page
+from .page import reported, write_page
 from .plan import Plan
 from .sets import SETS
 from .summary import long
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PolyfedError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    sys.stdout.write(told(long(lines), lines) + "\n")
+    sys.stdout.write(reported(long(lines), lines) + "\n")
     if options.page:
         write_page(options.page, long(lines), lines, plan, command=_command(options), part=cache.part)
     return 0

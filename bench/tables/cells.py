@@ -78,7 +78,7 @@ def measure(cell: Cell, problem: Problem) -> dict[str, Any]:
         "cpu": round(time.process_time() - cpu, 3),
         "wall": round(time.perf_counter() - began, 3),
         "bytes_up": max((event["bytes_up"] / max(1, len(event["sampled"])) for event in sent), default=0.0),
-        "refused": sum(len(event["refused"]) for event in sent),
+        "rejected": sum(len(event["rejected"]) for event in sent),
     }
 
 
@@ -88,22 +88,22 @@ def _scores(run: pf.Run, problem: Problem) -> dict[str, dict[str, float]]:
         held = run.members.part(client, "test")
         predictions = run.client(client).predictor(held.x)
         for task in tasks:
-            at, y = held.seen.get(task, (np.zeros(0, dtype=int), None))
+            at, y = held.labels.get(task, (np.zeros(0, dtype=int), None))
             if len(at):
                 by_task.setdefault(task, []).append((predictions[task].take(at), held.codecs[task].decode(y)))
     kinds = {task.name: task.kind for task in problem.federation.tasks}
-    return {task: _of_task(kinds[task], pairs, problem.spread.get(task)) for task, pairs in by_task.items()}
+    return {task: _of_task(kinds[task], pairs, problem.std.get(task)) for task, pairs in by_task.items()}
 
 
-def _of_task(kind: str, pairs: list[tuple[Any, np.ndarray]], spread: float | None) -> dict[str, float]:
-    """Means over the clients, numbers in units of the target's spread; AUROC and ECE over all rows together."""
+def _of_task(kind: str, pairs: list[tuple[Any, np.ndarray]], std: float | None) -> dict[str, float]:
+    """Means over the clients, numbers in units of the target's std; AUROC and ECE over all rows together."""
     own = [metrics.score(kind, prediction, y) for prediction, y in pairs]
     common = set.intersection(*(set(one) for one in own))  # some scores need both classes
     mean = {name: float(np.mean([one[name] for one in own])) for name in common}
-    if spread is not None:
+    if std is not None:
         return {
-            "rmse": mean["rmse"] / spread,
-            "nlpd": mean["nlpd"] - float(np.log(spread)),
+            "rmse": mean["rmse"] / std,
+            "nlpd": mean["nlpd"] - float(np.log(std)),
             "coverage": mean["coverage"],
         }
     proba = np.concatenate([prediction.class_proba for prediction, _ in pairs])

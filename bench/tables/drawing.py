@@ -31,7 +31,7 @@ class Problem:
 
     federation: pf.Federation
     scored: Mapping[str, tuple[str, ...]]
-    spread: Mapping[str, float]  # of the regression targets over all rows of these clients
+    std: Mapping[str, float]  # of the regression targets over all rows of these clients
 
 
 def draw(table: TableSet, frame: pd.DataFrame, scenario: str, labels: int, seed: int, *, test: bool) -> Problem:
@@ -43,8 +43,8 @@ def draw(table: TableSet, frame: pd.DataFrame, scenario: str, labels: int, seed:
         rows = frame[frame["client"] == name]
         learn, held = _parts(rows, tasks, labels, _generator(table.name, name, seed), test=test)
         missing = lacking.get(name, ())
-        told = {task: [None] * len(learn) if task in missing else _cells(learn[task]) for task in tasks}
-        clients[name] = (learn[list(table.features)], told)
+        reported = {task: [None] * len(learn) if task in missing else _cells(learn[task]) for task in tasks}
+        clients[name] = (learn[list(table.features)], reported)
         scored[name] = (held[list(table.features)], {task: _cells(held[task]) for task in tasks})
     declared = [pf.Task(task, kind, classes=_classes(frame[task], kind)) for task, kind in table.tasks.items()]
     return Problem(

@@ -24,7 +24,7 @@ TRIED = Path(__file__).with_name("tried.md")
 NAMES = {"rmse": "RMSE", "nlpd": "NLPD", "coverage": "coverage", "log_loss": "log loss", "auroc": "AUROC", "ece": "ECE"}
 
 
-def told(scores: pd.DataFrame, lines: Sequence[Mapping[str, Any]]) -> str:
+def reported(scores: pd.DataFrame, lines: Sequence[Mapping[str, Any]]) -> str:
     """Short, for a terminal."""
     parts = []
     for scenario in dict.fromkeys(scores["scenario"]):
@@ -71,8 +71,8 @@ def _page(
         "",
         *[f"- **{name}**: {SCENARIOS[name]}." for name in plan.scenarios],
         "",
-        "Ranks are over RMSE and NLPD of regressions (in spreads of the target), log loss and AUROC of classes: each table,",
-        "task, number of labels, seed and metric is one place; ± is the spread of the mean rank over the tables.",
+        "Ranks are over RMSE and NLPD of regressions (in stds of the target), log loss and AUROC of classes: each table,",
+        "task, number of labels, seed and metric is one place; ± is the std of the mean rank over the tables.",
         "",
     ]
     for scenario in plan.scenarios:
@@ -94,7 +94,7 @@ def _ranks(here: pd.DataFrame) -> list[str]:
     ours = OURS in ranks.index
     rows = []
     for method, line in ranks.iterrows():
-        row = [f"`{method}`", f"{line['rank']:.2f} ± {line['spread']:.2f}"]
+        row = [f"`{method}`", f"{line['rank']:.2f} ± {line['std']:.2f}"]
         if ours and method != OURS:
             pair = ahead(here, OURS, str(method))
             row.append(f"{100 * pair.share:.0f} % of {pair.places}")
@@ -161,7 +161,7 @@ def _all_scores(page: Path, scores: pd.DataFrame, part: str) -> list[str]:
 
 
 def _cell(found: pd.DataFrame, at: tuple[Any, ...]) -> str:
-    return f"{found.loc[at, 'mean']:.3f} ± {found.loc[at, 'spread']:.3f}" if at in found.index else ""
+    return f"{found.loc[at, 'mean']:.3f} ± {found.loc[at, 'std']:.3f}" if at in found.index else ""
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 SHOWN = {
-    "rmse": "RMSE (spreads)",
+    "rmse": "RMSE (stds)",
     "nlpd": "NLPD",
     "coverage": "coverage of 95 % intervals",
     "log_loss": "log loss",

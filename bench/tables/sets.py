@@ -105,8 +105,10 @@ def _phones(folder: Path) -> pd.DataFrame:
             values = np.full(len(raw), None, dtype=object)
             if task in raw.labels:
                 read = raw.labels[task]
-                told = read.values if read.vocabulary is None else np.array(read.vocabulary, dtype=object)[read.values]
-                values[read.at] = told
+                reported = (
+                    read.values if read.vocabulary is None else np.array(read.vocabulary, dtype=object)[read.values]
+                )
+                values[read.at] = reported
             labels[task] = values
         parts.append(pd.DataFrame({"client": name, **columns, **labels}))
     whole = pd.concat(parts, ignore_index=True)

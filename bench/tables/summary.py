@@ -53,8 +53,8 @@ def mean_ranks(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lines(ranks: pd.DataFrame) -> pd.DataFrame:
-    spread = ranks.groupby("table").mean().std(ddof=0)
-    return pd.DataFrame({"rank": ranks.mean(), "spread": spread, "places": len(ranks)})
+    std = ranks.groupby("table").mean().std(ddof=0)
+    return pd.DataFrame({"rank": ranks.mean(), "std": std, "places": len(ranks)})
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def averages(scores: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Mean over tasks of a kind and seeds, and the spread over the seeds, of each metric and method."""
     per_seed = scores.groupby([*by, "metric", "method", "seed"])["value"].mean()
     grouped = per_seed.groupby([*by, "metric", "method"])
-    return pd.DataFrame({"mean": grouped.mean(), "spread": grouped.std(ddof=0).fillna(0.0)})
+    return pd.DataFrame({"mean": grouped.mean(), "std": grouped.std(ddof=0).fillna(0.0)})
 
 
 def _wide(scores: pd.DataFrame) -> pd.DataFrame:

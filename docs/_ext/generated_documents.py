@@ -26,10 +26,10 @@ def documents_page() -> str:
     text += ["## Files of a run folder"]
     for title, model in {
         "run.json": schemas.RunDocument,
-        "study.json": schemas.StudyDocument,
+        "prepared.json": schemas.PreparedDocument,
         "results.json": schemas.ResultsDocument,
         "checkpoints": schemas.CheckpointDocument,
-        "guests.json": schemas.GuestsDocument,
+        "late_clients.json": schemas.LateClientsDocument,
         "timing.jsonl": schemas.TimingEntry,
     }.items():
         text += [f"### {title}", sentence(model.__doc__) if model.__doc__ else "", _model(model)]

@@ -75,10 +75,10 @@ def _new_part(path: Path) -> tuple[int, Path]:
         os.close(descriptor)
 
 
-def refuse_unnameable(path: str | Path, where: str = "") -> None:
+def reject_unnameable(path: str | Path, where: str = "") -> None:
     """An error if no file or folder can have this name; whether there is one is for others to say.
 
-    >>> refuse_unnameable("x" * 300)
+    >>> reject_unnameable("x" * 300)
     Traceback (most recent call last):
     polyfed.errors.UsageError: 'xxxxxxxxxxx...' can be no name of a file (too long); choose another.
     """

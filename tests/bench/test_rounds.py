@@ -4,7 +4,7 @@ import pytest
 
 from federations import START, federation
 from polyfed.methods import PFedHier, PFedMul
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_the_gradient_that_clients_send_is_that_of_the_objective(made):
     spec, data = federation(3, kinds=("regression", "binary"))
     objective, server = Objective(made, data), made.init(spec, START)
     _, slopes = objective(server)
-    names = [*part(server, "theta"), *part(server, "pooled")]
+    names = [*strip_prefix(server, "theta"), *strip_prefix(server, "pooled")]
     for name in names:
         key, step = f"theta/{name}" if f"theta/{name}" in server else f"pooled/{name}", 1e-3
         up, down = (objective({**server, key: server[key] + sign * step})[0] for sign in (1, -1))
@@ -33,7 +33,7 @@ def test_without_labels_that_a_prior_hears_of_the_objective_is_the_mean_bound():
     made = PFedMul(mf_steps=200)
     server = made.init(spec, START)
     bounds = [
-        made.local(made.start(mine, START), made.download(server, name), mine, START)[1].metrics["bound"]
+        made.local(made.start(mine, START), made.broadcast(server, name), mine, START)[1].metrics["bound"]
         for name, mine in data.items()
     ]
     assert Objective(made, data)(server)[0] == pytest.approx(sum(bounds) / 3, abs=1e-9)

@@ -10,7 +10,7 @@ from run_folders import evaluation_event, make_run, results, round_event, start_
 from serving import served
 
 NOT_THERE = (
-    "ERR_CONNECTION_REFUSED",
+    "ERR_CONNECTION_REJECTED",
     "ERR_EMPTY_RESPONSE",
     "ERR_CONNECTION_RESET",
 )  # what chromium says of a server that is gone
@@ -18,7 +18,7 @@ NOT_THERE = (
 
 @pytest.fixture
 def folder(tmp_path):
-    return make_run(tmp_path / "a", rounds=10, played=2, found=None)
+    return make_run(tmp_path / "a", rounds=10, completed=2, found=None)
 
 
 def state_is(page, state):
@@ -74,7 +74,7 @@ def test_a_run_is_waited_for_until_it_is_done(open_page, tmp_path):
     with served(tmp_path / "later") as url:
         page = open_page(url)
         state_is(page, "waiting")
-        folder = make_run(tmp_path / "later", played=1, found=None)
+        folder = make_run(tmp_path / "later", completed=1, found=None)
         state_is(page, "running")
         add(folder, 2, 3, 4)
         state_is(page, "finished")
@@ -101,9 +101,9 @@ def test_the_page_waits_for_its_server(open_page, folder):
         state_is(page, "running")
 
 
-def test_refusals_are_shown_as_they_are_written(open_page, tmp_path):
-    refused = {1: {"<img src=x onerror=alert(1)>": "too large"}}
-    folder = make_run(tmp_path / "a", played=2, refused=refused, found=None)
+def test_rejections_are_shown_as_they_are_written(open_page, tmp_path):
+    rejected = {1: {"<img src=x onerror=alert(1)>": "too large"}}
+    folder = make_run(tmp_path / "a", completed=2, rejected=rejected, found=None)
     with served(folder) as url:
         page = open_page(url)
         page.get_by_role("cell", name="<img src=x onerror=alert(1)>").wait_for()
@@ -112,7 +112,7 @@ def test_refusals_are_shown_as_they_are_written(open_page, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_has_no_sideways_scroll(open_page, tmp_path, scheme):
-    folder = make_run(tmp_path / "a", refused={1: {"basel": "a_reason_in_one_piece" * 10}}, found=results())
+    folder = make_run(tmp_path / "a", rejected={1: {"basel": "a_reason_in_one_piece" * 10}}, found=results())
     with served(folder) as url:
         page = open_page(url, width=360, height=740, color_scheme=scheme)
         state_is(page, "finished")

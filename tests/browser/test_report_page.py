@@ -22,7 +22,7 @@ def report(tmp_path_factory):
             models=("personal", "global"),
             clients=("basel", NASTY, "a client with quite a long name in_one_piece_without_a_place_to_break_it"),
             tasks={"height": "regression", "high": "binary", "stage of the disease": "multiclass", "visits": "count"},
-            refused={2: {"basel": "its norm is 1e9 times the median"}},
+            rejected={2: {"basel": "its norm is 1e9 times the median"}},
             command=["polyfed", "run", "--data", "a-very-long-name-of-a-file/" * 6],
         )
         for method in ("pfed-mul", "local")
@@ -215,6 +215,6 @@ def test_what_is_new_is_seen(open_page, several_inputs, width):
 
 
 def test_a_run_without_results_has_a_page_too(open_page, tmp_path):
-    folder = make_run(tmp_path / "a", played=0, found=None)
+    folder = make_run(tmp_path / "a", completed=0, found=None)
     page = open_page(write_report([folder], tmp_path / "report.html").as_uri())
     assert page.get_by_text("There is no results.json yet").count() == 7

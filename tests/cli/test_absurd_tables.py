@@ -1,4 +1,4 @@
-"""Tables that nobody would make on purpose: each is run to its end, or refused in one sentence."""
+"""Tables that nobody would make on purpose: each is run to its end, or rejected in one sentence."""
 
 from __future__ import annotations
 

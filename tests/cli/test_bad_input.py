@@ -1,4 +1,4 @@
-"""Bad input is refused in one exact sentence with its exit code, and leaves nothing behind.
+"""Bad input is rejected in one exact sentence with its exit code, and leaves nothing behind.
 
 `bad_input.txt` (options, tables), `bad_tables.txt` (kinds of files, dates, splits), `bad_config.txt` (settings), and with a run
 `bad_run.txt` and `bad_predict.txt`, hold the cases:
@@ -92,11 +92,11 @@ def test_there_are_enough_cases():
 
 
 @pytest.mark.parametrize("case", NEW, ids=[case.name for case in NEW])
-def test_bad_input_is_refused(case, polyfed, home):
+def test_bad_input_is_rejected(case, polyfed, home):
     check(polyfed, home, case)
 
 
 @pytest.mark.parametrize("case", OLD, ids=[case.name for case in OLD])
-def test_bad_use_of_a_run_is_refused(case, polyfed, home, run):
+def test_bad_use_of_a_run_is_rejected(case, polyfed, home, run):
     """With a finished run of two rounds in the folder `run`."""
     check(polyfed, home, case)

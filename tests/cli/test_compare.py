@@ -25,7 +25,7 @@ def test_the_table_is_the_mean_over_the_seeds(polyfed, home):
         line = document["table"][method]["scores"]["pulse"]
         means[method] = sum(values) / 2
         assert line["mean"] == pytest.approx(means[method])
-        assert line["spread"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+        assert line["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     better = min(means, key=lambda method: means[method])
     assert document["table"][better]["scores"]["pulse"]["rank"] == 1
     wins = document["ranking"]["wins"]
@@ -54,19 +54,19 @@ def test_finished_cells_are_kept_and_others_go_on(polyfed, home, monkeypatch):
 
 
 def test_ctrl_c_and_the_same_command_again(polyfed, home, monkeypatch):
-    play, calls = engine.play_round, []
+    play, calls = engine.run_round, []
 
-    def play_round(*arguments):
+    def run_round(*arguments):
         calls.append(True)
         if len(calls) == 2:
             raise KeyboardInterrupt
         return play(*arguments)
 
-    monkeypatch.setattr(engine, "play_round", play_round)
+    monkeypatch.setattr(engine, "run_round", run_round)
     done = polyfed(*COMPARE, "--seeds", "0")
     assert (done.code, done.err) == (130, "error: all: stopped; the same command goes on with what is left.\n")
     assert polyfed(*COMPARE, "--seeds", "0").code == 0
-    assert len(calls) == 3  # the first cell was not played again
+    assert len(calls) == 3  # the first cell was not completed again
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_options_that_came_later_are_no_difference(polyfed, home):
     assert polyfed(*COMPARE, "--seeds", "0").code == 0
 
 
-def test_a_folder_of_another_comparison_is_refused(polyfed, home):
+def test_a_folder_of_another_comparison_is_rejected(polyfed, home):
     assert polyfed(*COMPARE, "--seeds", "0").code == 0
     done = polyfed(*COMPARE, "--seeds", "0", "--test-fraction", "0.4", "--set", "compare.options.local.kernel=linear")
     assert (done.code, done.err) == (
@@ -103,14 +103,14 @@ def test_a_longer_run_is_not_set_beside_shorter_ones(polyfed, home):
 
 
 def test_a_cell_that_fails_is_told_and_the_others_stay(polyfed, home, monkeypatch):
-    play = engine.play_round
+    play = engine.run_round
 
-    def play_round(method, *rest):
+    def run_round(method, *rest):
         if method.name == "local":
             raise ArithmeticError("local broke")
         return play(method, *rest)
 
-    monkeypatch.setattr(engine, "play_round", play_round)
+    monkeypatch.setattr(engine, "run_round", run_round)
     done = polyfed(*COMPARE, "--seeds", "0", "--json")
     assert done.code == 1
     assert done.err.splitlines()[-1] == (

@@ -61,7 +61,7 @@ def test_a_number_that_is_none_is_null(polyfed, home):
         "ward,age,pulse\nbasel,30,60\nbasel,40,70\nbasel,50,80\nbasel,60,90\nbasel,70,99\n"
     )
     document = json.loads(polyfed(*argv, "--rounds", "1", "--json", "--no-report").out)
-    assert document["scores"]["pulse"]["rmse"]["spread"] is None  # of one client
+    assert document["scores"]["pulse"]["rmse"]["std"] is None  # of one client
 
 
 def test_errors_leave_stdout_empty(polyfed, home):

@@ -83,7 +83,7 @@ def test_a_late_joining_client_has_a_model_too(polyfed, home):
         (lambda content: (2**63).to_bytes(8, "little") + content[8:], "is no model of polyfed"),
     ],
 )
-def test_a_damaged_model_is_refused_in_a_sentence(polyfed, home, damage, sentence):
+def test_a_damaged_model_is_rejected_in_a_sentence(polyfed, home, damage, sentence):
     assert polyfed("export", "run", "--model", "m", "--client", "bern").code == 0
     content = (home / "m").read_bytes()
     (home / "m").write_bytes(damage(content))
@@ -105,7 +105,7 @@ def test_a_damaged_model_is_refused_in_a_sentence(polyfed, home, damage, sentenc
         (["--client", "bern", "--scores", "a.csv"], 2, "--client is given without --model"),
     ],
 )
-def test_wrong_wishes_are_refused_and_leave_nothing(polyfed, home, arguments, code, sentence):
+def test_wrong_wishes_are_rejected_and_leave_nothing(polyfed, home, arguments, code, sentence):
     before = sorted(path.name for path in home.iterdir())
     done = polyfed("export", "run", *arguments)
     assert done.code == code, done.err

@@ -19,9 +19,9 @@ def test_heart_disease_from_the_file_to_the_report(polyfed, tmp_path, monkeypatc
     table = pd.read_csv(TABLE)
     held_out = table["client"] == "switzerland"
     table[~held_out].to_csv("heart.csv", index=False)
-    newcomer = table[held_out].drop(columns="client")
-    newcomer[:80].to_csv("learn.csv", index=False)
-    newcomer[80:].to_csv("later.csv", index=False)
+    late_client = table[held_out].drop(columns="client")
+    late_client[:80].to_csv("learn.csv", index=False)
+    late_client[80:].to_csv("later.csv", index=False)
 
     argv = ["--data", "heart.csv", "--derive", "disease=num>0", "--client", "client", "--drop", "num"]
     done = polyfed("run", *argv, "--regression", "thalach", "--binary", "disease", "--rounds", "3", "--json")
@@ -38,7 +38,7 @@ def test_heart_disease_from_the_file_to_the_report(polyfed, tmp_path, monkeypatc
     assert done.code == 0, done.err
     predicted = pd.read_csv("predicted.csv")
     assert len(predicted) == held_out.sum() - 80
-    true = (newcomer["num"][80:] > 0).to_numpy()
+    true = (late_client["num"][80:] > 0).to_numpy()
     assert json.loads(done.out)["scores"]["disease"]["accuracy"] == pytest.approx(
         (predicted["disease.label"] == true).mean()
     )

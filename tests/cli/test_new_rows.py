@@ -65,7 +65,7 @@ def test_the_table_of_the_run_itself_has_test_rows_that_are_new(polyfed, home):
     frame = pd.read_csv("t.csv")
     frame[frame["ward"] == "a"].to_csv("a.csv", index=False)
     found = json.loads(polyfed("predict", "r", "a.csv", "--client", "a", "--json").out)
-    study = pf.load("r").study
+    study = pf.load("r").prepared
     assert found["trained_on"] == len(study.clients["a"].train.x) == 12
     known = pf.load("r").summary("all").loc["a"]["sick"]
     assert found["scores"]["sick"]["accuracy"] == pytest.approx(known["accuracy"])

@@ -122,8 +122,8 @@ def test_a_client_without_labels_joins_and_is_served_by_what_the_others_know(pol
     assert document["trained_on"] == 0  # its rows taught nobody anything
     young, old = document["predictions"]["pulse.mean"]
     assert young < old  # as in all other wards
-    spread = np.subtract(document["predictions"]["pulse.upper"], document["predictions"]["pulse.lower"])
-    assert (spread > 0).all()
+    std = np.subtract(document["predictions"]["pulse.upper"], document["predictions"]["pulse.lower"])
+    assert (std > 0).all()
 
 
 # The whole file at once
@@ -188,4 +188,4 @@ def test_a_client_joins_with_rows_held_out_and_is_updated(polyfed, home, run, ne
     after = json.loads(polyfed("predict", run, new, "--client", "chur", "--json").out)["predictions"]["pulse.mean"]
     assert before[0] > before[1]
     assert after[0] < after[1]
-    assert list(pf.load(run).guest_states) == ["chur"]
+    assert list(pf.load(run).late_states) == ["chur"]

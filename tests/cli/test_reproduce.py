@@ -140,7 +140,7 @@ def test_the_strip_of_spoilt_images(polyfed, place, pillow):
     client = run.members.names[0]
     images = celeba(place / "made/images/celeba", shots=12, n_clients=3, n_test=40, seed=0)
     names = [path.name for path in images.of(client, "Smiling", test=True)[0]]
-    said = run.client(client).predictor(run.study.clients[client].test.x)["Smiling"]
+    said = run.client(client).predictor(run.prepared.clients[client].test.x)["Smiling"]
     for at, name in enumerate(mean["text"]):
         row = names.index(name)
         same = mean["y"][at] == pytest.approx(said.latent_mean[row], rel=1e-4)
@@ -158,7 +158,7 @@ def test_presets_share_the_runs_they_have_in_common(polyfed, place, pillow, monk
     argv = ["--quick", *SMALL, "--seeds", "0", "--data-dir", "data", "--runs", "together", "--json"]
     first = polyfed("reproduce", "table1", *argv, "--out", "table")
     assert first.code == 0, first.err
-    monkeypatch.setattr(engine, "play_round", lambda *_, **__: pytest.fail("a run was played again"))
+    monkeypatch.setattr(engine, "run_round", lambda *_, **__: pytest.fail("a run was completed again"))
     again = polyfed("reproduce", "calibration", *argv, "--out", "calibrated")
     assert again.code == 0, again.err
     cells = [{cell.folder for cell in ReproduceDocument.model_validate_json(done.out).cells} for done in (first, again)]
@@ -222,15 +222,15 @@ def test_squared_errors_of_celeba_are_in_standard_deviations(polyfed, place, pil
 
 
 def test_the_same_command_goes_on(polyfed, place, monkeypatch):
-    play, calls = engine.play_round, []
+    play, calls = engine.run_round, []
 
-    def play_round(*arguments):
+    def run_round(*arguments):
         calls.append(True)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return play(*arguments)
 
-    monkeypatch.setattr(engine, "play_round", play_round)
+    monkeypatch.setattr(engine, "run_round", run_round)
     argv = ["reproduce", "synthetic", "--quick", "--rounds", "2", "--seeds", "0", "--out", "made", "--quiet"]
     done = polyfed(*argv)
     assert (done.code, done.err) == (130, "error: made: stopped; the same command goes on with what is left.\n")
@@ -264,14 +264,14 @@ def test_processes_share_out_the_runs(polyfed, place):
 
 
 def test_a_run_that_fails_does_not_stop_the_others(polyfed, place, monkeypatch):
-    play = engine.play_round
+    play = engine.run_round
 
-    def play_round(method, *rest):
+    def run_round(method, *rest):
         if method.name == "pfed-st":
             raise ArithmeticError("it broke")
         return play(method, *rest)
 
-    monkeypatch.setattr(engine, "play_round", play_round)
+    monkeypatch.setattr(engine, "run_round", run_round)
     done = polyfed("reproduce", "synthetic", "--quick", "--rounds", "1", "--seeds", "0", "--quiet", "--json")
     assert done.code == 1
     assert "1 of 2 runs failed, the first with:" in done.err

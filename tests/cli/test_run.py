@@ -17,15 +17,15 @@ TARGETS = ["--regression", "pulse", "--binary", "sick"]
 @pytest.fixture
 def interrupted(monkeypatch):
     """Ctrl-C in the middle of round 2, the first time."""
-    play, pressed = engine.play_round, []
+    play, pressed = engine.run_round, []
 
-    def play_round(method, progress, *rest):
+    def run_round(method, progress, *rest):
         if progress.round == 1 and not pressed:
             pressed.append(True)
             raise KeyboardInterrupt
         return play(method, progress, *rest)
 
-    monkeypatch.setattr(engine, "play_round", play_round)
+    monkeypatch.setattr(engine, "run_round", run_round)
 
 
 def test_a_table_becomes_a_run_folder(polyfed, home):
@@ -94,8 +94,8 @@ def test_a_column_that_a_target_is_derived_from_is_no_feature(polyfed, home):
         "0",
     ]
     assert polyfed(*argv, "--binary", "old", "--derive", "old=age>55", "--no-report").code == 0
-    study = json.loads((home / "runs/hospitals-pfed-hier-0/study.json").read_bytes())
-    assert [column["name"] for column in study["study"]["agreed"]["columns"]] == ["pulse"]
+    study = json.loads((home / "runs/hospitals-pfed-hier-0/prepared.json").read_bytes())
+    assert [column["name"] for column in study["prepared"]["agreed"]["columns"]] == ["pulse"]
 
 
 def test_a_folder_of_files_is_a_federation(polyfed, home):
@@ -134,14 +134,14 @@ def test_a_source_that_is_gone_does_not_stop_a_resume(polyfed, home, run):
 
 
 def test_an_unexpected_error_is_one_line_with_its_traceback_in_the_log(polyfed, home, monkeypatch):
-    play = engine.play_round
+    play = engine.run_round
 
     def break_later(method, progress, *rest):
         if progress.round == 1:
             raise ZeroDivisionError("by nobody expected")
         return play(method, progress, *rest)
 
-    monkeypatch.setattr(engine, "play_round", break_later)
+    monkeypatch.setattr(engine, "run_round", break_later)
     done = polyfed(*RUN, *TARGETS)
     assert (done.code, done.err) == (1, "error: ZeroDivisionError: by nobody expected\n")
     assert "Traceback" in (home / "runs/hospitals-pfed-hier-0/run.log").read_text()
@@ -156,7 +156,7 @@ def test_a_run_that_fails_at_once_leaves_nothing(polyfed, home, monkeypatch, err
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(engine, "play_round", fail)
+    monkeypatch.setattr(engine, "run_round", fail)
     done = polyfed(*RUN, *TARGETS)
     assert done.code == (5 if isinstance(error, NumericalError) else 2)
     assert done.err.count("\n") == 1

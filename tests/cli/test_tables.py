@@ -14,28 +14,28 @@ from command_line import RUN, people
 
 
 def test_clients_called_mean_and_spread_are_clients(polyfed, home):
-    (home / "t.csv").write_text(people(("mean", "spread", "bern")))
+    (home / "t.csv").write_text(people(("mean", "std", "bern")))
     done = polyfed(*RUN, "--binary", "sick")
     assert done.code == 0, done.err
     names = re.findall(r"^│ (\w+) ", done.out, re.M)
-    assert names == ["bern", "mean", "spread", "mean", "spread", "median"]
+    assert names == ["bern", "mean", "std", "mean", "std", "median"]
     below = done.out[: done.out.index("└")].rindex("├")
     assert re.findall(r"^│ (\w+) ", done.out[below:], re.M) == [
         "mean",
-        "spread",
+        "std",
         "median",
     ]  # what sums up stands below a line
     run = pf.load("r")
-    assert list(run.summary().index) == ["bern", "mean", "spread"]
+    assert list(run.summary().index) == ["bern", "mean", "std"]
     assert run.averages().loc["clients", ("sick", "accuracy")] == 3
     assert run.averages().loc["mean", ("sick", "accuracy")] == pytest.approx(run.summary()["sick"]["accuracy"].mean())
 
 
 def test_the_json_of_a_run_counts_them(polyfed, home):
-    (home / "t.csv").write_text(people(("mean", "spread", "bern")))
+    (home / "t.csv").write_text(people(("mean", "std", "bern")))
     document = json.loads(polyfed(*RUN, "--binary", "sick", "--json").out)
     assert document["scores"]["sick"]["accuracy"]["clients"] == 3
-    assert document["clients"] == ["bern", "mean", "spread"]
+    assert document["clients"] == ["bern", "mean", "std"]
 
 
 def test_a_class_called_na_is_a_class_from_the_run_to_the_prediction(polyfed, home):
@@ -68,7 +68,7 @@ def test_no_marker_at_all_is_a_setting_too(polyfed, home):
     assert found["columns"][:3] == ["sick.label", "sick.p()", "sick.p(no)"]
 
 
-def test_a_parquet_column_of_lists_is_refused(polyfed, home):
+def test_a_parquet_column_of_lists_is_rejected(polyfed, home):
     pd.DataFrame({"ward": [["a"], ["b"]], "age": [1, 2], "pulse": [1, 2]}).to_parquet(home / "t.parquet")
     done = polyfed("run", "--data", "t.parquet", "--client", "ward", "--regression", "pulse")
     assert done.code == 4

@@ -22,7 +22,7 @@ def build(clients, tasks=TASKS, **options):
     return Federation.from_clients(clients, tasks, **{"split": NO_TEST, **options})
 
 
-def refusal(action, kind=DataError):
+def rejection(action, kind=DataError):
     with pytest.raises(kind) as caught:
         action()
     return str(caught.value)
@@ -48,7 +48,7 @@ def both_forms():
 def test_forms_of_a_client(form):
     data = build({"a": both_forms()[form]}, scaling="none").prepare(0).clients["a"].train
     assert data.x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert {task: [part.tolist() for part in seen] for task, seen in data.seen.items()} == {
+    assert {task: [part.tolist() for part in seen] for task, seen in data.labels.items()} == {
         "pulse": [[0], [60.0]],
         "sick": [[0, 1], [-1.0, 1.0]],
     }
@@ -58,14 +58,14 @@ def test_tasks_with_inputs_of_their_own():
     clients = {"a": {"pulse": ([[1.0], [2.0]], [60.0, 70.0]), "sick": ([[3.0], [4.0], [5.0]], [None, 0, 1])}}
     data = build(clients, scaling="none").prepare(0).clients["a"].train
     assert data.x[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert data.seen["sick"][0].tolist() == [3, 4]
+    assert data.labels["sick"][0].tolist() == [3, 4]
 
 
 def test_a_client_may_lack_tasks_and_even_labels():
     fed = build({"a": ([[1.0]], {"pulse": [60.0]}), "b": ([[1.0]], {"sick": [1]}), "c": ([[5.0]], {})})
     study = fed.prepare(0)
     assert study.clients["a"].train.counts() == {"pulse": 1, "sick": 0}
-    assert list(study.clients["b"].train.seen) == ["sick"]
+    assert list(study.clients["b"].train.labels) == ["sick"]
     assert study.clients["c"].train.n_labels == 0
     assert study.clients["c"].train.x.shape == (1, 1)
 
@@ -89,7 +89,7 @@ def test_later_changes_to_the_users_arrays_do_not_matter():
     X[:], y[:] = 99.0, 99.0
     data = fed.prepare(0).clients["a"].train
     assert data.x.tolist() == [[1.0], [2.0]]
-    assert data.seen["pulse"][1].tolist() == [1.0, 2.0]
+    assert data.labels["pulse"][1].tolist() == [1.0, 2.0]
 
 
 # Scaling, by hand
@@ -105,7 +105,7 @@ def test_federated_scaling():
     deviation = (1400 / 3) ** 0.5
     np.testing.assert_allclose(study.clients["a"].train.x, [[-20 / deviation, 0], [-10 / deviation, 0]])
     np.testing.assert_allclose(study.clients["b"].train.x, [[30 / deviation, 0], [0, 1]])
-    np.testing.assert_allclose(study.clients["a"].train.seen["pulse"][1], [-20 / deviation, -10 / deviation])
+    np.testing.assert_allclose(study.clients["a"].train.labels["pulse"][1], [-20 / deviation, -10 / deviation])
     codec = study.spec.codecs["pulse"]
     assert (codec.shift, codec.scale) == (pytest.approx(80.0), pytest.approx(deviation))
     assert study.encoders["a"] is study.encoders["b"]
@@ -116,7 +116,7 @@ def test_local_scaling():
     study = build(hospitals(), {"pulse": "regression"}, scaling="local").prepare(0)
     assert study.clients["a"].train.x.tolist() == [[-1.0, 0.0], [1.0, 0.0]]  # mean 15, deviation 5
     assert study.clients["b"].train.x.tolist() == [[0.0, 0.0], [0.0, 1.0]]  # one number: it is the mean
-    assert study.clients["a"].train.seen["pulse"][1].tolist() == [-1.0, 1.0]
+    assert study.clients["a"].train.labels["pulse"][1].tolist() == [-1.0, 1.0]
     own = study.clients["a"].train.codecs["pulse"]
     assert (own.shift, own.scale) == (65.0, 5.0)
     agreed = study.spec.codecs["pulse"]
@@ -134,7 +134,7 @@ def test_local_scaling_without_labels_knows_no_unit():
 def test_no_scaling():
     study = build(hospitals(), {"pulse": "regression"}, scaling="none").prepare(0)
     assert study.clients["b"].train.x.tolist() == [[60.0, 0.0], [0.0, 1.0]]
-    assert study.clients["b"].train.seen["pulse"][1].tolist() == [110.0]
+    assert study.clients["b"].train.labels["pulse"][1].tolist() == [110.0]
 
 
 def test_scaling_of_targets_alone():
@@ -143,7 +143,7 @@ def test_scaling_of_targets_alone():
     assert study.clients["b"].train.x.tolist() == [[60.0, 0.0], [0.0, 1.0]]
     assert study.encode("b", [[65.0]]).tolist() == [[65.0, 0.0]]
     deviation = (1400 / 3) ** 0.5  # of 60, 70 and 110, as in federated scaling
-    np.testing.assert_allclose(study.clients["b"].train.seen["pulse"][1], [30 / deviation])
+    np.testing.assert_allclose(study.clients["b"].train.labels["pulse"][1], [30 / deviation])
     codec = study.clients["a"].train.codecs["pulse"]
     assert (codec.shift, codec.scale) == (pytest.approx(80.0), pytest.approx(deviation))
     assert study.encoders["a"] is study.encoders["b"]
@@ -153,7 +153,7 @@ def test_scaling_of_targets_alone():
 def test_unit_of_counts(scaling, unit):
     clients = {"a": ([[1.0], [2.0]], {"visits": [1, 3]}), "b": ([[1.0]], {"visits": [8]})}
     data = build(clients, {"visits": "count"}, scaling=scaling).prepare(0).clients["a"].train
-    assert data.seen["visits"][1].tolist() == [1.0, 3.0]  # counts stay counts
+    assert data.labels["visits"][1].tolist() == [1.0, 3.0]  # counts stay counts
     assert data.codecs["visits"].scale == unit
     assert data.codecs["visits"].shift == 0.0
 
@@ -164,7 +164,7 @@ def test_only_training_rows_are_told():
     data = study.clients["a"]
     assert data.train.x.mean() == pytest.approx(0.0)
     assert data.train.x.std() == pytest.approx(1.0)
-    assert data.train.seen["pulse"][1].std() == pytest.approx(1.0)
+    assert data.train.labels["pulse"][1].std() == pytest.approx(1.0)
     whole = np.concatenate([data.train.x, data.test.x])
     assert abs(whole.std() - 1.0) > 1e-3  # the test rows were not in it
 
@@ -173,9 +173,9 @@ def test_missing_proportions_and_classes():
     tasks = [Task("cured", "proportion"), Task("stage", "multiclass")]
     clients = {"a": ([[0.0], [1.0]], {"cured": [[3, 10], [NAN, NAN]], "stage": ["b", "a"]})}
     data = build(clients, tasks).prepare(0).clients["a"].train
-    assert data.seen["cured"][0].tolist() == [0]
-    assert data.seen["cured"][1].tolist() == [[3.0, 10.0]]
-    assert data.seen["stage"][1].tolist() == [1.0, 0.0]
+    assert data.labels["cured"][0].tolist() == [0]
+    assert data.labels["cured"][1].tolist() == [[3.0, 10.0]]
+    assert data.labels["stage"][1].tolist() == [1.0, 0.0]
 
 
 @settings(max_examples=25)
@@ -276,29 +276,29 @@ ONE = ([[1.0]], {"pulse": [60.0]})
     ],
 )
 def test_clients_that_cannot_be_used(clients, text):
-    assert refusal(lambda: build(clients)) == text
+    assert rejection(lambda: build(clients)) == text
 
 
 def test_rows_of_a_table_are_named_by_its_index():
     X = pd.DataFrame({"age": [1.0, float("inf")]}, index=["anna", "ben"])
-    assert refusal(lambda: build({"a": (X, {"pulse": [1, 2]})})) == (
+    assert rejection(lambda: build({"a": (X, {"pulse": [1, 2]})})) == (
         "client 'a', features of task 'pulse', row 1 (index 'ben'), column 'age': value inf is not finite; "
         "correct it or mark it missing with NaN."
     )
 
 
 def test_unknown_tasks_options_and_seeds():
-    assert refusal(lambda: build({"a": ([[1.0]], {"puls": [1]})}), UnknownNameError) == (
+    assert rejection(lambda: build({"a": ([[1.0]], {"puls": [1]})}), UnknownNameError) == (
         "client 'a': task 'puls' is unknown; did you mean 'pulse'? known are 'pulse', 'sick'."
     )
     one = {"pulse": "regression"}
-    assert refusal(lambda: build({"a": ONE}, one, scaling="federal"), ConfigError) == (
+    assert rejection(lambda: build({"a": ONE}, one, scaling="federal"), ConfigError) == (
         "scaling 'federal' is not known; did you mean 'federated'? known are 'federated', 'local', 'targets', 'none'."
     )
-    assert refusal(lambda: build({"a": ONE}, one, split=0.2), ConfigError) == (
+    assert rejection(lambda: build({"a": ONE}, one, split=0.2), ConfigError) == (
         "split=0.2 is not a split; give for example Split(test=0.2)."
     )
-    assert refusal(lambda: build({"a": ONE}, one).prepare(-1), ConfigError) == (
+    assert rejection(lambda: build({"a": ONE}, one).prepare(-1), ConfigError) == (
         "seed=-1 is not a seed; give a whole number from 0 up."
     )
     with pytest.raises(ConfigError):
@@ -307,14 +307,14 @@ def test_unknown_tasks_options_and_seeds():
 
 def test_given_classes_are_checked_at_the_door():
     task = Task("sick", "binary", classes=("no", "yes"))
-    assert refusal(lambda: build({"a": ([[1.0], [2.0]], {"sick": ["no", "yse"]})}, [task])) == (
+    assert rejection(lambda: build({"a": ([[1.0], [2.0]], {"sick": ["no", "yse"]})}, [task])) == (
         "client 'a', task 'sick', row 1: label 'yse' is not one of the classes; "
         "did you mean 'yes'? known are 'no', 'yes'."
     )
 
 
 def test_test_rows_without_a_client():
-    assert refusal(lambda: build({"a": ONE}, {"pulse": "regression"}, test={"b": ONE})) == (
+    assert rejection(lambda: build({"a": ONE}, {"pulse": "regression"}, test={"b": ONE})) == (
         "test: client 'b' has test rows but no others; give it among the clients too."
     )
 
@@ -327,7 +327,7 @@ def test_a_class_that_only_test_rows_have_is_told_to_nobody_and_its_labels_are_c
     )
     study = fed.prepare(0)
     assert study.spec.tasks[0].classes == ("a", "b")
-    assert [part.tolist() for part in study.clients["a"].test.seen["stage"]] == [[1], [0.0]]
+    assert [part.tolist() for part in study.clients["a"].test.labels["stage"]] == [[1], [0.0]]
     assert study.round0.unknown == {"a": {"stage": 1}}
 
 
@@ -354,7 +354,7 @@ def test_a_class_that_only_test_rows_have_is_told_to_nobody_and_its_labels_are_c
     ],
 )
 def test_truth_that_cannot_be_used(truth, text):
-    assert refusal(lambda: build({"a": ONE}, {"pulse": "regression"}, truth=truth)) == text
+    assert rejection(lambda: build({"a": ONE}, {"pulse": "regression"}, truth=truth)) == text
 
 
 WEIRD = st.one_of(
@@ -377,4 +377,4 @@ def test_whatever_the_cells_hold_the_outcome_is_numbers_or_one_sentence(rows):
         return
     data = study.clients["a"].train
     assert np.isfinite(data.x).all()
-    assert all(np.isfinite(y).all() for _, y in data.seen.values())
+    assert all(np.isfinite(y).all() for _, y in data.labels.values())

@@ -145,7 +145,7 @@ def test_own_test_rows_take_the_place_of_the_fraction():
     )
     parts = fed.prepare(0).clients
     assert parts["a"].test.x[:, 0].tolist() == [77.0, 78.0]
-    assert [part.tolist() for part in parts["a"].test.seen["pulse"]] == [[0], [70.0]]
+    assert [part.tolist() for part in parts["a"].test.labels["pulse"]] == [[0], [70.0]]
     assert (len(parts["a"].train.x), len(parts["a"].validation.x)) == (8, 2)
     assert (len(parts["b"].train.x), len(parts["b"].validation.x), len(parts["b"].test.x)) == (3, 2, 5)
 
@@ -180,7 +180,7 @@ def test_only_the_chosen_labels_reach_training():
     assert parts.train.counts() == {"pulse": 4, "sick": 4}
     assert len(parts.train.x) == 8
     assert parts.test.counts() == {"pulse": 4, "sick": 4}  # all labels of all 4 test rows
-    at, pulse = parts.train.seen["pulse"]
+    at, pulse = parts.train.labels["pulse"]
     assert pulse.tolist() == parts.train.x[at, 0].tolist()  # here the label is the feature
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from polyfed.data import SCALINGS, Federation, Split, Study, Task
+from polyfed.data import SCALINGS, Federation, PreparedFederation, Split, Task
 from polyfed.errors import DataError, UnknownNameError, UsageError
 
 TASKS = [
@@ -41,7 +41,7 @@ def prepared(scaling="federated", split=None, names=("basel", "bern"), **options
     return fed.prepare(0)
 
 
-def refusal(action, kind=DataError):
+def rejection(action, kind=DataError):
     with pytest.raises(kind) as caught:
         action()
     return str(caught.value)
@@ -64,17 +64,17 @@ def test_rows_of_the_client_are_encoded_as_before(scaling):
 
 def test_new_rows_that_cannot_be_encoded():
     study = prepared()
-    assert refusal(lambda: study.encode("basle", [[1.0]]), UnknownNameError) == (
+    assert rejection(lambda: study.encode("basle", [[1.0]]), UnknownNameError) == (
         "client 'basle' is no member of this federation; did you mean 'basel'? it has 2; admit() takes in new ones."
     )
-    assert refusal(lambda: study.encode("basel", pd.DataFrame({"age": [1.0], "sex": ["m"]}))) == (
+    assert rejection(lambda: study.encode("basel", pd.DataFrame({"age": [1.0], "sex": ["m"]}))) == (
         "client 'basel', new rows: lacks column 'weight'; add it, empty where it is unknown."
     )
-    assert refusal(lambda: study.encode("basel", pd.DataFrame({"u": [1.0]}))) == (
+    assert rejection(lambda: study.encode("basel", pd.DataFrame({"u": [1.0]}))) == (
         "client 'basel', new rows: lacks column 'age', column 'sex', column 'weight'; "
         "add it, empty where it is unknown."
     )
-    assert refusal(lambda: study.encode("basel", [[1.0, 2.0]])) == (
+    assert rejection(lambda: study.encode("basel", [[1.0, 2.0]])) == (
         "client 'basel', new rows: has 2 columns, not 3; give the columns 'age', 'sex', 'weight' in this order."
     )
 
@@ -82,7 +82,7 @@ def test_new_rows_that_cannot_be_encoded():
 # New clients
 
 
-def newcomer():
+def late_client():
     X = pd.DataFrame({"age": [30.0, 50.0], "sex": ["x", "m"], "weight": [60.0, None]})
     return X, {"pulse": [60.0, 80.0], "sick": ["yes", None]}
 
@@ -92,7 +92,7 @@ def newcomer():
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_a_new_client(scaling, form, tmp_path):
     study = prepared(scaling)
-    X, labels = newcomer()
+    X, labels = late_client()
     table = X.assign(**labels, hospital="chur")
     data = {
         "pair": (X, labels),
@@ -109,14 +109,14 @@ def test_a_new_client(scaling, form, tmp_path):
     assert own.tasks == study.clients["basel"].train.tasks
     assert own.counts() == {"pulse": 2, "sick": 1, "stage": 0, "cured": 0, "visits": 0}
     assert own.x[:, 1:3].tolist() == [[0, 0], [0, 1]]  # nobody had sex "x" at round 0
-    assert own.seen["sick"][1].tolist() == [1.0]
+    assert own.labels["sick"][1].tolist() == [1.0]
     if scaling == "local":
         assert own.x[:, 0].tolist() == [-1.0, 1.0]
-        assert own.seen["pulse"][1].tolist() == [-1.0, 1.0]
+        assert own.labels["pulse"][1].tolist() == [-1.0, 1.0]
         assert (own.codecs["pulse"].shift, own.codecs["pulse"].scale) == (70.0, 10.0)
     else:
         codec = study.spec.codecs["pulse"]
-        np.testing.assert_allclose(own.seen["pulse"][1] * codec.scale + codec.shift, [60.0, 80.0])
+        np.testing.assert_allclose(own.labels["pulse"][1] * codec.scale + codec.shift, [60.0, 80.0])
         np.testing.assert_allclose(own.x[0], study.encode("basel", X)[0])
     if scaling in ("targets", "none"):
         assert own.x[:, 0].tolist() == [30.0, 50.0]
@@ -124,21 +124,21 @@ def test_a_new_client(scaling, form, tmp_path):
 
 def test_new_clients_that_cannot_be_used(tmp_path):
     study = prepared()
-    X, labels = newcomer()
-    assert refusal(lambda: study.admit("chur", (X, {"stage": [1, 4]}))) == (
+    X, labels = late_client()
+    assert rejection(lambda: study.admit("chur", (X, {"stage": [1, 4]}))) == (
         "client 'chur', task 'stage', row 1: label 4 is not one of the classes; known are 1, 2, 3."
     )
     X.assign(sick=["no", "maybe"]).to_csv(tmp_path / "chur.csv", index=False)
-    assert refusal(lambda: study.admit("chur", tmp_path / "chur.csv")) == (
+    assert rejection(lambda: study.admit("chur", tmp_path / "chur.csv")) == (
         "client 'chur', task 'sick', line 3 of chur.csv: label 'maybe' is not one of the classes; known are 'no', 'yes'."
     )
-    assert refusal(lambda: study.admit("chur", X.drop(columns="age"))) == (
+    assert rejection(lambda: study.admit("chur", X.drop(columns="age"))) == (
         "client 'chur', table: has no column 'age'; known are 'sex', 'weight'."
     )
-    assert refusal(lambda: study.admit("bern", (X, labels)), UsageError) == (
+    assert rejection(lambda: study.admit("bern", (X, labels)), UsageError) == (
         "admit: client 'bern' is a member already; choose a name that is not taken."
     )
-    assert refusal(lambda: study.admit("chur", (X, {"puls": [1, 2]})), UnknownNameError) == (
+    assert rejection(lambda: study.admit("chur", (X, {"puls": [1, 2]})), UnknownNameError) == (
         "client 'chur': task 'puls' is unknown; "
         "did you mean 'pulse'? known are 'pulse', 'sick', 'stage', 'cured', 'visits'."
     )
@@ -147,12 +147,12 @@ def test_new_clients_that_cannot_be_used(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*a category that training did not know")
 def test_guests_are_a_study_of_their_own():
     study = prepared()
-    guests = study.with_guest("zug", newcomer(), study.with_guest("chur", newcomer()))
-    assert guests.spec.clients == tuple(guests.clients) == ("chur", "zug")
+    late_clients = study.with_late_client("zug", late_client(), study.with_late_client("chur", late_client()))
+    assert late_clients.spec.clients == tuple(late_clients.clients) == ("chur", "zug")
     for part in ("validation", "test"):
-        assert getattr(guests.clients["zug"], part).n_labels == 0
-        assert getattr(guests.clients["zug"], part).x.shape == (0, study.spec.n_features)
-    same(guests, copied(guests))
+        assert getattr(late_clients.clients["zug"], part).n_labels == 0
+        assert getattr(late_clients.clients["zug"], part).x.shape == (0, study.spec.n_features)
+    same(late_clients, copied(late_clients))
 
 
 # Members
@@ -165,8 +165,8 @@ def test_members_left_out():
     assert left.clients["c"] is study.clients["c"]
     assert left.agreed is study.agreed
     assert study.without("b").spec.clients == ("a", "c")
-    assert refusal(lambda: study.without("abc"), UnknownNameError).startswith("client 'abc' is no member")
-    assert refusal(lambda: study.without(["a", "b", "c"]), UsageError) == (
+    assert rejection(lambda: study.without("abc"), UnknownNameError).startswith("client 'abc' is no member")
+    assert rejection(lambda: study.without(["a", "b", "c"]), UsageError) == (
         "without: no client would be left; keep at least one."
     )
 
@@ -185,7 +185,7 @@ def test_what_everyone_knows():
 
 def copied(study):
     text = json.dumps(study.to_dict())
-    return Study.from_saved(json.loads(text), load(save(study.arrays())))
+    return PreparedFederation.from_saved(json.loads(text), load(save(study.arrays())))
 
 
 def same(one, two):
@@ -203,9 +203,9 @@ def same(one, two):
             assert ours.x.shape == theirs.x.shape
             assert ours.x.tobytes() == theirs.x.tobytes()
             assert ours.codecs == theirs.codecs
-            assert list(ours.seen) == list(theirs.seen)
-            for task in ours.seen:
-                for a, b in zip(ours.seen[task], theirs.seen[task], strict=True):
+            assert list(ours.labels) == list(theirs.labels)
+            for task in ours.labels:
+                for a, b in zip(ours.labels[task], theirs.labels[task], strict=True):
                     assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
 
 
@@ -258,6 +258,6 @@ def test_truth_survives():
 def test_a_copy_whose_arrays_are_lost():
     study = prepared()
     arrays = {name: array for name, array in study.arrays().items() if not name.startswith("client/1/")}
-    assert refusal(lambda: Study.from_saved(study.to_dict(), arrays)) == (
+    assert rejection(lambda: PreparedFederation.from_saved(study.to_dict(), arrays)) == (
         "saved study: arrays of client 'bern' are missing; give both parts of one save."
     )

@@ -1,4 +1,4 @@
-"""Tasks: what is accepted, what is refused, and in which words."""
+"""Tasks: what is accepted, what is rejected, and in which words."""
 
 import json
 
@@ -104,7 +104,7 @@ def test_numpy_scalars_become_python_ones():
         ),
     ],
 )
-def test_what_is_refused_and_how(build, text):
+def test_what_is_rejected_and_how(build, text):
     with pytest.raises(ConfigError) as caught:
         build()
     assert str(caught.value) == text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from deployed_rounds import assert_right, refused_in, rounds_of
+from deployed_rounds import assert_right, rejected_in, rounds_of
 from flower_runs import NAMES
 
 pytestmark = pytest.mark.skipif("not __import__('sys').platform.startswith('linux')", reason="looks into /proc")
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif("not __import__('sys').platform.startswith('linu
 
 def test_the_same_numbers_as_in_one_process(machines):
     folder = machines.run("equal", rounds=2, timeout=300)
-    assert refused_in(folder) == [{}, {}]
+    assert rejected_in(folder) == [{}, {}]
     said = machines.log("bern")
     assert "fewer than 1 training labels here" in said
     assert "(lowered in node.toml; 10 and 5 are usual)" in said
@@ -26,17 +26,17 @@ def test_the_same_numbers_as_in_one_process(machines):
 def test_clients_that_raise_send_rubbish_or_exit(machines):
     machines.faults(bern_1="raise", basel_1="nan", thun_2="shape", bern_2="exit")
     folder = machines.run("faults", rounds=3, quorum=0.3, timeout=150)
-    refused = refused_in(folder)
-    assert [sorted(names) for names in refused[:2]] == [["basel", "bern"], ["bern", "thun"]]
-    assert "is not finite" in refused[0]["basel"]
-    assert "has shape (7,)" in refused[1]["thun"]
+    rejected = rejected_in(folder)
+    assert [sorted(names) for names in rejected[:2]] == [["basel", "bern"], ["bern", "thun"]]
+    assert "is not finite" in rejected[0]["basel"]
+    assert "has shape (7,)" in rejected[1]["thun"]
     assert "RuntimeError: deliberate" in machines.log("bern")  # the whole story stays there
     if not machines.stock:
-        assert "deliberate" not in refused[0]["bern"]
-        assert "ended with code 3" in refused[1]["bern"]
-        assert refused[2] == {}
+        assert "deliberate" not in rejected[0]["bern"]
+        assert "ended with code 3" in rejected[1]["bern"]
+        assert rejected[2] == {}
     log = (folder / "run.log").read_text()
-    assert all(f"refused {client}" in log for client in NAMES)
+    assert all(f"rejected {client}" in log for client in NAMES)
     assert_right(machines, folder)
 
 
@@ -44,7 +44,7 @@ def test_a_client_that_hangs_costs_one_timeout(machines):
     limit = 60 if machines.stock else 30  # a new worker of the node loads torch meanwhile
     machines.faults(bern_1="hang")
     folder = machines.run("hang", rounds=4, timeout=limit)
-    first, second, third, _ = refused_in(folder)
+    first, second, third, _ = rejected_in(folder)
     assert first == {"bern": f"NoAnswer: none within {limit} s"}
     assert second == {"bern": "NoAnswer: it did not answer before and is asked again later"}
     if machines.stock:  # nobody ends the work, so the node is lost until it is started again
@@ -68,7 +68,7 @@ def test_a_node_is_killed_and_comes_back_with_its_state(machines):
         machines.node("bern")
     assert machines.arrivals("bern") == before + 1
     rounds = rounds_of(folder)
-    assert "bern" in rounds[1]["refused"]
+    assert "bern" in rounds[1]["rejected"]
     assert rounds[0]["used"]
     assert rounds[-1]["used"]
     assert_right(machines, folder)
@@ -79,7 +79,7 @@ def test_old_messages_that_are_sent_again_do_not_count(machines):
     machines.network.repeat, before = ("/push-messages", "/push-object"), machines.network.n_repeated
     folder = machines.run("replayed", rounds=3, timeout=100)
     assert machines.network.n_repeated - before >= 6
-    assert refused_in(folder) == [{}, {}, {}]
+    assert rejected_in(folder) == [{}, {}, {}]
     assert_right(machines, folder)
 
 
@@ -90,7 +90,7 @@ def test_rounds_go_on_over_a_network_that_delays_and_cuts(machines):
     rounds = rounds_of(folder)
     assert len(rounds) == 6
     assert all(event["used"] for event in rounds)
-    lost = [set(event["refused"]) for event in rounds]
+    lost = [set(event["rejected"]) for event in rounds]
     assert all(names <= {"thun"} for names in lost)  # a message that was handed out and cut off is not handed out again
     assert any(not names for names in lost)
     assert_right(machines, folder, nodes=("basel", "bern"))

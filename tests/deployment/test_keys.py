@@ -17,7 +17,7 @@ from polyfed.flower.deploy.certificates import make_server_certificate
 pytestmark = pytest.mark.skipif("not __import__('sys').platform.startswith('linux')", reason="looks into /proc")
 
 
-def test_unknown_keys_and_certificates_are_refused(machines, tmp_path):
+def test_unknown_keys_and_certificates_are_rejected(machines, tmp_path):
     """Three nodes at once, each of which should end by itself."""
     for name in ("authority", "key", "expired"):
         machines.polyfed("deploy", "init", tmp_path / name, "--host", "127.0.0.1", "--nodes", "zug")
@@ -25,7 +25,7 @@ def test_unknown_keys_and_certificates_are_refused(machines, tmp_path):
     for name in ("key", "expired"):
         shutil.copy(ca / "ca.crt", tmp_path / name / "nodes" / "zug" / "ca.crt")
 
-    def refused(name, port):
+    def rejected(name, port):
         options = ["--data", machines.tables / "bern.csv", "--superlink", f"127.0.0.1:{port}", *machines.kind]
         ended = machines.polyfed("deploy", "node", tmp_path / name / "nodes" / "zug", *options, check=False)
         assert ended.returncode == 1
@@ -34,9 +34,9 @@ def test_unknown_keys_and_certificates_are_refused(machines, tmp_path):
 
     with _tls_server(tmp_path, ca, days=-2) as port, ThreadPoolExecutor(3) as pool:
         places = {"authority": machines.port, "key": machines.port, "expired": port}
-        said = dict(zip(places, pool.map(refused, *zip(*places.items(), strict=True)), strict=True))
+        said = dict(zip(places, pool.map(rejected, *zip(*places.items(), strict=True)), strict=True))
     assert "a certificate that ca.crt did not sign" in said["authority"]
-    assert "the server refuses this node's key" in said["key"]
+    assert "the server rejects this node's key" in said["key"]
     assert "the certificate of the server has expired" in said["expired"]
     assert machines.online() == set(NAMES)
 
@@ -62,7 +62,7 @@ def test_the_server_is_killed_gets_a_new_certificate_and_the_study_is_resumed(ma
     assert "Traceback" not in machines.ended.stderr
     assert machines.certificate() != presented
     machines.polyfed("deploy", "resume", machines.folder, folder, "--timeout", 300, "--wait", 300)
-    assert [(event["round"], event["refused"]) for event in rounds_of(folder)] == [(r, {}) for r in range(1, 5)]
+    assert [(event["round"], event["rejected"]) for event in rounds_of(folder)] == [(r, {}) for r in range(1, 5)]
     assert_right(machines, folder)
 
 
@@ -80,19 +80,19 @@ def test_a_node_gets_a_new_key_and_another_is_revoked_while_a_study_goes_on(mach
         machines.go_on()
     assert machines.arrivals("bern") == before + 1
     rounds = rounds_of(folder)
-    assert rounds[0]["refused"] == {}
+    assert rounds[0]["rejected"] == {}
     assert rounds[-1]["used"]
-    assert "zug" in rounds[-1]["refused"]
-    assert "bern" not in rounds[-1]["refused"]
+    assert "zug" in rounds[-1]["rejected"]
+    assert "bern" not in rounds[-1]["rejected"]
     machines.wait(lambda: machines.processes["zug"].poll() is not None, "zug to give up")
     assert machines.processes.pop("zug").returncode == 1
-    assert "the server refuses this node's key" in machines.log("zug")
+    assert "the server rejects this node's key" in machines.log("zug")
     assert_right(machines, folder)
     # The run is over, and was not cut off: now the server takes its new certificate, and the nodes stay with it.
     machines.wait(lambda: machines.starts() > starts, "the server to be ready again")
     assert machines.certificate() != presented
     again = machines.run("after", rounds=1, timeout=300, wait=300)
-    assert rounds_of(again)[0]["refused"] == {}
+    assert rounds_of(again)[0]["rejected"] == {}
 
 
 class _tls_server:

@@ -87,7 +87,7 @@ def test_the_example_of_the_readme_runs(capsys, monkeypatch):
     (code,) = examples("README.md")
     scope: dict = {}
     exec(code, scope)  # the reader would paste it too
-    assert "spread" in capsys.readouterr().out
+    assert "std" in capsys.readouterr().out
     lower, upper = scope["p"]["pulse"].interval(0.95)
     assert 100 < lower[0] < upper[0] < 180
     assert 0 < scope["p"]["sick"].proba[0] < 1
@@ -97,7 +97,7 @@ def test_the_example_of_the_federation_page_runs(capsys):
     scope: dict = {}
     exec(examples("docs/federation.md")[0], scope)
     assert "mean" in capsys.readouterr().out
-    assert scope["run"].progress.round == 10
+    assert scope["run"].federation_state.round == 10
 
 
 def test_the_skeleton_of_a_method_runs_and_keeps_to_the_contract(monkeypatch):
@@ -106,7 +106,7 @@ def test_the_skeleton_of_a_method_runs_and_keeps_to_the_contract(monkeypatch):
     scope: dict = {}
     for code in examples("docs/methods.md"):
         exec(code, scope)
-    assert scope["run"].progress.round == 3
+    assert scope["run"].federation_state.round == 3
 
     class Entry:
         name, value = "mean-label", "my_package.mean_label:MeanLabel"

@@ -1,4 +1,4 @@
-"""Who breaks a round is found and refused by name; a round that nobody in particular breaks is dropped."""
+"""Who breaks a round is found and rejected by name; a round that nobody in particular breaks is dropped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from federations import START, federation
 from polyfed.engine import aggregation
 from polyfed.engine.pipeline import PARTS
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import PFedMul
 
@@ -51,42 +51,42 @@ def fragile(*breakers, raises=True):
 
 def play(method, n_clients, rounds=3, left_out=(), **options):
     spec, data = federation(n_clients, whole=True)
-    progress, events = Progress(0, method.init(spec, START), {}), []
+    federation_state, events = FederationState(0, method.init(spec, START), {}), []
     for _ in range(rounds):
         who = [client for client in data if client not in left_out]
-        progress, event = play_round(method, progress, data, Settings(**options), who)
+        federation_state, event = run_round(method, federation_state, data, Settings(**options), who)
         events.append(event)
-    return progress, events
+    return federation_state, events
 
 
 @pytest.mark.parametrize("breakers", [("client 3",), ("client 0",), ("client 1", "client 4"), ("client 0", "client 5")])
 @pytest.mark.parametrize("rule", list(PARTS))
-def test_who_breaks_every_round_is_refused_and_the_others_learn_without_it(breakers, rule):
+def test_who_breaks_every_round_is_rejected_and_the_others_learn_without_it(breakers, rule):
     attacked, events = play(fragile(*breakers), 6, aggregation=rule)
     clean, _ = play(PFedMul(), 6, left_out=breakers, aggregation=rule)
     reason = "with its update the round breaks: _LinAlgError: not positive definite"
     for event in events:
-        assert event["refused"] == dict.fromkeys(breakers, reason)
+        assert event["rejected"] == dict.fromkeys(breakers, reason)
         assert event["used"]
         assert "dropped" not in event
         assert set(event["metrics"]) == set(event["sampled"]) - set(breakers)
     assert all(torch.equal(value, attacked.server[name]) for name, value in clean.server.items())
-    assert set(attacked.clients) == set(clean.clients)  # who was refused keeps the state it had
+    assert set(attacked.clients) == set(clean.clients)  # who was rejected keeps the state it had
 
 
 def test_a_state_that_is_not_finite_has_its_culprit_too():
     _, events = play(fragile("client 2", raises=False), 5, rounds=1)
-    (reason,) = events[0]["refused"].values()
-    assert list(events[0]["refused"]) == ["client 2"]
+    (reason,) = events[0]["rejected"].values()
+    assert list(events[0]["rejected"]) == ["client 2"]
     assert reason.startswith("with its update the round breaks: ")
     assert reason.endswith("would no longer be finite")
 
 
 def test_without_a_quorum_of_others_the_round_is_dropped_and_nobody_blamed():
-    progress, events = play(fragile("client 0", "client 1"), 4, rounds=1, quorum=0.75)
-    assert (events[0]["used"], events[0]["refused"]) == (False, {})
+    federation_state, events = play(fragile("client 0", "client 1"), 4, rounds=1, quorum=0.75)
+    assert (events[0]["used"], events[0]["rejected"]) == (False, {})
     assert events[0]["dropped"] == "_LinAlgError: not positive definite"
-    assert not progress.clients
+    assert not federation_state.clients
 
 
 def test_many_culprits_are_not_looked_for_one_by_one(monkeypatch):
@@ -100,5 +100,5 @@ def test_a_culprit_among_many_costs_few_aggregations(monkeypatch):
     attempt = aggregation._attempt
     monkeypatch.setattr(aggregation, "_attempt", lambda *given: tried.append(1) or attempt(*given))
     _, events = play(fragile("client 7"), 32, rounds=1)
-    assert list(events[0]["refused"]) == ["client 7"]
+    assert list(events[0]["rejected"]) == ["client 7"]
     assert len(tried) == 1 + 5 + 1  # all, five halvings of 32, and those that are left

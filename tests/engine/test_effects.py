@@ -51,8 +51,8 @@ def expected(prediction, task):
 @pytest.mark.parametrize("name", ["age", "sex", "bmi"])
 def test_an_effect_is_the_average_over_rows_that_are_changed_by_hand(run, frames, name):
     found = effects(run, "bern")
-    train = run.study.clients["bern"].train
-    numbers = run.study.encoders["bern"].scaler
+    train = run.prepared.clients["bern"].train
+    numbers = run.prepared.encoders["bern"].scaler
     ages = numbers.mean[0] + numbers.scale[0] * train.x[:, 0]
     rows = frames["bern"].set_index("age").loc[ages.round(1)].reset_index()[["age", "sex", "bmi"]]
     for task, of_task in found.items():
@@ -92,15 +92,15 @@ def test_rows_labels_and_classes_are_counted(run, frames):
     assert rows == {name: len(frame) for name, frame in frames.items()}
     sick = data["bern"]["labels"]["sick"]
     assert sum(sick["classes"]) == sick["train"] == data["bern"]["rows"]["train"]
-    y = run.study.clients["bern"].train.seen["sick"][1]
+    y = run.prepared.clients["bern"].train.labels["sick"][1]
     assert sick["classes"] == [int((y < 0).sum()), int((y > 0).sum())]
 
 
 def test_the_baseline_of_an_evaluation_is_a_guess_from_the_training_labels(run):
     scores = next(e for e in reversed(run.events) if e["event"] == "evaluation" and e["part"] == "test")["clients"]
-    for client, parts in run.study.clients.items():
+    for client, parts in run.prepared.clients.items():
         labels = {
-            part: {task: data.codecs[task].decode(y) for task, (_, y) in data.seen.items()}
+            part: {task: data.codecs[task].decode(y) for task, (_, y) in data.labels.items()}
             for part, data in (("train", parts.train), ("test", parts.test))
         }
         mean = labels["train"]["pulse"].mean()

@@ -14,7 +14,7 @@ from federations import START, federation
 from fuzzing import fuzz
 from polyfed.engine import pipeline
 from polyfed.engine.form import LARGEST
-from polyfed.engine.rounds import Progress, conclude, play_round
+from polyfed.engine.rounds import FederationState, conclude, run_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, known_methods, method
 from polyfed.methods.rivals.base import Rival
@@ -55,14 +55,14 @@ def prepared(family):
     name, options = family.partition(" ")[0], FAMILIES[family]
     spec, data = federation(5, kinds=METHODS[name].kinds or ("regression", "binary", "count"))
     made = method(name, **options)
-    progress = Progress(0, made.init(spec, START), {})
+    federation_state = FederationState(0, made.init(spec, START), {})
     settings = Settings(aggregation="mean")
-    progress, _ = play_round(made, progress, data, settings)
+    federation_state, _ = run_round(made, federation_state, data, settings)
     sent = {}
     for client, mine in data.items():
-        message = made.download(progress.server, client)
-        sent[client] = made.local(progress.clients[client], message, mine, Stream(0, "local", 2, client))
-    return made, progress, sent, {client: mine.counts() for client, mine in data.items()}
+        message = made.broadcast(federation_state.server, client)
+        sent[client] = made.local(federation_state.clients[client], message, mine, Stream(0, "local", 2, client))
+    return made, federation_state, sent, {client: mine.counts() for client, mine in data.items()}
 
 
 FLOATS = st.sampled_from(
@@ -156,25 +156,27 @@ def attacks(draw):
 @given(attacks())
 def test_no_update_breaks_a_round_or_the_state(attack):
     family, rule, outcomes, bad = attack
-    made, progress, _, declared = prepared(family)
+    made, federation_state, _, declared = prepared(family)
     settings = Settings(aggregation=rule)
-    after, event = conclude(made, progress, outcomes, settings, declared=declared, bytes_down=0)
-    assert set(event["refused"]) <= set(bad)  # the others go on
+    after, event = conclude(made, federation_state, outcomes, settings, declared=declared, bytes_down=0)
+    assert set(event["rejected"]) <= set(bad)  # the others go on
     assert len(json.dumps(event, allow_nan=False)) < 10_000
-    assert after.server.keys() >= progress.server.keys()
+    assert after.server.keys() >= federation_state.server.keys()
     for name, value in after.server.items():
-        assert value.shape == progress.server.get(name, value).shape
+        assert value.shape == federation_state.server.get(name, value).shape
         assert not value.requires_grad
         assert bool((value.abs().double() <= LARGEST).all()), name
-    assert event["used"] or after.server is progress.server
+    assert event["used"] or after.server is federation_state.server
 
 
 def test_what_honest_clients_send_is_used_under_every_rule():
     for family in FAMILIES:
-        made, progress, sent, declared = prepared(family)
+        made, federation_state, sent, declared = prepared(family)
         for rule in pipeline.PARTS:
-            after, event = conclude(made, progress, sent, Settings(aggregation=rule), declared=declared, bytes_down=0)
+            after, event = conclude(
+                made, federation_state, sent, Settings(aggregation=rule), declared=declared, bytes_down=0
+            )
             assert event["used"], (family, rule, event)
-            assert not event["refused"], (family, rule, event["refused"])
+            assert not event["rejected"], (family, rule, event["rejected"])
             assert all(isinstance(update, ClientUpdate) for _, update in sent.values())
-            assert any(not torch.equal(value, after.server[name]) for name, value in progress.server.items())
+            assert any(not torch.equal(value, after.server[name]) for name, value in federation_state.server.items())

@@ -133,7 +133,9 @@ def test_exact_clients_that_do_not_fit_together_go_in_turn(monkeypatch):
 def test_shared_functions_go_in_turn_too_and_a_client_that_is_too_large_gets_inducing_inputs(monkeypatch):
     """pfed-hier, whose clients tell what their labels say of functions that all share."""
     exact = pf.simulate("pfed-hier", federation(30, 28, 26), rounds=2, n_points=8)
-    limit = memory.exact_bytes(48, exact.method.model(exact.study.clients["c0"].train).prior.n_latents) / memory.SHARE
+    limit = (
+        memory.exact_bytes(48, exact.method.model(exact.prepared.clients["c0"].train).prior.n_latents) / memory.SHARE
+    )
     monkeypatch.setattr(gp_clients, "holds", lambda n: n <= 2 * 8 * 48**2)  # what is kept of two clients
     monkeypatch.setattr(memory, "memory", lambda: int(limit) + 1)
     in_turn = pf.simulate("pfed-hier", federation(30, 28, 26), rounds=2, n_points=8)
@@ -143,7 +145,7 @@ def test_shared_functions_go_in_turn_too_and_a_client_that_is_too_large_gets_ind
     monkeypatch.setattr(memory, "memory", lambda: int(limit) + 1)
     with pytest.warns(UserWarning, match="client 'c1'"):
         run = pf.simulate("pfed-hier", federation(30, 60), rounds=2, n_points=8)
-    assert [event["refused"] for event in run.events if event["event"] == "round"] == [{}, {}]
+    assert [event["rejected"] for event in run.events if event["event"] == "round"] == [{}, {}]
     monkeypatch.undo()
     whole = pf.simulate("pfed-hier", federation(30, 60), rounds=2, n_points=8)
     for name in ("c0", "c1"):
@@ -256,11 +258,11 @@ def test_a_client_that_would_take_long_gets_inducing_inputs_where_memory_is_no_m
         UserWarning, match=r"client 'c1' with up to 192 labels: the exact posterior of more than 4,096 rows"
     ):
         run = pf.simulate("pfed-mul", federation(30, 120), rounds=1)
-    assert run.progress.round == 1
+    assert run.federation_state.round == 1
     pf.simulate("pfed-mul", federation(30, 120), rounds=1, inducing="exact")  # and no warning
     room_for(monkeypatch, 100)
     with pytest.raises(pf.ConfigError, match=r"inducing is 'exact', and memory \(.* does not hold .* of 192 rows"):
-        named("pfed-mul", inducing="exact").model(run.study.clients["c1"].train).structure.sparsity.points_for(192, 2)
+        named("pfed-mul", inducing="exact").model(run.prepared.clients["c1"].train).config.sparsity.points_for(192, 2)
 
 
 def test_auto_takes_fewer_inducing_inputs_of_more_rows():

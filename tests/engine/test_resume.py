@@ -40,7 +40,7 @@ def whole(folder: Path) -> dict[str, bytes]:
     }
 
 
-def played(folder: Path) -> int:
+def completed(folder: Path) -> int:
     """Rounds in the events so far."""
     events = folder / "events.jsonl"
     return events.read_bytes().count(b'"event": "round"') if events.is_file() else 0
@@ -56,8 +56,8 @@ def test_killed_ten_times_and_resumed_it_ends_the_same(tmp_path):
     for _ in range(10):
         process = start(tmp_path / "b")
         assert process.stdout.readline() == b"ready\n"
-        until = played(tmp_path / "b") + rng.choice([0, 1, 2])
-        while played(tmp_path / "b") < until and process.poll() is None:
+        until = completed(tmp_path / "b") + rng.choice([0, 1, 2])
+        while completed(tmp_path / "b") < until and process.poll() is None:
             time.sleep(0.001)
         time.sleep(rng.uniform(0.0, 0.06))  # a round takes about as long
         assert process.poll() is None, process.communicate()[1].decode()
@@ -74,7 +74,7 @@ def test_killed_ten_times_and_resumed_it_ends_the_same(tmp_path):
 def test_ctrl_c_keeps_what_was_done(tmp_path, monkeypatch):
     federation = make_federation()
     expected = pf.simulate("pfed-mul", federation, rounds=5, seed=0)
-    play, calls = run_module.play_round, []
+    play, calls = run_module.run_round, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -82,12 +82,12 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return play(*arguments)
 
-    monkeypatch.setattr(run_module, "play_round", interrupted)
+    monkeypatch.setattr(run_module, "run_round", interrupted)
     with pytest.raises(Interrupted, match=r"stopped after round 2 of 5; polyfed\.load") as caught:
         pf.simulate("pfed-mul", federation, rounds=5, seed=0, folder=tmp_path / "run")
     assert isinstance(caught.value, KeyboardInterrupt)
     assert caught.value.exit_code == 130
-    monkeypatch.setattr(run_module, "play_round", play)
+    monkeypatch.setattr(run_module, "run_round", play)
     run = pf.load(tmp_path / "run").resume()
     assert run.events == expected.events
 
@@ -113,9 +113,9 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(damage, tmp_path):
         arrays.write_bytes(b"")
     with pytest.warns(UserWarning, match=r"000006.* Using the checkpoint before\."):
         run = pf.load(folder)
-    assert run.progress.round == 5
+    assert run.federation_state.round == 5
     assert run.resume().events == expected.events
-    assert pf.load(folder).progress.round == 6
+    assert pf.load(folder).federation_state.round == 6
 
 
 def test_no_sound_checkpoint_is_an_error(tmp_path):

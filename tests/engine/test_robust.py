@@ -12,7 +12,7 @@ from scipy.stats import trim_mean
 from federations import START, federation, play
 from polyfed.engine.pipeline import PARTS, prepared
 from polyfed.engine.robust import clipped, krum, median, trimmed
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import ClientUpdate, FedAvg, PFedMul, PFedVEM
 from polyfed.methods.neural.base import Neural
@@ -155,9 +155,9 @@ def test_one_client_moves_the_server_no_further_than_its_shortened_update(factor
             return state, update
 
     made = Poisoned(**options)
-    start = Progress(0, made.init(spec, START), {})
-    after, event = play_round(made, start, data, Settings())
-    assert not event["refused"]
+    start = FederationState(0, made.init(spec, START), {})
+    after, event = run_round(made, start, data, Settings())
+    assert not event["rejected"]
     _, _, honest = play(FedAvg(**options), spec, data, rounds=1)
     for name in made.template(start.server).arrays:
         sent = np.stack([(factor if c == "client 3" else 1.0) * u.arrays[name].numpy() for c, u in honest.items()])

@@ -23,8 +23,8 @@ X_NEW = np.array([[0.3, 0.1], [-2.0, 1.0]])
 
 
 def states_of(run):
-    return {f"server/{n}": v for n, v in run.progress.server.items()} | {
-        f"{client}/{n}": v for client, state in run.progress.clients.items() for n, v in state.items()
+    return {f"server/{n}": v for n, v in run.federation_state.server.items()} | {
+        f"{client}/{n}": v for client, state in run.federation_state.clients.items() for n, v in state.items()
     }
 
 
@@ -62,7 +62,9 @@ def test_neither_order_nor_batching_nor_threads_matter(method, mode):
 
 def test_another_seed_gives_another_run(federation):
     a, b = (pf.simulate("pfed-mul", federation, rounds=2, seed=seed) for seed in (0, 1))
-    assert not torch.equal(a.progress.server["theta/mixing.high"], b.progress.server["theta/mixing.high"])
+    assert not torch.equal(
+        a.federation_state.server["theta/mixing.high"], b.federation_state.server["theta/mixing.high"]
+    )
 
 
 # ---- what a run shows --------------------------------------------------------------------------------------------
@@ -75,11 +77,11 @@ def test_the_summary_has_clients_tasks_and_their_mean(federation):
     assert list(table.index) == ["client 0", "client 1", "client 2", "client 3"]
     assert pd.isna(table.loc["client 1", ("visits", "rmse")])  # it has no such label
     below = run.averages()
-    assert list(below.index) == ["mean", "spread", "clients"]
+    assert list(below.index) == ["mean", "std", "clients"]
     for column in table.columns:
         values = [value for value in table[column] if not pd.isna(value)]
         assert below.loc["mean", column] == pytest.approx(np.mean(values))
-        assert below.loc["spread", column] == pytest.approx(np.std(values, ddof=1))
+        assert below.loc["std", column] == pytest.approx(np.std(values, ddof=1))
         assert below.loc["clients", column] == len(values)
     everything = run.summary("all")
     assert ("height", "coverage") in everything.columns
@@ -91,12 +93,12 @@ def test_the_summary_has_clients_tasks_and_their_mean(federation):
 
 def test_scores_are_in_the_users_units(federation):
     run = pf.simulate("pfed-mul", federation, rounds=3, seed=0)
-    data = run.study.clients["client 0"].test
-    at, _ = data.seen["height"]
+    data = run.prepared.clients["client 0"].test
+    at, _ = data.labels["height"]
     codec = data.codecs["height"]
-    truth = codec.shift + codec.scale * data.seen["height"][1]
+    truth = codec.shift + codec.scale * data.labels["height"][1]
     assert 80 < truth.mean() < 120
-    raw = run.study.encoders["client 0"].scaler
+    raw = run.prepared.encoders["client 0"].scaler
     x = data.x[at] * raw.scale + raw.mean
     error = run.client("client 0").predict(x)["height"].mean - truth
     assert run.summary().loc["client 0", ("height", "rmse")] == pytest.approx(np.sqrt(np.mean(error**2)))
@@ -123,7 +125,7 @@ def test_rounds_and_bytes(federation):
     assert (run.rounds[["bytes_down", "bytes_up"]] > 0).all().all()
     nothing = pf.simulate("local", federation, rounds=2, seed=0)
     assert nothing.rounds["bytes_up"].max() < run.rounds["bytes_up"].min()
-    assert run.events[0]["bytes_up"] == sum(run.study.round0_bytes.values()) > 0
+    assert run.events[0]["bytes_up"] == sum(run.prepared.round0_bytes.values()) > 0
 
 
 def test_events_are_handed_on_as_they_happen(federation):
@@ -134,8 +136,8 @@ def test_events_are_handed_on_as_they_happen(federation):
 
 def test_pooling_is_one_model_of_all_rows(federation):
     run = pf.simulate("pooled", federation, rounds=3, seed=0)
-    together = pooled([parts.train for parts in run.study.clients.values()])
-    assert together.n_labels == sum(parts.train.n_labels for parts in run.study.clients.values())
+    together = pooled([parts.train for parts in run.prepared.clients.values()])
+    assert together.n_labels == sum(parts.train.n_labels for parts in run.prepared.clients.values())
     a, b = (run.client(name).predict(X_NEW)["height"].mean for name in ("client 0", "client 1"))
     np.testing.assert_array_equal(a, b)
     with pytest.raises(pf.ConfigError, match="puts all data together, but each client scales its own"):
@@ -157,13 +159,13 @@ def test_every_scaling(method, scaling, federation):
 @pytest.mark.parametrize("method", FOR_ALL_KINDS)
 def test_a_newcomer_needs_no_round(method, federation):
     run = pf.simulate(method, federation, rounds=5, seed=0)
-    server = dict(run.progress.server)
+    server = dict(run.federation_state.server)
     new = run.join("bern", people(np.random.default_rng(5), 12, lacks=("visits",)))
     p = new.predict(X_NEW)
     assert set(p) == set(TASKS)
     assert p["visits"].mean.shape == (2,)
     assert run.clients[-1] == "bern"
-    assert all(torch.equal(value, server[name]) for name, value in run.progress.server.items())
+    assert all(torch.equal(value, server[name]) for name, value in run.federation_state.server.items())
     with pytest.raises(pf.DataError, match="client 'bern' is there already"):
         run.join("bern", people(np.random.default_rng(5), 12))
 
@@ -178,7 +180,7 @@ def test_a_client_that_was_never_sampled_has_a_model(federation):
     run = pf.simulate("pfed-mul", federation, rounds=1, seed=0, sample=1, scheme="K")
     (sampled,) = run.events[1]["sampled"]
     other = next(name for name in run.clients if name != sampled)
-    assert other not in run.progress.clients
+    assert other not in run.federation_state.clients
     assert sorted([*run.untrained, sampled]) == sorted(run.clients)
     assert np.isfinite(run.client(other).predict(X_NEW)["height"].mean).all()
 
@@ -221,7 +223,7 @@ def test_a_run_is_not_overwritten_nor_mixed_with_another(federation, tmp_path):
             pf.simulate("pfed-mul", federation, rounds=2, folder=folder, resume=True, **changed)
     with pytest.raises(pf.ConfigError, match="the run there differs in data"):
         pf.simulate("pfed-mul", make_federation(seed=9), rounds=2, seed=0, folder=folder, resume=True)
-    assert pf.simulate("pfed-mul", federation, rounds=3, seed=0, folder=folder, resume=True).progress.round == 3
+    assert pf.simulate("pfed-mul", federation, rounds=3, seed=0, folder=folder, resume=True).federation_state.round == 3
 
 
 def test_no_run_in_a_folder(tmp_path):

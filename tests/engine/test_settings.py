@@ -1,4 +1,4 @@
-"""Who takes part, and what is refused beforehand."""
+"""Who takes part, and what is rejected beforehand."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def test_a_run_ends_and_is_resumed_as_it_ended(tmp_path):
     run = pf.simulate("pfed-mul", make_federation(3), rounds=60, on_event=told.append, **options)
     assert run.stopped is not None
     assert rounds_of(run)[-1] == run.stopped + 3 < 60
-    assert told[-1] == {"event": "stopped", "round": run.progress.round, "rounds": 60, "best": run.stopped}
-    assert run.resume().progress.round == run.stopped + 3  # it has learned enough
+    assert told[-1] == {"event": "stopped", "round": run.federation_state.round, "rounds": 60, "best": run.stopped}
+    assert run.resume().federation_state.round == run.stopped + 3  # it has learned enough
     half = pf.simulate("pfed-mul", make_federation(3), rounds=2, folder=tmp_path / "run", **options)
     assert half.stopped is None
     again = pf.load(tmp_path / "run").resume(60)

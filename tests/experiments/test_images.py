@@ -1,4 +1,4 @@
-"""Data sets of images in a config file: features as columns, images that are spoilt, and what goes wrong."""
+"""Data sets of images in a config file: features as columns, images that are corrupted, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from polyfed.cli import main
 from polyfed.data.images import make_images
 from polyfed.errors import ConfigError
 from polyfed.experiments.building import build_federation
-from polyfed.experiments.images import image_federation, spoilt
+from polyfed.experiments.images import corrupted, image_federation
 from polyfed.experiments.reading import check, read_document
 
 STUDY = """
@@ -66,7 +66,7 @@ def test_what_spoiling_does_to_pixels(study, tmp_path):
     Image = pytest.importorskip("PIL.Image")
     path = next((tmp_path / "faces").rglob("*.png"))
     before = np.asarray(Image.open(path), dtype=float)
-    made = [spoilt(path, kind, tmp_path / "spoilt") for kind in ("masked", "blurred")]
+    made = [corrupted(path, kind, tmp_path / "corrupted") for kind in ("masked", "blurred")]
     masked, blurred = (np.asarray(Image.open(one), dtype=float) for one in made)
     black = (masked == 0).all(axis=2)
     assert black.sum() == 30 * 30  # 0.95 of 32 pixels

@@ -1,4 +1,4 @@
-"""`--transform auto`: the scale that held-out rows choose, that test rows have no say, and what is refused."""
+"""`--transform auto`: the scale that held-out rows choose, that test rows have no say, and what is rejected."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def test_losses_of_a_logarithm_are_in_units_of_the_target(tmp_path):
     }
     run = simulate("local", replace(federation, raw=logged), rounds=3, seed=0)
     losses = []
-    for name, parts in run.study.clients.items():
+    for name, parts in run.prepared.clients.items():
         held_out = parts.validation
-        at, coded = held_out.seen["pay"]
+        at, coded = held_out.labels["pay"]
         pay = np.exp(held_out.codecs["pay"].decode(coded))
-        predicted = run.members.predictor(run.method, run.progress, name)(held_out.x[at])["pay"]
+        predicted = run.members.predictor(run.method, run.federation_state, name)(held_out.x[at])["pay"]
         losses.append(-lognorm(s=predicted.std, scale=np.exp(predicted.mean)).logpdf(pay).mean())
     assert found == pytest.approx(np.mean(losses), rel=1e-9)
 
@@ -100,13 +100,13 @@ def test_rows_for_testing_have_no_say(tmp_path):
     study_rows = Federation.from_table(frame, client="ward", tasks={"y": "regression"}, features=["age"])
     split = whole.data.split()
     _, before = settled(whole, "t.toml")
-    spoilt = frame.copy()
+    corrupted = frame.copy()
     for ward, raw in study_rows.raw.items():
         own = np.flatnonzero(frame["ward"] == ward)
         division = scales.divide(study_rows.tasks, raw, split, seed=0, client=ward)
-        spoilt.loc[own[division.test], ["y", "income"]] = [1e6, 1e-9]
-    assert (spoilt != frame).any(axis=None)
-    _, after = settled(config(tmp_path, spoilt, drop=["pay", "claims"]), "t.toml")
+        corrupted.loc[own[division.test], ["y", "income"]] = [1e6, 1e-9]
+    assert (corrupted != frame).any(axis=None)
+    _, after = settled(config(tmp_path, corrupted, drop=["pay", "claims"]), "t.toml")
     assert before == after
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import polyfed.engine.run as engine
 from polyfed.cli.documents import CompareDocument
 from polyfed.experiments.building import build_federation
-from polyfed.experiments.comparing import cells, play
+from polyfed.experiments.comparing import cells, run_cells
 from polyfed.experiments.grid import folder_name
 from polyfed.experiments.reading import check
 from polyfed.experiments.tuning import Choice, validation_loss
@@ -133,14 +133,14 @@ def test_a_combination_that_diverges_is_not_chosen(polyfed, home):
 
 
 def test_a_combination_that_fails_is_not_chosen(polyfed, home, monkeypatch):
-    play_round = engine.play_round
+    run_round = engine.run_round
 
     def broken(method, *rest):
         if getattr(method, "learning_rate", None) == 0.5:
             raise ArithmeticError("too fast")
-        return play_round(method, *rest)
+        return run_round(method, *rest)
 
-    monkeypatch.setattr(engine, "play_round", broken)
+    monkeypatch.setattr(engine, "run_round", broken)
     done = polyfed(*COMPARE, "--json")
     assert done.code == 1
     assert "1 of 3 runs failed, the first with: all/local-learning_rate=0.5-0: ArithmeticError: too fast" in done.err
@@ -148,15 +148,15 @@ def test_a_combination_that_fails_is_not_chosen(polyfed, home, monkeypatch):
 
 
 def test_ctrl_c_then_the_rest_then_a_larger_grid(polyfed, home, monkeypatch):
-    play_round, calls = engine.play_round, []
+    run_round, calls = engine.run_round, []
 
     def counted(*arguments):
         calls.append(True)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return play_round(*arguments)
+        return run_round(*arguments)
 
-    monkeypatch.setattr(engine, "play_round", counted)
+    monkeypatch.setattr(engine, "run_round", counted)
     assert polyfed(*COMPARE).code == 130
     assert polyfed(*COMPARE).code == 0
     assert len(calls) == 4  # three cells, and the one that was stopped again
@@ -252,7 +252,7 @@ def test_rounds_are_told_by_other_processes(home):
     def on_event(cell, event):
         heard.setdefault(cell.method, []).append(event["round"])
 
-    outcomes = list(play(todo, federation, "test", jobs=2, on_event=on_event))
+    outcomes = list(run_cells(todo, federation, "test", jobs=2, on_event=on_event))
     assert [one.error for one in outcomes] == [None, None]
     assert {method: rounds[:2] for method, rounds in heard.items()} == {"local": [1, 2], "pfed-st": [1, 2]}
 

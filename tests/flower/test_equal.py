@@ -38,7 +38,7 @@ NEW = new_rows()
 
 def compare(config, tables, place):
     reference, server_run = in_process(config, tables), on_grid(config, tables, place)
-    assert_same_server(reference.progress.server, server_run.progress.server)
+    assert_same_server(reference.federation_state.server, server_run.federation_state.server)
     assert_same_events(reference.events, server_run.events)
     for name in NAMES:
         assert_same_predictions(on_node(place, server_run, name), reference, name, NEW)
@@ -74,14 +74,14 @@ def test_a_run_that_stopped_goes_on_as_if_it_had_not(tables, tmp_path):
     on_grid(study(rounds=2, scheme="K"), tables, tmp_path)
     server_run = on_grid(config, tables, tmp_path)  # another Grid, as after a restart: only files remain
     reference = in_process(config, tables)
-    assert_same_server(reference.progress.server, server_run.progress.server)
+    assert_same_server(reference.federation_state.server, server_run.federation_state.server)
     for name in NAMES:
         assert_same_predictions(on_node(tmp_path, server_run, name), reference, name, NEW)
 
 
 def test_the_server_keeps_no_data(tables, tmp_path):
     server_run = on_grid(study(), tables, tmp_path)
-    assert server_run.study.clients == {}
+    assert server_run.prepared.clients == {}
     assert server_run.clients == []
     with pytest.raises(UsageError, match="the data of client 'bern' are on its own machine"):
         server_run.client("bern")
@@ -101,7 +101,7 @@ def test_commands_on_the_folders_of_server_and_node(tables, tmp_path, capsys):
     assert main(["predict", str(server), str(new)]) == 2
     assert "are on their own machines; predict there" in capsys.readouterr().err
     assert main(["run", "--resume", str(server), "--rounds", "9"]) == 2
-    assert "played on many machines; go on with polyfed deploy resume" in capsys.readouterr().err
+    assert "completed on many machines; go on with polyfed deploy resume" in capsys.readouterr().err
 
 
 def commanded(tables):
@@ -115,11 +115,11 @@ def test_the_simulation_of_the_command_line(tables, tmp_path, capsys):
     assert main([*common, "--engine", "flower-sim", "--out", str(tmp_path / "a")]) == 0
     assert main([*common, "--out", str(tmp_path / "b")]) == 0
     one, other = pf.load(tmp_path / "a"), pf.load(tmp_path / "b")
-    assert_same_server(one.progress.server, other.progress.server)
+    assert_same_server(one.federation_state.server, other.federation_state.server)
     assert_same_events(one.events, other.events)
     for name in NAMES:
         assert_same_predictions(one, other, name, NEW)
-        assert_same_server(one.progress.clients[name], other.progress.clients[name])
+        assert_same_server(one.federation_state.clients[name], other.federation_state.clients[name])
     capsys.readouterr()
     assert main(["run", "--resume", str(tmp_path / "a"), "--rounds", "5", "--no-report", "--quiet"]) == 0
     assert main([*common, "--engine", "flowr", "--out", str(tmp_path / "c")]) == 2
@@ -134,7 +134,7 @@ def test_a_simulation_that_was_cut_off_goes_on(tables, tmp_path, monkeypatch, ca
 
     def stopped(self, used):
         count(self, used)
-        if self.run.progress.round == 2:
+        if self.run.federation_state.round == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(strategy.PolyfedStrategy, "_count", stopped)
@@ -147,7 +147,7 @@ def test_a_simulation_that_was_cut_off_goes_on(tables, tmp_path, monkeypatch, ca
     assert main(resume) == 0
     assert main([*common, "--out", str(tmp_path / "b")]) == 0
     one, other = pf.load(tmp_path / "a"), pf.load(tmp_path / "b")
-    assert_same_server(one.progress.server, other.progress.server, tolerance=0.0)
+    assert_same_server(one.federation_state.server, other.federation_state.server, tolerance=0.0)
     assert one.events == other.events
 
 
@@ -165,7 +165,7 @@ def test_rays_simulation_gives_the_same_numbers(tables, tmp_path):
     command += ["--rounds", "2", "--engine", "flower-ray", "--out", tmp_path / "a", "--no-report", "--quiet"]
     subprocess.run([str(part) for part in command], check=True, capture_output=True)  # Ray's processes end with it
     other = in_process(study(rounds=2, evaluate_every=5, data={"test": 0.2}), tables)
-    assert_same_server(pf.load(tmp_path / "a").progress.server, other.progress.server)
+    assert_same_server(pf.load(tmp_path / "a").federation_state.server, other.federation_state.server)
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ class Trouble(InProcessGrid):
                 self.asked.append((round, node))
             reply = next(iter(super().send_and_receive([message])))
             if kind == "train" and node == VICTIM and round in self.when:
-                reply = self.spoilt(message, reply)
+                reply = self.corrupted(message, reply)
             if reply is not None:
                 replies.append(reply)
         return replies
 
-    def spoilt(self, message, reply):
+    def corrupted(self, message, reply):
         note, arrays = opened(reply)
         name = next(name for name in arrays if name.startswith("arrays/"))
         if self.what == "silent":
@@ -74,21 +74,21 @@ class Trouble(InProcessGrid):
 def without(victim, rounds, config, tables):
     """The rounds in this process, with the victim left out of some of them."""
     events = [
-        {"round": round, "sampled": NAMES, "refused": {victim} if round in rounds else {}, "used": True}
+        {"round": round, "sampled": NAMES, "rejected": {victim} if round in rounds else {}, "used": True}
         for round in range(1, config.run.rounds + 1)
     ]
     server_run = replayed(tables, events, seed=config.run.seed, scheme=config.method.options.get("scheme", "A"))
-    return server_run.progress.server
+    return server_run.federation_state.server
 
 
 @pytest.mark.parametrize("what", ["error", "nan", "shape", "name", "weight", "empty", "nonsense"])
-def test_a_bad_answer_is_refused_by_name(what, tables, tmp_path):
+def test_a_bad_answer_is_rejected_by_name(what, tables, tmp_path):
     config = study(rounds=3, scheme="K")
     grid = Trouble(nodes_of(tables, tmp_path / "state"), what)
     server_run = on_grid(config, tables, tmp_path, grid=grid)
-    refused = [event["refused"] for event in server_run.events if event["event"] == "round"]
-    assert [list(names) for names in refused] == [[], ["bern"], []]
-    assert_same_server(without("bern", {2}, config, tables), server_run.progress.server)
+    rejected = [event["rejected"] for event in server_run.events if event["event"] == "round"]
+    assert [list(names) for names in rejected] == [[], ["bern"], []]
+    assert_same_server(without("bern", {2}, config, tables), server_run.federation_state.server)
 
 
 def test_who_breaks_every_round_of_the_server_ends_nothing(tables, tmp_path, monkeypatch):
@@ -103,19 +103,19 @@ def test_who_breaks_every_round_of_the_server_ends_nothing(tables, tmp_path, mon
     config = study(rounds=4, scheme="K")
     grid = Trouble(nodes_of(tables, tmp_path / "state"), "algebra", when=range(1, 5))
     server_run = on_grid(config, tables, tmp_path, grid=grid)
-    refused = [event["refused"] for event in server_run.events if event["event"] == "round"]
+    rejected = [event["rejected"] for event in server_run.events if event["event"] == "round"]
     reason = "with its update the round breaks: _LinAlgError: not positive definite"
-    assert refused == [{"bern": reason}] * 4
-    assert_same_server(without("bern", {1, 2, 3, 4}, config, tables), server_run.progress.server)
+    assert rejected == [{"bern": reason}] * 4
+    assert_same_server(without("bern", {1, 2, 3, 4}, config, tables), server_run.federation_state.server)
 
 
 def test_who_does_not_answer_is_left_in_peace_for_a_while(tables, tmp_path):
     config = study(rounds=6)
     grid = Trouble(nodes_of(tables, tmp_path / "state"), "silent", when=(1, 3))
     server_run = on_grid(config, tables, tmp_path, grid=grid)
-    assert server_run.events[1]["refused"] == {"bern": "NoAnswer: it went away"}
+    assert server_run.events[1]["rejected"] == {"bern": "NoAnswer: it went away"}
     assert [round for round, node in grid.asked if node == VICTIM] == [1, 3, 6]  # then one round off, then two
-    assert_same_server(without("bern", {1, 2, 3, 4, 5}, config, tables), server_run.progress.server)
+    assert_same_server(without("bern", {1, 2, 3, 4, 5}, config, tables), server_run.federation_state.server)
 
 
 def test_a_node_that_is_gone_is_not_asked(tables, tmp_path):
@@ -123,8 +123,8 @@ def test_a_node_that_is_gone_is_not_asked(tables, tmp_path):
     grid = Trouble(nodes_of(tables, tmp_path / "state"), "gone")
     server_run = on_grid(config, tables, tmp_path, grid=grid)
     assert [round for round, node in grid.asked if node == VICTIM] == [1]
-    assert server_run.events[2]["refused"] == {"bern": "NoAnswer: not connected"}
-    assert_same_server(without("bern", {2, 3}, config, tables), server_run.progress.server)
+    assert server_run.events[2]["rejected"] == {"bern": "NoAnswer: not connected"}
+    assert_same_server(without("bern", {2, 3}, config, tables), server_run.federation_state.server)
 
 
 def test_without_a_quorum_the_run_ends(tables, tmp_path):
@@ -184,10 +184,10 @@ def test_a_column_or_the_config_may_name_the_client(tables, tmp_path):
     nodes += [{**nodes[0], "data": str(tmp_path / "x.csv"), "state": str(tmp_path / "state" / "x")}]
     config = study(rounds=1, data={"client": "town"})
     server_run = on_grid(config, tables, tmp_path, grid=InProcessGrid(app, nodes))
-    assert server_run.study.spec.clients == ("basel", "thun", "zug")
+    assert server_run.prepared.spec.clients == ("basel", "thun", "zug")
     nodes[2]["client"] = "chur"
     server_run = on_grid(config, tables, tmp_path / "again", grid=InProcessGrid(app, nodes))
-    assert server_run.study.spec.clients == ("basel", "chur", "thun")
+    assert server_run.prepared.spec.clients == ("basel", "chur", "thun")
 
 
 def test_a_method_that_pools_the_data_cannot_run_here(tables, tmp_path):
@@ -196,7 +196,7 @@ def test_a_method_that_pools_the_data_cannot_run_here(tables, tmp_path):
         on_grid(study(pooling), tables, tmp_path)
 
 
-def test_a_file_that_changes_during_the_study_is_refused(tables, tmp_path):
+def test_a_file_that_changes_during_the_study_is_rejected(tables, tmp_path):
     copy = tmp_path / "tables"
     copy.mkdir()
     for name in NAMES:
@@ -205,8 +205,10 @@ def test_a_file_that_changes_during_the_study_is_refused(tables, tmp_path):
     with (copy / "bern.csv").open("a") as file:
         file.write("50,north,100,yes\n")
     server_run = on_grid(study(rounds=2), copy, tmp_path)
-    (refused,) = [event["refused"] for event in server_run.events if event["event"] == "round" and event["round"] == 2]
-    assert refused["bern"] == "NodeError: its data cannot be used; the log of that node says why"
+    (rejected,) = [
+        event["rejected"] for event in server_run.events if event["event"] == "round" and event["round"] == 2
+    ]
+    assert rejected["bern"] == "NodeError: its data cannot be used; the log of that node says why"
 
 
 def test_a_server_of_another_version_is_named(tables, tmp_path):

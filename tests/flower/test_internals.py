@@ -24,15 +24,15 @@ from polyfed.flower.deploy.node import NodeFolder
 
 
 def test_the_installed_flower_is_the_one_that_it_is_written_for():
-    internals.refuse_other_versions()
+    internals.reject_other_versions()
     assert version("flwr").startswith(internals.SUPPORTED + ".")
 
 
 @pytest.mark.parametrize("found", ["1.40.2", "1.42.0", "1.410.0", "2.41.0", "1.4"])
-def test_another_flower_is_refused_with_a_remedy(found):
+def test_another_flower_is_rejected_with_a_remedy(found):
     with pytest.raises(ConfigError, match=rf"{found} is installed; pip install 'flwr==1.41.\*', or .* --stock"):
-        internals.refuse_other_versions(found)
-    internals.refuse_other_versions("1.41.7")
+        internals.reject_other_versions(found)
+    internals.reject_other_versions("1.41.7")
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_requests_are_signed_name_the_version_and_fail_as_httpx_says(tmp_path):
 
         def answer(request):
             seen.append(request)
-            return httpx.Response(403, json={"code": internals.NODE_REFUSED, "detail": "no"})
+            return httpx.Response(403, json={"code": internals.NODE_REJECTED, "detail": "no"})
 
         requests._client._client = httpx.Client(transport=httpx.MockTransport(answer))
         with pytest.raises(internals.StatusError) as raised:
             requests.activate()
-        assert internals.code_of(raised.value) == internals.NODE_REFUSED == 2004
+        assert internals.code_of(raised.value) == internals.NODE_REJECTED == 2004
         asked = fleet_pb2.ActivateNodeRequest.FromString(seen[0].content)
         assert asked.heartbeat_interval == internals.BEAT
         assert asked.public_key.startswith(b"-----BEGIN PUBLIC KEY")

@@ -83,7 +83,7 @@ def test_a_message_that_lacks_something():
 
 
 def begun(tables, tmp_path):
-    agreed = on_grid(study(rounds=1), tables, tmp_path).study.agreed.to_dict()
+    agreed = on_grid(study(rounds=1), tables, tmp_path).prepared.agreed.to_dict()
     about = json.loads((tmp_path / "server" / "flower.json").read_text())
     config = study(rounds=3).model_dump(mode="json", exclude={"compare"})
     return RoundContext(about["study"], config, 0, agreed, NAMES, round=2, rounds=3, accepted=1)
@@ -181,5 +181,5 @@ def test_code_runs_on_a_node_only_if_its_owner_allows_it(tables, tmp_path, monke
     some = [{**place, **OPEN, "allow-code": "a:b,my_networks:small"} for place in nodes_of(tables, tmp_path / "state")]
     del some[2]["allow-code"]
     server_run = on_grid(config, tables, tmp_path, grid=InProcessGrid(app, some))
-    assert list(server_run.events[1]["refused"]) == ["thun"]
-    assert "is not run unasked" in server_run.events[1]["refused"]["thun"]
+    assert list(server_run.events[1]["rejected"]) == ["thun"]
+    assert "is not run unasked" in server_run.events[1]["rejected"]["thun"]

@@ -44,7 +44,7 @@ def test_no_number_of_the_data_leaves_a_client(name, tmp_path):
     sent = [message for message in seen if message.metadata.src_node_id != SERVER]
     kinds = {message.metadata.message_type for message in sent}
     assert kinds == {"query", "train", "evaluate"}
-    template = server_run.method.template(server_run.progress.server).wire()
+    template = server_run.method.template(server_run.federation_state.server).wire()
     for message in sent:
         client = NAMES[message.metadata.src_node_id - SERVER - 1]
         private = private_numbers(pd.read_csv(tables / f"{client}.csv"), tmp_path / "state" / client)
@@ -66,8 +66,8 @@ def test_round_0_tells_columns_and_moments_alone(tmp_path):
     grid = InProcessGrid(app, nodes_of(tables, tmp_path / "state"), watch=seen.append)
     on_grid(study(rounds=1), tables, tmp_path, grid=grid)
     summaries = [opened(m)[0] for m in seen if m.metadata.message_type == "query" and m.metadata.src_node_id != SERVER]
-    assert [set(note) for note in summaries] == [{"client", "versions", "description"}] * 3
-    assert set(summaries[0]["description"]) == set(FIELDS)
+    assert [set(one) for one in summaries] == [{"client", "versions", "summary"}] * 3
+    assert set(summaries[0]["summary"]) == set(FIELDS)
 
 
 def shapes(wire):
@@ -79,7 +79,7 @@ def private_numbers(table, state) -> set[float]:
     """Features and targets as they came, and as they are coded."""
     from safetensors.numpy import load
 
-    (path,) = state.glob("*/*/study.safetensors")
+    (path,) = state.glob("*/*/prepared.safetensors")
     coded = [v for name, v in load(path.read_bytes()).items() if name.endswith(("/x", "/y"))]
     found = {float(v) for v in table[["age", "ward", TASKS[0]["name"]]].to_numpy().ravel()}
     found |= {float(v) for array in coded for v in np.ravel(array)}

@@ -40,11 +40,11 @@ class Lying(InProcessGrid):
             record = content(note if isinstance(note, dict) else {})
             if isinstance(note, str):
                 record.config_records["polyfed"]["note"] = note
-            spoilt = Message(record, reply_to=message)
+            corrupted = Message(record, reply_to=message)
         finally:
             self._be(SERVER)
-        spoilt.metadata.__dict__["_src_node_id"] = LIAR
-        return spoilt
+        corrupted.metadata.__dict__["_src_node_id"] = LIAR
+        return corrupted
 
 
 def four(tables, place):
@@ -67,12 +67,12 @@ def put(*path, to):
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        (put("description", "moments", "mean", to=["x"]), "zug: moments: a mean is 'x', not a number"),
-        (put("description", "moments", "count", to=[10**15]), "zug: moments: a count is 1000000000000000"),
-        (put("description", "labels", "height", to=-1), "zug: labels of task 'height' is -1"),
-        (put("description", "columns", to=5), "zug: columns are 5, not a list"),
-        (put("description", to=None), "zug: its note is None, not an object"),
-        (lambda note: {"client": "zug"}, "zug: its note is None, not an object"),
+        (put("summary", "moments", "mean", to=["x"]), "zug: moments: a mean is 'x', not a number"),
+        (put("summary", "moments", "count", to=[10**15]), "zug: moments: a count is 1000000000000000"),
+        (put("summary", "labels", "height", to=-1), "zug: labels of task 'height' is -1"),
+        (put("summary", "columns", to=5), "zug: columns are 5, not a list"),
+        (put("summary", to=None), "zug: its summary is None, not an object"),
+        (lambda note: {"client": "zug"}, "zug: its summary is None, not an object"),
         (put("client", to=["zug"]), "node 5: its answer is not understood (its name is a list)"),
         (put("client", to="\x1b[31m"), "node 5: its answer is not understood (its name is '\\x1b[31m')"),
         (put("client", to="x" * 10**6), "node 5: its answer is not understood (its name is 'xxxx"),
@@ -87,15 +87,15 @@ def put(*path, to):
 def test_a_liar_is_rejected_by_name_and_the_others_go_on(lie, reason, tables, tmp_path):
     grid = Lying(four(tables, tmp_path), lie)
     server_run = on_grid(study(rounds=1), tables, tmp_path, grid=grid, timeouts=Timeouts(nodes=4, wait=0.0))
-    ((name, why),) = server_run.study.round0.rejected.items()
+    ((name, why),) = server_run.prepared.round0.rejected.items()
     assert f"{name}: {why}".startswith(reason)
     assert len(why) <= 300
     honest = NAMES if name != "bern" else ("basel", "thun")
-    assert server_run.study.spec.clients == honest
+    assert server_run.prepared.spec.clients == honest
     assert server_run.events[0]["rejected"] == {name: why}
     assert server_run.events[1]["sampled"] == list(honest)
     alone = on_grid(study(rounds=1), tables, tmp_path / "alone", names=honest)
-    assert_same_server(alone.progress.server, server_run.progress.server, tolerance=0.0)
+    assert_same_server(alone.federation_state.server, server_run.federation_state.server, tolerance=0.0)
 
 
 NO_USE = "node 5: its data cannot be used; the log of that node says why"
@@ -120,16 +120,16 @@ def test_a_node_with_another_table(text, reason, tables, tmp_path):
     nodes = [*nodes_of(tables, tmp_path / "state"), {"data": str(tmp_path / "zug.csv"), **OPEN}]
     grid = InProcessGrid(app, nodes, watch=seen.append)
     server_run = on_grid(study(rounds=1), tables, tmp_path, grid=grid, timeouts=Timeouts(nodes=4, wait=0.0))
-    ((name, why),) = server_run.study.round0.rejected.items()
+    ((name, why),) = server_run.prepared.round0.rejected.items()
     assert f"{name}: {why}" == reason
-    assert server_run.study.spec.clients == NAMES
+    assert server_run.prepared.spec.clients == NAMES
     assert not any("SECRET" in json.dumps(opened(message)[0]) for message in seen)  # an error does not quote the data
 
 
 def test_without_a_quorum_round_0_ends_the_study(tables, tmp_path):
     nodes = four(tables, tmp_path)
     nodes[0]["data"] = str(tmp_path / "nowhere.csv")
-    grid = Lying(nodes, put("description", "gaps", to={}))
+    grid = Lying(nodes, put("summary", "gaps", to={}))
     with pytest.raises(DataError) as error:
         on_grid(study(quorum=0.75), tables, tmp_path, grid=grid, timeouts=Timeouts(nodes=4, wait=0.0))
     assert str(error.value) == (
@@ -183,7 +183,7 @@ def test_a_small_client_tells_nothing_and_is_served(method, tmp_path):
         "query": {
             "client": "zug",
             "versions": versions.mine(),
-            "description": pf.data.Description.nothing().to_dict(),
+            "summary": pf.data.ClientSummary.nothing().to_dict(),
         },
         "evaluate": {"client": "zug", "lost": False, "scores": zug[1][1]["scores"]},
     }
@@ -191,21 +191,23 @@ def test_a_small_client_tells_nothing_and_is_served(method, tmp_path):
     text = json.dumps([note for _, _, note, _ in sent])
     assert "unheard" not in text
     assert "Dr " not in text
-    assert server_run.study.round0.silent == ("zug",)
+    assert server_run.prepared.round0.silent == ("zug",)
     assert server_run.events[0]["silent"] == ["zug"]
     alone, _ = run_with(tmp_path / "alone", names=("basel", "bern"), method=method)
-    assert_same_server(alone.progress.server, server_run.progress.server, tolerance=0.0)
+    assert_same_server(alone.federation_state.server, server_run.federation_state.server, tolerance=0.0)
     # Its model is that of a client which joins late, with all its labels that the model knows.
     own, new = on_node(tmp_path, server_run, "zug"), pd.DataFrame({"age": [45.0, 60.0], "ward": ["north", "other"]})
     table = pd.read_csv(tmp_path / "tables" / "zug.csv").replace({"ward": {"Dr zug": "other", "Dr Who": "other"}})
-    mine = own.study.clients["zug"].train
+    mine = own.prepared.clients["zug"].train
     assert mine.counts()["height"] == len(mine.x) > 0
     rows = table[
-        np.isin(table["height"].round(6), own.study.agreed.codecs["height"].decode(mine.seen["height"][1]).round(6))
+        np.isin(
+            table["height"].round(6), own.prepared.agreed.codecs["height"].decode(mine.labels["height"][1]).round(6)
+        )
     ]
     late = pf.load(tmp_path / "server").join("zug", (rows[["age", "ward"]], {"height": rows["height"]}))
     assert_same(own.client("zug").predict(new), late.predict(new))
-    assert own.study.round0.unknown == {"zug": {"high": 6}}
+    assert own.prepared.round0.unknown == {"zug": {"high": 6}}
 
 
 def assert_same(a: Predictions, b: Predictions) -> None:
@@ -221,9 +223,9 @@ def test_a_server_that_asks_a_silent_client_anyway_gets_nothing(tmp_path):
     server_run, _ = run_with(tmp_path, rounds=1)
     about = json.loads((tmp_path / "server" / "flower.json").read_text())
     config = study(rounds=3, data=DATA).model_dump(mode="json", exclude={"compare"})
-    context = RoundContext(about["study"], config, 0, server_run.study.agreed.to_dict(), PLACES, round=2, rounds=3)
+    context = RoundContext(about["study"], config, 0, server_run.prepared.agreed.to_dict(), PLACES, round=2, rounds=3)
     own = OwnConfig.of(nodes_of(tmp_path / "tables", tmp_path / "state", PLACES, limits={})[2])
-    message = server_run.method.download(server_run.progress.server, "zug")
+    message = server_run.method.broadcast(server_run.federation_state.server, "zug")
     with pytest.raises(
         pf.UsageError, match="'zug' has fewer than 10 training labels of every task and sends no update"
     ):
@@ -232,18 +234,18 @@ def test_a_server_that_asks_a_silent_client_anyway_gets_nothing(tmp_path):
 
 def test_the_owner_may_lower_the_limits_and_a_study_may_not(tmp_path):
     lowered, _ = run_with(tmp_path / "a", limits={"min-rows": 4, "min-count": 1}, rounds=1)
-    assert lowered.study.round0.silent == ()
-    assert "Dr " in json.dumps(lowered.study.agreed.to_dict())
+    assert lowered.prepared.round0.silent == ()
+    assert "Dr " in json.dumps(lowered.prepared.agreed.to_dict())
     asked, _ = run_with(tmp_path / "b", rounds=1, data={"min_rows": 1, "min_count": 1})
     strict, _ = run_with(tmp_path / "c", limits=OPEN, rounds=1, data={"min_rows": 30})
-    assert asked.study.round0.silent == ("zug",)
-    assert "Dr " not in json.dumps(asked.study.agreed.to_dict())
-    assert strict.study.round0.silent == ("zug",)
+    assert asked.prepared.round0.silent == ("zug",)
+    assert "Dr " not in json.dumps(asked.prepared.agreed.to_dict())
+    assert strict.prepared.round0.silent == ("zug",)
 
 
 def test_scores_of_few_labels_are_not_told(tmp_path):
     server_run, sent = run_with(tmp_path, small=16)  # 12 training rows, 4 test rows
-    assert server_run.study.round0.silent == ()
+    assert server_run.prepared.round0.silent == ()
     last = {node: note["scores"] for kind, node, note, _ in sent if kind == "evaluate"}
     assert all(entry["scores"] == {} for entry in last[SERVER + 3])
     assert all(set(entry["scores"]) == {"height", "high"} for entry in last[SERVER + 1])
@@ -265,11 +267,13 @@ def test_of_a_small_task_nothing_is_told_at_all(tmp_path):
         config = study(rounds=2, data={**DATA, "test": 0.0})  # which rows are held out depends on all labels
         server_run[case] = on_grid(config, tables, tmp_path / case, grid=grid, names=PLACES)
         sent[case] = [opened(message)[0] for message in seen if message.metadata.src_node_id == SERVER + 3]
-    assert_same_server(server_run["few"].progress.server, server_run["none"].progress.server, tolerance=0.0)
-    assert server_run["few"].study.round0.labels["zug"] == {"height": 40}
+    assert_same_server(
+        server_run["few"].federation_state.server, server_run["none"].federation_state.server, tolerance=0.0
+    )
+    assert server_run["few"].prepared.round0.labels["zug"] == {"height": 40}
     assert sent["few"] == sent["none"]
     own = on_node(tmp_path / "few", server_run["few"], "zug")
-    assert own.study.clients["zug"].train.counts() == {"height": 40, "high": 9}  # its own model uses them
+    assert own.prepared.clients["zug"].train.counts() == {"height": 40, "high": 9}  # its own model uses them
 
 
 def test_no_score_of_a_small_task_is_told(tmp_path):
@@ -290,7 +294,7 @@ def test_a_federation_in_one_process_may_be_played_under_the_same_limits(tmp_pat
     tasks = [pf.Task("height"), pf.Task("high", "multiclass")]
     federation = pf.Federation.from_table(tmp_path / "tables", tasks=tasks, split=pf.Split(test=0.25))
     run = pf.simulate("pfed-mul", federation.with_options(limits=Limits(10, 5)), rounds=2, evaluate_every=2)
-    assert_same_server(run.progress.server, server_run.progress.server)
+    assert_same_server(run.federation_state.server, server_run.federation_state.server)
     assert run.silent == ["zug"]
     assert run.untrained == []
     new = pd.DataFrame({"age": [45.0, 60.0], "ward": ["north", "other"]})

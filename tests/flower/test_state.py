@@ -13,12 +13,12 @@ import torch
 
 from flower_runs import NAMES, nodes_of, on_grid, study
 from polyfed.engine.checkpoints import Checkpoints
-from polyfed.engine.rounds import Progress
+from polyfed.engine.rounds import FederationState
 from polyfed.flower import node, versions
 from polyfed.flower.own_config import OwnConfig
 from polyfed.flower.round_context import RoundContext
 from polyfed.methods import method
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 
 KILLED_AT_EVERY_STEP = textwrap.dedent(
     """
@@ -31,7 +31,7 @@ KILLED_AT_EVERY_STEP = textwrap.dedent(
     from polyfed.flower.round_context import RoundContext
     from polyfed.flower.own_config import OwnConfig
     from polyfed.engine.checkpoints import Checkpoints
-    from polyfed.engine.rounds import Progress
+    from polyfed.engine.rounds import FederationState
     from polyfed.methods.messages import from_bytes
 
     where, place = OwnConfig.of(json.loads(sys.argv[1])), json.loads(sys.argv[2])
@@ -64,7 +64,7 @@ KILLED_AT_EVERY_STEP = textwrap.dedent(
         child = os.fork()
         if child == 0:
             kill_at(kills + 1)
-            first.states.write(Progress(2, {}, {first.name: after}), 0)  # as node.train does at its end
+            first.states.write(FederationState(2, {}, {first.name: after}), 0)  # as node.train does at its end
             sys.settrace(None)
             os._exit(0)
         _, status = os.waitpid(child, 0)
@@ -96,7 +96,7 @@ def begun(tables, tmp_path):
     about = json.loads((tmp_path / "server" / "flower.json").read_text())
     config = study(rounds=3, scheme="K").model_dump(mode="json", exclude={"compare"})
     round_context = RoundContext(
-        about["study"], config, 0, server_run.study.agreed.to_dict(), NAMES, round=2, rounds=3, accepted=1
+        about["study"], config, 0, server_run.prepared.agreed.to_dict(), NAMES, round=2, rounds=3, accepted=1
     )
     return server_run, round_context
 
@@ -106,7 +106,7 @@ def test_a_kill_at_any_step_of_the_write_costs_nothing(tables, tmp_path):
     from polyfed.methods.messages import to_bytes
 
     server_run, round_context = begun(tables, tmp_path)
-    (tmp_path / "sent").write_bytes(to_bytes(server_run.method.download(server_run.progress.server, "bern")))
+    (tmp_path / "sent").write_bytes(to_bytes(server_run.method.broadcast(server_run.federation_state.server, "bern")))
     where = nodes_of(tables, tmp_path / "state")[1]
     arguments = [json.dumps(where), json.dumps(round_context.to_dict()), str(tmp_path / "sent")]
     done = subprocess.run(
@@ -122,7 +122,7 @@ def test_a_kill_at_any_step_of_the_write_costs_nothing(tables, tmp_path):
 def test_a_state_counts_only_when_the_server_says_so(tables, tmp_path):
     server_run, round_context = begun(tables, tmp_path)
     where = OwnConfig.of(nodes_of(tables, tmp_path / "state")[0])
-    sent = server_run.method.download(server_run.progress.server, "basel")
+    sent = server_run.method.broadcast(server_run.federation_state.server, "basel")
     me = node.Member.of(round_context, where)
     first = me.state(1)[0]
     node.train(round_context.at(2, 1), where, sent)
@@ -138,7 +138,7 @@ def test_a_state_counts_only_when_the_server_says_so(tables, tmp_path):
 def test_a_client_that_lost_its_state_begins_anew_and_says_so(tables, tmp_path):
     server_run, round_context = begun(tables, tmp_path)
     where = OwnConfig.of(nodes_of(tables, tmp_path / "state")[0])
-    sent = server_run.method.download(server_run.progress.server, "basel")
+    sent = server_run.method.broadcast(server_run.federation_state.server, "basel")
     me = node.Member.of(round_context, where)
     for path in (me.folder / "states" / "checkpoints").iterdir():
         path.write_bytes(b"not what it was")
@@ -162,12 +162,12 @@ def test_what_a_client_sent_counts_once_even_if_it_loses_its_state(tables, tmp_p
         shutil.rmtree(tmp_path / "state" / "bern")
     run = on_grid(study(rounds=4, **options), tables, tmp_path)
     last |= {name: own(name, 4) for name in (NAMES if kept else ("basel", "thun"))}
-    for name, total in part(run.progress.server, "evidence").items():
-        added = sum(part(state, "own")[name] for state in last.values())
+    for name, total in strip_prefix(run.federation_state.server, "evidence").items():
+        added = sum(strip_prefix(state, "own")[name] for state in last.values())
         torch.testing.assert_close(total, added, rtol=1e-10, atol=1e-10)
-    refused = [event["refused"] for event in run.events if event["event"] == "round"]
-    assert refused[:2] == [{}, {}]
-    for names in refused[2:]:
+    rejected = [event["rejected"] for event in run.events if event["event"] == "round"]
+    assert rejected[:2] == [{}, {}]
+    for names in rejected[2:]:
         assert list(names) == ([] if kept else ["bern"])
         assert kept or "client 'bern' has lost its state of round 2" in names["bern"]
         assert kept or "restore the node's state folder from a copy" in names["bern"]
@@ -188,7 +188,10 @@ def test_a_server_that_falls_back_finds_the_states_of_then(tables, tmp_path):
         (tmp_path / "b" / "server" / "checkpoints" / f"{round:06d}.safetensors").write_bytes(b"damaged")
     with pytest.warns(UserWarning, match="Using the checkpoint before"):
         healed = on_grid(study(rounds=6, scheme="K"), tables, tmp_path / "b")
-    assert all(torch.equal(value, healed.progress.server[name]) for name, value in whole.progress.server.items())
+    assert all(
+        torch.equal(value, healed.federation_state.server[name])
+        for name, value in whole.federation_state.server.items()
+    )
     assert whole.events == healed.events
 
 
@@ -211,7 +214,7 @@ def test_states_are_kept_apart_by_study_and_client(tables, tmp_path):
 
 def test_half_a_checkpoint_is_none(tmp_path):
     states = Checkpoints(tmp_path)
-    states.write(Progress(1, {}, {"basel": {"a": torch.ones(2)}}), 0)
+    states.write(FederationState(1, {}, {"basel": {"a": torch.ones(2)}}), 0)
     (tmp_path / "checkpoints" / "000002.safetensors").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"there is no 000002\.json"):
         states.read(2)

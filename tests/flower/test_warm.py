@@ -13,7 +13,7 @@ from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower import internals, warm
 from polyfed.flower.deploy.processes import Signals
 from polyfed.flower.deploy.worker import WorkLost
-from polyfed.flower.warm import Forgotten, Refused, WarmNode
+from polyfed.flower.warm import Forgotten, Rejected, WarmNode
 
 END = object()
 
@@ -130,7 +130,7 @@ def test_a_node_expects_the_next_message_when_the_last_two_came(node, monkeypatc
 
 
 def test_a_server_that_is_not_there_is_waited_for(node):
-    away = [httpx.ConnectError("refused"), status(503), httpx.ReadTimeout("late")]
+    away = [httpx.ConnectError("rejected"), status(503), httpx.ReadTimeout("late")]
     script = node(Script(activate=[*away, 12], pull=[message(), *away, message()]))
     assert len(script.replies) == 2
     assert script.said.count("does not answer") == 2  # once each time, not at every look
@@ -140,7 +140,7 @@ def test_a_server_that_is_not_there_is_waited_for(node):
 @pytest.mark.parametrize(
     ("answer", "kind", "sentence"),
     [
-        (status(403, internals.NODE_REFUSED), Refused, "^$"),
+        (status(403, internals.NODE_REJECTED), Rejected, "^$"),
         (status(400, internals.OTHER_VERSION), ConfigError, "another version of Flower; install the same"),
         (status(401), PolyfedError, "does not take this node's signature; set the clocks"),
         (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] x"), PolyfedError, "ca.crt did not sign"),

@@ -1,4 +1,4 @@
-"""One record a message: what goes in comes out, and what nobody packed is refused before it is used."""
+"""One record a message: what goes in comes out, and what nobody packed is rejected before it is used."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_note_holds_no_number_that_is_none():
         ({"polyfed": ConfigRecord({"note": "{}", "arrays": b"\xff" * 64})}, "its arrays cannot be read"),
     ],
 )
-def test_what_nobody_packed_is_refused(records, sentence):
+def test_what_nobody_packed_is_rejected(records, sentence):
     with pytest.raises((ValueError, TypeError, KeyError), match=sentence):
         opened(message(RecordDict(records)))
 
 
 def test_bytes_that_were_changed_on_the_way_are_arrays_or_an_error_and_nothing_else():
     record = content({}, ARRAYS).config_records["polyfed"]
-    whole, rng, refused = record["arrays"], np.random.default_rng(0), 0
+    whole, rng, rejected = record["arrays"], np.random.default_rng(0), 0
     assert isinstance(whole, bytes)
     for _ in range(300):
         changed = bytearray(whole[: rng.integers(len(whole))] if rng.random() < 0.3 else whole)
@@ -84,5 +84,5 @@ def test_bytes_that_were_changed_on_the_way_are_arrays_or_an_error_and_nothing_e
         try:
             opened(message(RecordDict({"polyfed": ConfigRecord({"note": "{}", "arrays": bytes(changed)})})))
         except (ValueError, TypeError, KeyError):
-            refused += 1
-    assert refused > 100
+            rejected += 1
+    assert rejected > 100

@@ -1,4 +1,4 @@
-"""A damaged part of a run folder is named, and only what needs it is refused."""
+"""A damaged part of a run folder is named, and only what needs it is rejected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 import polyfed as pf
 from folder_files import contents, reseal, reseal_arrays, reseal_events
-from folder_uses import READING, USES, Folder, refusals
+from folder_uses import READING, USES, Folder, rejections
 from polyfed.cli import main
 from polyfed.folders.documents import digest
 from polyfed.methods.messages import from_bytes, to_bytes
@@ -20,10 +20,10 @@ from polyfed.report.folders import read_run
 MODEL = {"load", "scores", "predict", "predict for who joined", "join", "resume"}
 NEEDS = {  # who cannot do without a file
     "run.json": set(USES),
-    "study.json": MODEL,
-    "study.safetensors": MODEL,
-    "guests.json": {"predict for who joined", "join"},
-    "guests-*.safetensors": {"predict for who joined", "join"},
+    "prepared.json": MODEL,
+    "prepared.safetensors": MODEL,
+    "late_clients.json": {"predict for who joined", "join"},
+    "late_clients-*.safetensors": {"predict for who joined", "join"},
     "events.jsonl": {"scores", "report", "resume"},
     "config.toml": {"predict", "predict for who joined", "join", "resume"},
     "results.json": set(),
@@ -58,42 +58,51 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", NEEDS)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_only_what_needs_a_damaged_file_is_refused(folder, name, damage):
+def test_only_what_needs_a_damaged_file_is_rejected(folder, name, damage):
     path = path_of(folder, name)
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     uses = set(USES) if damage == "a byte" else set(READING)  # those that write take their time
-    told = refusals(folder, [use for use in USES if use in uses])
+    with_path_in_errors = rejections(folder, [use for use in USES if use in uses])
     hidden = {"watch"} if name == "events.jsonl" else set()  # it shows what it can read, until there is something else
-    assert set(told) - hidden == NEEDS[name] & uses
-    assert all(path.name in sentence for sentence in told.values()), told
+    assert set(with_path_in_errors) - hidden == NEEDS[name] & uses
+    assert all(path.name in sentence for sentence in with_path_in_errors.values()), with_path_in_errors
 
 
 @pytest.mark.parametrize("name", [name for name in NEEDS if name != "run.log"])
-def test_only_what_needs_a_missing_file_is_refused(folder, name):
+def test_only_what_needs_a_missing_file_is_rejected(folder, name):
     path = path_of(folder, name)
     path.unlink()
-    told = refusals(folder)
-    optional = ("config.toml", "guests.json")  # a run from Python has none, and most have no guests
-    wanted = {"predict for who joined"} if name == "guests.json" else NEEDS[name]
-    assert set(told) - {"watch"} == (set() if name == "config.toml" else wanted - {"watch"})
-    assert name in optional or all(path.name in sentence or "run.json" in sentence for sentence in told.values()), told
+    with_path_in_errors = rejections(folder)
+    optional = ("config.toml", "late_clients.json")  # a run from Python has none, and most have no late_clients
+    wanted = {"predict for who joined"} if name == "late_clients.json" else NEEDS[name]
+    assert set(with_path_in_errors) - {"watch"} == (set() if name == "config.toml" else wanted - {"watch"})
+    assert name in optional or all(
+        path.name in sentence or "run.json" in sentence for sentence in with_path_in_errors.values()
+    ), with_path_in_errors
 
 
 def test_replaced_labels_do_not_pass(folder):
     """Sound files of the same form, with other labels: nothing but a digest can tell."""
-    for name in ("guests-*.safetensors", "study.safetensors"):
+    for name in ("late_clients-*.safetensors", "prepared.safetensors"):
         path = path_of(folder, name)
         arrays = from_bytes(path.read_bytes())
         for key in [key for key in arrays if key.endswith("/y")]:
             arrays[key] = arrays[key].flip(0)
         path.write_bytes(to_bytes(arrays))
-        told = refusals(folder, ["predict for who joined"])
-        assert told["predict for who joined"].startswith(f"{path}: is damaged (its digest does not fit)")
+        with_path_in_errors = rejections(folder, ["predict for who joined"])
+        assert with_path_in_errors["predict for who joined"].startswith(f"{path}: is damaged (its digest does not fit)")
 
 
 def test_no_byte_of_what_is_read_back_may_change(folder):
     """Every 61st byte of every file with a digest, one after the other."""
-    names = ["run.json", "study.json", "study.safetensors", "guests.json", "guests-*.safetensors", "events.jsonl"]
+    names = [
+        "run.json",
+        "prepared.json",
+        "prepared.safetensors",
+        "late_clients.json",
+        "late_clients-*.safetensors",
+        "events.jsonl",
+    ]
     for path in [path_of(folder, name) for name in (*names, "results.json")]:
         content = path.read_bytes()
         for at in range(0, len(content), 61):
@@ -128,42 +137,45 @@ def change_checkpoints(folder, raw, **others):
 @pytest.mark.parametrize("size", ["-1", "1e400", "1e3", "null", '"7"', "9" * 400, "NaN", "99999999", "[]"])
 def test_odd_sizes_of_the_events(folder, size):
     change_checkpoints(folder, size)
-    told = refusals(folder)
+    with_path_in_errors = rejections(folder)
     if size == "99999999":
-        assert set(told) == {"scores", "report", "resume"}
-        assert all("events.jsonl: has" in sentence for sentence in told.values())
+        assert set(with_path_in_errors) == {"scores", "report", "resume"}
+        assert all("events.jsonl: has" in sentence for sentence in with_path_in_errors.values())
     else:
-        assert set(told) >= MODEL
-        assert all("there is no checkpoint that can be read" in told[use] for use in MODEL)
+        assert set(with_path_in_errors) >= MODEL
+        assert all("there is no checkpoint that can be read" in with_path_in_errors[use] for use in MODEL)
 
 
 @pytest.mark.parametrize("name", ["²³.json", "٣٣٣٣٣٣.json", "00004.json", "999999999999.json", "000009.json.x"])
 def test_odd_names_among_the_checkpoints(folder, name):
     (folder.path / "checkpoints" / name).write_bytes(b"[" * 100_000)
-    assert refusals(folder) == {}
+    assert rejections(folder) == {}
 
 
 def test_an_index_out_of_range(folder):
     for name, uses in (
-        ("guests-*.safetensors", {"predict for who joined", "join"}),
-        ("study.safetensors", MODEL),
+        ("late_clients-*.safetensors", {"predict for who joined", "join"}),
+        ("prepared.safetensors", MODEL),
     ):
         path = path_of(folder, name)
         arrays = from_bytes(path.read_bytes())
         key = next(key for key in arrays if key.endswith("/at"))
         arrays[key] = arrays[key] + 10**6
         path = reseal_arrays(folder.path, path, to_bytes(arrays))
-        told = refusals(folder)
-        assert set(told) == uses
-        assert all(path.name in sentence and "at rows that are not there" in sentence for sentence in told.values())
+        with_path_in_errors = rejections(folder)
+        assert set(with_path_in_errors) == uses
+        assert all(
+            path.name in sentence and "at rows that are not there" in sentence
+            for sentence in with_path_in_errors.values()
+        )
 
 
 def test_a_client_that_is_not_there_in_a_checkpoint(folder):
     for path in (folder.path / "checkpoints").glob("*.safetensors"):
         arrays = from_bytes(path.read_bytes())
         reseal_arrays(folder.path, path, to_bytes({**arrays, "client/99/x": torch.zeros(1)}))
-    told = refusals(folder)
-    assert all("there is no checkpoint that can be read" in told[use] for use in MODEL)
+    with_path_in_errors = rejections(folder)
+    assert all("there is no checkpoint that can be read" in with_path_in_errors[use] for use in MODEL)
 
 
 def test_a_state_that_a_method_cannot_use_is_told_whenever_it_is_met(tmp_path):
@@ -173,23 +185,25 @@ def test_a_state_that_a_method_cannot_use_is_told_whenever_it_is_met(tmp_path):
         arrays = from_bytes(path.read_bytes())
         odd = {name: torch.zeros(3, 4) for name in arrays if name.startswith("client/0/personal/kernels")}
         reseal_arrays(folder.path, path, to_bytes({**arrays, **odd}))
-    told = refusals(folder, ["predict", "resume", "predict for who joined"])
-    assert set(told) == {"predict", "resume"}
-    assert all(sentence.startswith(f"{folder.path}: what is stored does not fit") for sentence in told.values())
+    with_path_in_errors = rejections(folder, ["predict", "resume", "predict for who joined"])
+    assert set(with_path_in_errors) == {"predict", "resume"}
+    assert all(
+        sentence.startswith(f"{folder.path}: what is stored does not fit") for sentence in with_path_in_errors.values()
+    )
 
 
 def test_a_value_of_a_megabyte_is_told_in_a_few_words(folder):
     reseal(folder.path / "run.json", lambda d: d["settings"].update(aggregation="x" * 10**6))
-    assert "aggregation 'xxxxxxxxxxxx...xxxxxxxxxxxxx' is unknown; known are" in refusals(folder, ["load"])["load"]
+    assert "aggregation 'xxxxxxxxxxxx...xxxxxxxxxxxxx' is unknown; known are" in rejections(folder, ["load"])["load"]
     assert len(str(pf.DataError("x" * 10**6, where="here", remedy="mend it"))) < 1000
 
 
 def test_a_link_that_leads_nowhere_is_damage(folder):
-    (folder.path / "guests.json").unlink()
-    (folder.path / "guests.json").symlink_to("guests.json")
-    told = refusals(folder)
-    assert set(told) == {"predict for who joined", "join"}
-    assert all("guests.json" in sentence for sentence in told.values())
+    (folder.path / "late_clients.json").unlink()
+    (folder.path / "late_clients.json").symlink_to("late_clients.json")
+    with_path_in_errors = rejections(folder)
+    assert set(with_path_in_errors) == {"predict for who joined", "join"}
+    assert all("late_clients.json" in sentence for sentence in with_path_in_errors.values())
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "timing.jsonl", "run.log", "checkpoints"])
@@ -205,9 +219,9 @@ def test_a_link_in_a_folder_does_not_lead_a_writer_elsewhere(folder, tmp_path, n
     if name == "events.jsonl":
         change_checkpoints(folder, "0", sha256=digest(b""))
     before = contents(mine) if mine.is_dir() else mine.read_bytes()
-    told = refusals(folder)
+    with_path_in_errors = rejections(folder)
     assert (contents(mine) if mine.is_dir() else mine.read_bytes()) == before
-    assert name == "run.log" or f"{path}: " in told["resume"]
+    assert name == "run.log" or f"{path}: " in with_path_in_errors["resume"]
 
 
 ODD_RESULTS = [
@@ -227,7 +241,7 @@ def test_odd_results_are_told_in_the_report_and_written_anew(folder, change):
     reseal(folder.path / "results.json", change)
     assert "results.json cannot be read (" in read_run(folder.path).trouble
     assert "results.json cannot be read (" in report_html([read_run(folder.path)])
-    assert refusals(folder) == {}  # a resume among them
+    assert rejections(folder) == {}  # a resume among them
     assert read_run(folder.path).trouble == ""
 
 
@@ -248,10 +262,12 @@ def test_odd_results_are_told_in_the_report_and_written_anew(folder, change):
 def test_odd_lines_among_the_events(folder, line):
     content = (folder.path / "events.jsonl").read_bytes()
     reseal_events(folder.path, content + line + b"\n")
-    told = refusals(folder)
-    assert set(told) == {"scores", "report", "resume", "watch"}
+    with_path_in_errors = rejections(folder)
+    assert set(with_path_in_errors) == {"scores", "report", "resume", "watch"}
     n = content.count(b"\n") + 1
-    assert all(f"events.jsonl, line {n}: " in sentence for sentence in told.values()), told
+    assert all(f"events.jsonl, line {n}: " in sentence for sentence in with_path_in_errors.values()), (
+        with_path_in_errors
+    )
 
 
 def test_what_an_event_may_leave_out_is_not_missed(folder):
@@ -262,19 +278,23 @@ def test_what_an_event_may_leave_out_is_not_missed(folder):
         for metrics in event.get("metrics", {}).values():
             metrics["bound"] = None
     reseal_events(folder.path, b"".join(json.dumps(event).encode() + b"\n" for event in events))
-    assert refusals(folder) == {}
+    assert rejections(folder) == {}
 
 
 def test_the_command_line_says_it_in_one_line(folder, capfd):
-    path_of(folder, "guests-*.safetensors").write_bytes(b"")
+    path_of(folder, "late_clients-*.safetensors").write_bytes(b"")
     before = contents(folder.path)
     for client, code in (("late", 4), ("a", 0)):
         assert main(["predict", str(folder.path), str(folder.rows), "--client", client, "--json"]) == code
-    told = capfd.readouterr().err.splitlines()
-    assert [line.split(": ")[0] for line in told] == ["warning", "error", "warning"]  # each names the file
-    assert all("is damaged (its digest does not fit); remove guests.json" in line for line in told)
+    with_path_in_errors = capfd.readouterr().err.splitlines()
+    assert [line.split(": ")[0] for line in with_path_in_errors] == [
+        "warning",
+        "error",
+        "warning",
+    ]  # each names the file
+    assert all("is damaged (its digest does not fit); remove late_clients.json" in line for line in with_path_in_errors)
     assert main(["join", str(folder.path), str(folder.rows), "--name", "new"]) == 4
     assert contents(folder.path) == before
-    (folder.path / "guests.json").unlink()  # the remedy
+    (folder.path / "late_clients.json").unlink()  # the remedy
     assert main(["join", str(folder.path), str(folder.rows), "--name", "new"]) == 0
     assert main(["predict", str(folder.path), str(folder.rows), "--client", "new", "--json"]) == 0

@@ -57,9 +57,9 @@ def test_a_disk_that_is_full_while_a_run_goes_on(folder, tmp_path, full_after, m
 def test_a_full_disk_on_the_command_line(folder, full_after, capsys, tmp_path):
     full_after(1)
     assert main(["run", "--resume", str(folder), "--rounds", "5", "--quiet"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert FULL in told
+    with_path_in_errors = capsys.readouterr().err
+    assert with_path_in_errors.count("\n") == 1
+    assert FULL in with_path_in_errors
     assert main(["run", "--dataset", "synthetic", "--rounds", "1", "--out", str(tmp_path / "new"), "--quiet"]) == 2
     assert FULL in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
@@ -73,10 +73,10 @@ def test_a_full_disk_while_a_client_joins(folder, full_after, monkeypatch):
         with pytest.raises(UsageError, match=FULL):
             run.save(folder)
     monkeypatch.undo()
-    assert list(pf.load(folder).guest_states) == ["late"]
+    assert list(pf.load(folder).late_states) == ["late"]
     run.save(folder)
-    assert list(pf.load(folder).guest_states) == ["late", "new"]
-    assert len(list(folder.glob("guests-*"))) == 1
+    assert list(pf.load(folder).late_states) == ["late", "new"]
+    assert len(list(folder.glob("late_clients-*"))) == 1
 
 
 @pytest.mark.slow
@@ -93,11 +93,11 @@ def test_a_limit_of_the_system_is_a_sentence(folder):
     done = subprocess.run(argv, capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == 2
     assert "events.jsonl: cannot be written: File too large; make room there" in done.stderr
-    assert pf.load(folder).resume(5).progress.round == 5
+    assert pf.load(folder).resume(5).federation_state.round == 5
 
 
 def test_what_was_left_half_written_goes_when_a_run_goes_on(folder):
-    left = [folder / ".study.safetensors.abcd1234.part", folder / "checkpoints" / ".000003.json.x.part"]
+    left = [folder / ".prepared.safetensors.abcd1234.part", folder / "checkpoints" / ".000003.json.x.part"]
     for path in left:
         path.write_bytes(b"rows of patients")
     pf.load(folder).client("client 0").predict([[0.5, 0.5]])

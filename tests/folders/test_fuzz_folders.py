@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folder_files import reseal_arrays, reseal_events
-from folder_uses import KINDS, READING, USES, Folder, made, refusals
+from folder_uses import KINDS, READING, USES, Folder, made, rejections
 from fuzzing import fuzz
 from polyfed.folders.documents import digest
 from polyfed.methods.messages import from_bytes, to_bytes
 
-DOCUMENTS = ("run.json", "study.json", "guests.json", "results.json", "checkpoints/000003.json")
-ARRAYS = ("study.safetensors", "guests-*.safetensors", "checkpoints/000003.safetensors")
+DOCUMENTS = ("run.json", "prepared.json", "late_clients.json", "results.json", "checkpoints/000003.json")
+ARRAYS = ("prepared.safetensors", "late_clients-*.safetensors", "checkpoints/000003.safetensors")
 LINES = ("events.jsonl", "timing.jsonl")
-FILES = (*DOCUMENTS, *ARRAYS, *LINES, "config.toml", "run.log", ".lock", ".guests.lock", ".making", "flower.json")
+FILES = (*DOCUMENTS, *ARRAYS, *LINES, "config.toml", "run.log", ".lock", ".late_clients.lock", ".making", "flower.json")
 NAMES = ("²³.json", "000099.json", "999999999999.json", "00004.json", "-00001.json", "000003.json.json", "000004")
 
 JUNK = st.sampled_from(
@@ -236,8 +236,8 @@ def test_no_damage_to_a_run_folder_ends_in_a_raw_error(case, uses):
     with TemporaryDirectory() as home:
         folder = Folder.copied(kind, Path(home) / "run")
         damage(folder.path, how, name, what)
-        told = refusals(folder, uses)
-    if how == "raw" and what[0] != "gone":  # what is refused is refused for the part that is damaged
-        part = re.escape(name).replace(r"\*", "[0-9a-f]+") + "|checkpoints|played on many machines"
-        for use, sentence in told.items():
+        with_path_in_errors = rejections(folder, uses)
+    if how == "raw" and what[0] != "gone":  # what is rejected is rejected for the part that is damaged
+        part = re.escape(name).replace(r"\*", "[0-9a-f]+") + "|checkpoints|completed on many machines"
+        for use, sentence in with_path_in_errors.items():
             assert re.search(part, sentence), (use, sentence)

@@ -19,9 +19,9 @@ from federations import make_federation
 from folder_files import NEW_CLIENT, NEW_ROWS, contents
 from polyfed.cli import main
 from polyfed.engine import run as run_module
-from polyfed.engine.rounds import play_round
+from polyfed.engine.rounds import run_round
 from polyfed.errors import UsageError
-from polyfed.folders.lock import GUESTS_LOCK, RUN_LOCK, owned, owner_alive
+from polyfed.folders.lock import LATE_CLIENTS_LOCK, RUN_LOCK, owned, owner_alive
 from polyfed.report.folders import read_run
 
 HOLDER = """
@@ -83,22 +83,22 @@ def test_the_lock_goes_with_its_owner(folder, holder):
 
 
 def test_threads_are_kept_apart_and_one_may_enter_twice(folder):
-    told = []
+    with_path_in_errors = []
 
     def other() -> None:
         try:
             with owned(folder):
-                told.append("entered")
+                with_path_in_errors.append("entered")
         except UsageError as error:
-            told.append(str(error))
+            with_path_in_errors.append(str(error))
 
     with owned(folder), owned(folder / ".." / folder.name):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-    assert f"process {os.getpid()} has been at work" in told[0]
+    assert f"process {os.getpid()} has been at work" in with_path_in_errors[0]
     other()
-    assert told[1] == "entered"
+    assert with_path_in_errors[1] == "entered"
 
 
 def test_a_lock_whose_folder_was_made_anew_is_not_the_lock(folder):
@@ -137,7 +137,7 @@ def test_two_that_join_at_once_both_do(folder):
     first.save(folder)
     second.save(folder)
     found = pf.load(folder)
-    assert list(found.guest_states) == ["late", "a", "b"]
+    assert list(found.late_states) == ["late", "a", "b"]
     assert second.clients == found.clients
     third = pf.load(folder)
     third.join("c", NEW_CLIENT)
@@ -145,10 +145,10 @@ def test_two_that_join_at_once_both_do(folder):
     found.save(folder)
     with pytest.raises(pf.DataError, match="client 'c' is there already"):
         third.save(folder)
-    assert len(list(folder.glob("guests*.safetensors"))) == 1  # those of before are gone
+    assert len(list(folder.glob("late_clients*.safetensors"))) == 1  # those of before are gone
     expected = first.client("a").predict(NEW_ROWS)["height"].mean
     assert pf.load(folder).client("a").predict(NEW_ROWS)["height"].mean.tolist() == expected.tolist()
-    assert not (folder / GUESTS_LOCK).exists()
+    assert not (folder / LATE_CLIENTS_LOCK).exists()
 
 
 def test_loading_writes_nothing(folder):
@@ -162,7 +162,7 @@ def test_loading_writes_nothing(folder):
     with pytest.warns(UserWarning, match="Using the checkpoint before"):
         run = pf.load(folder)
     run.client("client 0").predict(NEW_ROWS)
-    assert (run.progress.round, run.events) == (2, [event for event in events if event.get("round", 0) < 3])
+    assert (run.federation_state.round, run.events) == (2, [event for event in events if event.get("round", 0) < 3])
     assert read_run(folder).history.round == 2
     assert contents(folder) == before
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times
@@ -189,14 +189,14 @@ def test_sixty_rounds_while_others_load_predict_and_join(tmp_path):
                     continue
                 run = pf.load(tmp_path / "b")
                 rounds = [event["round"] for event in run.events if event["event"] == "round"]
-                assert rounds == list(range(1, run.progress.round + 1))
+                assert rounds == list(range(1, run.federation_state.round + 1))
                 shown = read_run(tmp_path / "b").history
                 assert [one.round for one in shown.rounds] == list(range(1, shown.round + 1))
-                seen.add(run.progress.round)
+                seen.add(run.federation_state.round)
                 if i % 5 == 0:
                     run.client("client 0").predict(NEW_ROWS)
                 if i % 10 == 0:
-                    run.join(f"guest {i}", NEW_CLIENT)
+                    run.join(f"late_client {i}", NEW_CLIENT)
                     run.save(tmp_path / "b")
         except BaseException as error:
             failures.append(error)
@@ -215,41 +215,41 @@ def test_sixty_rounds_while_others_load_predict_and_join(tmp_path):
     assert (tmp_path / "b" / "events.jsonl").read_bytes() == (tmp_path / "a" / "events.jsonl").read_bytes()
     last = "checkpoints/000060.safetensors"
     assert (tmp_path / "b" / last).read_bytes() == (tmp_path / "a" / last).read_bytes()
-    assert pf.load(tmp_path / "b").guest_states
+    assert pf.load(tmp_path / "b").late_states
 
 
 def test_a_second_start_in_a_new_folder_leaves_the_first_alone(tmp_path, monkeypatch, capsys):
-    """The loser of the race must not take the winner's folder with it when it is refused."""
+    """The loser of the race must not take the winner's folder with it when it is rejected."""
     argv = ["run", "--dataset", "synthetic", "--rounds", "2", "--out", str(tmp_path / "runs" / "a"), "--quiet"]
-    refused = []
+    rejected = []
 
     def play_and_meet(*arguments):
-        if not refused:
+        if not rejected:
             code = "import sys; from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
-            refused.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
-        return play_round(*arguments)
+            rejected.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
+        return run_round(*arguments)
 
-    monkeypatch.setattr(run_module, "play_round", play_and_meet)
+    monkeypatch.setattr(run_module, "run_round", play_and_meet)
     assert main([*argv, "--no-report"]) == 0, capsys.readouterr().err
-    assert refused[0].returncode == 2
-    assert "there is a run in it already" in refused[0].stderr or "at work on it" in refused[0].stderr
-    assert pf.load(tmp_path / "runs" / "a").progress.round == 2
+    assert rejected[0].returncode == 2
+    assert "there is a run in it already" in rejected[0].stderr or "at work on it" in rejected[0].stderr
+    assert pf.load(tmp_path / "runs" / "a").federation_state.round == 2
 
 
 def test_a_second_resume_ends_with_two_and_every_round_is_played_once(folder, monkeypatch, capsys):
     argv = ["run", "--resume", str(folder), "--rounds", "6", "--quiet", "--no-report"]
-    refused = []
+    rejected = []
 
     def play_and_meet(*arguments):
-        if not refused:
+        if not rejected:
             code = "import sys; from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
-            refused.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
-        return play_round(*arguments)
+            rejected.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
+        return run_round(*arguments)
 
-    monkeypatch.setattr(run_module, "play_round", play_and_meet)
+    monkeypatch.setattr(run_module, "run_round", play_and_meet)
     assert main(argv) == 0, capsys.readouterr().err
-    assert refused[0].returncode == 2
-    assert f"error: {folder}: process {os.getpid()} has been at work on it since" in refused[0].stderr
+    assert rejected[0].returncode == 2
+    assert f"error: {folder}: process {os.getpid()} has been at work on it since" in rejected[0].stderr
     rounds = [event["round"] for event in pf.load(folder).events if event["event"] == "round"]
     assert rounds == [1, 2, 3, 4, 5, 6]
 

@@ -48,7 +48,7 @@ def test_compare_goes_on_after_a_kill_while_a_cell_is_made(tmp_path, n, capsys):
     assert list(cell.rglob("*.part"))
     assert is_half_made(cell) == (n > 1)
     assert main(argv) == 0, capsys.readouterr().err
-    assert pf.load(cell).progress.round == 1
+    assert pf.load(cell).federation_state.round == 1
     left = [path.name for path in cell.rglob("*") if path.name.startswith(".")]
     assert left == []  # no mark, no lock, and nothing half-written
 
@@ -56,10 +56,10 @@ def test_compare_goes_on_after_a_kill_while_a_cell_is_made(tmp_path, n, capsys):
 def test_a_start_from_python_begins_again_too(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    for name in (".making", "events.jsonl", "study.json"):
+    for name in (".making", "events.jsonl", "prepared.json"):
         (folder / name).write_bytes(b"left")
     pf.simulate("pfed-mul", make_federation(), rounds=1, folder=folder)
-    assert pf.load(folder).progress.round == 1
+    assert pf.load(folder).federation_state.round == 1
     assert not (folder / ".making").exists()
 
 
@@ -84,7 +84,7 @@ def test_a_whole_folder_with_its_mark_is_whole(folder):
     (folder / ".making").touch()
     assert not is_half_made(folder)
     pf.load(folder).resume(4)
-    assert pf.load(folder).progress.round == 4
+    assert pf.load(folder).federation_state.round == 4
 
 
 def test_what_somebody_is_writing_now_stays(folder, monkeypatch):

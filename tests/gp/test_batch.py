@@ -147,7 +147,7 @@ def test_a_broken_client_is_named():
         client_steps(Prior.stack([prior, broken]), clients)
 
 
-def test_priors_that_do_not_fit_together_are_refused():
+def test_priors_that_do_not_fit_together_are_rejected():
     prior, _ = federation([1])
     other = Prior(kernels=["rbf"], dims=2, outputs={"y": 1})
     with pytest.raises(ConfigError, match="priors of different parts cannot be stacked"):

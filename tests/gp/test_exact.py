@@ -68,7 +68,7 @@ def test_without_rows_the_bound_is_zero_and_has_no_gradient():
 
 
 def broken(name: str, value: float = float("nan")) -> Problem:
-    """As after a step of an optimiser that went wrong; `Prior.load` would refuse the value."""
+    """As after a step of an optimiser that went wrong; `Prior.load` would reject the value."""
     problem = build(["gaussian", "student-t", "bernoulli"], seed=0)
     with torch.no_grad():
         problem.prior.parameters[name].fill_(value)

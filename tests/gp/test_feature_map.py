@@ -85,10 +85,10 @@ class Watched(nn.Module):
 
     def __init__(self, inner):
         super().__init__()
-        self.inner, self.most, self.seen = inner, 0, 0
+        self.inner, self.most, self.labels = inner, 0, 0
 
     def forward(self, x):
-        self.most, self.seen = max(self.most, len(x)), self.seen + len(x)
+        self.most, self.labels = max(self.most, len(x)), self.labels + len(x)
         return self.inner(x)
 
 
@@ -108,12 +108,12 @@ def test_no_activations_but_those_of_one_chunk_are_kept():
             features = prior.eta(rows().x)
         own = {value.untyped_storage().data_ptr() for value in prior.parameters.values()}
         saved[chunk] = sum(size for place, size in kept.items() if place not in own)
-        assert watched[chunk].seen == N
+        assert watched[chunk].labels == N
         features.sum().backward()
     assert saved[None] >= 2 * N * 500 * 8  # what the two tanh made of every input
     assert saved[3] < N * 500 * 8 / 10  # no more than inputs and features
-    assert (watched[None].most, watched[None].seen) == (N, N)
-    assert (watched[3].most, watched[3].seen) == (3, 2 * N)  # once more, three at a time
+    assert (watched[None].most, watched[None].labels) == (N, N)
+    assert (watched[3].most, watched[3].labels) == (3, 2 * N)  # once more, three at a time
 
 
 def test_a_batch_norm_uses_the_statistics_that_it_has():

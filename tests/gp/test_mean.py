@@ -280,10 +280,10 @@ class Counting(nn.Module):
 
     def __init__(self, width):
         super().__init__()
-        self.layer, self.seen = nn.Linear(D, width).double(), 0
+        self.layer, self.labels = nn.Linear(D, width).double(), 0
 
     def forward(self, x):
-        self.seen += len(x)
+        self.labels += len(x)
         return self.layer(x).tanh()
 
 
@@ -303,9 +303,9 @@ def test_a_network_runs_once_and_is_learned_through_the_mean(sparse, apart):
     at = prior.state()["features.layer.weight"]
     model, q, moved = bound(at)
     (gradient,) = torch.autograd.grad(model.bound(q), [moved.parameters["features.layer.weight"]])
-    assert net.seen == N + (4 if sparse else 0)  # the inducing inputs go by themselves
+    assert net.labels == N + (4 if sparse else 0)  # the inducing inputs go by themselves
     predict_latents(model, q, rows.x[:2])
-    assert net.seen == N + (4 if sparse else 0) + 2
+    assert net.labels == N + (4 if sparse else 0) + 2
     step = torch.zeros_like(at)
     step[1, 2] = 1e-5
     bounds = [one.bound(q).detach() for one, q, _ in (bound(at + step), bound(at - step))]

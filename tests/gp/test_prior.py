@@ -1,4 +1,4 @@
-"""Θ: names, groups, copies, and what `load` refuses."""
+"""Θ: names, groups, copies, and what `load` rejects."""
 
 from __future__ import annotations
 

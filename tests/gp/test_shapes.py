@@ -1,4 +1,4 @@
-"""Shapes in types are checked while tests run, and hold: a call with a wrong one is refused by name."""
+"""Shapes in types are checked while tests run, and hold: a call with a wrong one is rejected by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ eye = torch.eye(3, dtype=torch.float64)
         lambda: Evidence(one, one[None]),
     ],
 )
-def test_a_wrong_shape_is_refused(wrong):
+def test_a_wrong_shape_is_rejected(wrong):
     with pytest.raises(TypeCheckError):
         wrong()
 

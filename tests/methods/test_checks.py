@@ -10,7 +10,7 @@ import torch
 
 from polyfed.methods import FedAvg, PFedMul, known_methods, method
 from polyfed.methods.checks import CHECKS, CheckFailed, check_method
-from polyfed.methods.messages import labelled
+from polyfed.methods.messages import with_prefix
 
 METHODS = known_methods()
 
@@ -90,7 +90,7 @@ class DependsOnOrder(FedAvg):
 
     def aggregate(self, server, updates):
         first = next(iter(updates.values()))
-        return server | labelled("theta", {n: server[f"theta/{n}"] + v for n, v in first.arrays.items()})
+        return server | with_prefix("theta", {n: server[f"theta/{n}"] + v for n, v in first.arrays.items()})
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,12 @@ def test_nothing_private_leaves_a_client(seed, kinds, scheme, mode, made, induci
         sent = tensors({n: v for n, v in wire.items() if not n.startswith(("labels/", "weight", "count/"))}) - TRIVIAL
         mine = data[name]
         labels = [
-            y for kind, (_, y) in mine.seen.items() if kind in ("regression", "robust")
+            y for kind, (_, y) in mine.labels.items() if kind in ("regression", "robust")
         ]  # others are small integers
         assert not sent & numbers(mine.x)  # inducing inputs are among these
         assert not sent & set().union(*map(numbers, labels))
         assert not sent & (tensors(states[name]) - TRIVIAL)  # personal parameters and posteriors
-        shared = {n.rpartition("/")[2] for n in method.download(server, name)}
+        shared = {n.rpartition("/")[2] for n in method.broadcast(server, name)}
         assert {n.rpartition("/")[2] for n in [*update.arrays, *update.pooled]} == shared
 
 
@@ -69,7 +69,7 @@ def test_the_bytes_that_are_counted_are_the_bytes_that_travel(made):
             assert part.keys() == other.keys()
         assert all(torch.equal(value, update.arrays[n]) for n, value in again.arrays.items())
         assert all(torch.equal(total, update.pooled[n][0]) for n, (total, _) in again.pooled.items())
-        message = made().download(server, name)
+        message = made().broadcast(server, name)
         assert n_bytes(message) == len(to_bytes(message))
 
 

@@ -36,7 +36,7 @@ def study():
     tasks = {"disc": "binary", "x": "regression"}
     made = Federation.from_clients(clients, tasks, scaling="targets", split=Split(test=0.0)).prepare(0)
     np.testing.assert_array_equal(made.clients["bob"].train.x, maps[8:])
-    assert abs(sum(made.clients[name].train.seen["x"][1].sum() for name in NAMES)) < 1e-9
+    assert abs(sum(made.clients[name].train.labels["x"][1].sum() for name in NAMES)) < 1e-9
     return made
 
 

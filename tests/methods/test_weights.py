@@ -64,7 +64,7 @@ def predictions(made, data, rounds=1):
     server, state = made.init(spec_of({"c": data}), START), made.start(data, START)
     for k in range(rounds):
         (outcome,) = made.local_many(
-            [Job("c", state, made.download(server, "c"), data, Stream(0, "local", k + 1, "c"))]
+            [Job("c", state, made.broadcast(server, "c"), data, Stream(0, "local", k + 1, "c"))]
         )
         if isinstance(outcome, Exception):
             raise outcome
@@ -207,7 +207,7 @@ def test_clients_that_train_side_by_side_keep_their_weights(name):
     made = method(name, hidden=(4,), batch_size=6)
     server = made.init(spec_of(data), START)
     jobs = [
-        Job(c, made.start(d, START), made.download(server, c), d, Stream(0, "local", 1, c)) for c, d in data.items()
+        Job(c, made.start(d, START), made.broadcast(server, c), d, Stream(0, "local", 1, c)) for c, d in data.items()
     ]
     for job, outcome in zip(jobs, made.local_many(jobs), strict=True):
         assert not isinstance(outcome, Exception)

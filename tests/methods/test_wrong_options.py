@@ -1,4 +1,4 @@
-"""Options that cannot work are refused when a method is made or, where data are needed, before its first round."""
+"""Options that cannot work are rejected when a method is made or, where data are needed, before its first round."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_wrong_labels_are_named():
 def test_pooled_by_hand():
     got = pooled([({"rmse": 1.0, "nlpd": 2.0}, 10), ({"rmse": 4.0}, 30), ({}, 0), ({"rmse": 7.0}, 40)])
     assert got["rmse"] == pytest.approx((4.0, np.sqrt(6), (10 + 120 + 280) / 80, 3, 80))
-    assert got["nlpd"] == Pooled(mean=2.0, spread=0.0, weighted_mean=2.0, n_clients=1, n_rows=10)
+    assert got["nlpd"] == Pooled(mean=2.0, std=0.0, weighted_mean=2.0, n_clients=1, n_rows=10)
     assert pooled([]) == pooled([({}, 0)]) == {}
 
 

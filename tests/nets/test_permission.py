@@ -3,7 +3,7 @@
 import pytest
 
 from polyfed.errors import ConfigError
-from polyfed.nets.permission import is_own, refuse_code
+from polyfed.nets.permission import is_own, reject_code
 
 
 @pytest.mark.parametrize(
@@ -21,18 +21,18 @@ from polyfed.nets.permission import is_own, refuse_code
         ":",
     ],
 )
-def test_foreign_code_is_refused(text):
+def test_foreign_code_is_rejected(text):
     for options in ({"network": text}, {"other": [1, {"deep": text}]}, {"deep": {"a": {text: 1}}}):
         with pytest.raises(ConfigError, match="names code, which is not run unasked"):
-            refuse_code(options, where="there")
-    refuse_code({"network": text}, [text], where="there")
+            reject_code(options, where="there")
+    reject_code({"network": text}, [text], where="there")
     with pytest.raises(ConfigError):
-        refuse_code({"network": text}, [text + "x"], where="there")
+        reject_code({"network": text}, [text + "x"], where="there")
 
 
 @pytest.mark.parametrize("text", ["resnet18", "resnet18?cut=layer3&train=last", "efficientnet-b2?weights=random"])
 def test_polyfeds_own_networks_need_no_permission(text):
-    refuse_code({"network": f"polyfed.nets.vision:{text}", "hidden": [64], "n": 3, "none": None}, where="there")
+    reject_code({"network": f"polyfed.nets.vision:{text}", "hidden": [64], "n": 3, "none": None}, where="there")
     assert is_own(f"polyfed.nets.vision:{text}", paths=False)
 
 
@@ -42,10 +42,10 @@ def test_polyfeds_own_networks_need_no_permission(text):
 def test_a_server_names_no_file_of_weights(text):
     assert is_own(f"polyfed.nets.vision:{text}")
     with pytest.raises(ConfigError):
-        refuse_code({"network": f"polyfed.nets.vision:{text}"}, where="there", paths=False)
+        reject_code({"network": f"polyfed.nets.vision:{text}"}, where="there", paths=False)
 
 
 def test_long_names_are_cut():
     with pytest.raises(ConfigError) as caught:
-        refuse_code({"network": "a:" + "x" * 10**6}, where="there")
+        reject_code({"network": "a:" + "x" * 10**6}, where="there")
     assert len(str(caught.value)) < 400

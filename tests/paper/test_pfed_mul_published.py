@@ -82,9 +82,9 @@ def kernel(a, b, task_a, task_b, phi=PHI, mixing=W):
 
 def dense(data, steps=2, phi=PHI, mixing=W, E_omega=None):
     """The terms of the objective for one mini-batch, by the formulas of the paper's appendix wherever they are used."""
-    tasks = [KINDS.index(t) for t in KINDS for _ in data.seen.get(t, ((), ()))[1]]
-    x = np.concatenate([data.x[data.seen[t][0]] for t in KINDS if t in data.seen])
-    y = np.concatenate([data.seen[t][1] for t in KINDS if t in data.seen])
+    tasks = [KINDS.index(t) for t in KINDS for _ in data.labels.get(t, ((), ()))[1]]
+    x = np.concatenate([data.x[data.labels[t][0]] for t in KINDS if t in data.labels])
+    y = np.concatenate([data.labels[t][1] for t in KINDS if t in data.labels])
     reg = np.array(tasks) == 0
     K = kernel(x, x, tasks, tasks, phi, mixing) + 2e-3 * np.eye(len(x))
     m, S, omega = np.zeros(len(x)), np.eye(len(x)), np.zeros(len(x))
@@ -187,7 +187,7 @@ def test_4_the_gradient_goes_through_m_and_sigma_but_not_through_omega():
     def objective(phi=PHI, mixing=W, E_omega=at["omega"]):
         # σ² is held fixed too: it was found without a graph.
         parts = dense(data, phi=phi, mixing=mixing, E_omega=E_omega)
-        y, n = data.seen["regression"][1], 7
+        y, n = data.labels["regression"][1], 7
         errors = (y**2 - 2 * y * parts["m"][:n] + parts["m"][:n] ** 2 + parts["v"][:n]).sum()
         regression = -0.5 * n * log(2 * pi * at["sigma2"]) - errors / (2 * at["sigma2"])
         return 0.1 * (parts["kl_f"] + parts["kl_omega"]) - 0.5 * regression - parts["classification"]
@@ -238,7 +238,7 @@ def test_6_mini_batches_end_with_the_shortest_task():
     batches = list(mini_batches(data, 32, np.random.default_rng(1)))
     assert [batch.counts() for batch in batches] == [{"regression": 32, "binary": 32}, {"regression": 18, "binary": 32}]
     for task, n in (("regression", 50), ("binary", 64)):  # none twice; 36 labels of the longer task are left out
-        pairs = {(*batch.x[i], label) for batch in batches for i, label in zip(*batch.seen[task], strict=True)}
+        pairs = {(*batch.x[i], label) for batch in batches for i, label in zip(*batch.labels[task], strict=True)}
         assert len(pairs) == n
         assert pairs <= {(*x[i], label) for i, label in zip(*seen[task], strict=True)}
     again = list(mini_batches(data, 32, np.random.default_rng(2)))
@@ -301,7 +301,7 @@ def test_11_every_mini_batch_has_a_new_optimiser():
     data = both(n=6)
     method = made(batch=3, local_steps=2, learning_rate=1e-4)
     server = method.init(spec_of(data), START)
-    _, update = method.local({}, method.download(server, "client 0"), data, LOCAL)
+    _, update = method.local({}, method.broadcast(server, "client 0"), data, LOCAL)
     for name in ("mixing.regression", "mixing.binary"):
         steps = update.arrays[name] / 1e-4
         np.testing.assert_allclose(steps, 2 * (steps / 2).round(), atol=0.05)  # the rest is decay: 4 · 1e-2 · W
@@ -344,11 +344,11 @@ def test_10_the_server_averages_phi_and_not_its_logarithm(weighting, expected):
 def test_7_every_label_counts_twice():
     """Regression: the posterior of a data set in which each label stands twice, which is that of half the noise."""
     data = both()
-    data = ClientData(data.x, {"regression": data.seen["regression"]}, data.codecs)
+    data = ClientData(data.x, {"regression": data.labels["regression"]}, data.codecs)
     method = made()
     new = np.linspace(-2, 2, 5)[:, None]
     p = method.predictor(method.init(spec_of(data), START), None, data)(new)
-    x, y = data.x[:7], data.seen["regression"][1]
+    x, y = data.x[:7], data.labels["regression"][1]
     A = kernel(x, x, [0] * 7, [0] * 7) + 2e-3 * np.eye(7)
     twice = np.kron(np.eye(7), np.ones((2, 1)))  # each f is seen by two labels
     B_inv = np.linalg.inv(twice @ A @ twice.T + SIGMA2 * np.eye(14))
@@ -423,11 +423,16 @@ def test_a_newcomer_learns_what_is_personal_and_no_more():
 def test_a_run_from_the_outside_is_the_same_again_and_another_with_another_seed(tmp_path):
     federation = load_dataset("synthetic", n_clients=2)
     a, b, c = (pf.simulate("pfed-mul-published", federation, rounds=2, seed=seed) for seed in (0, 0, 1))
-    assert all(torch.equal(value, b.progress.server[name]) for name, value in a.progress.server.items())
-    assert any(not torch.equal(value, c.progress.server[name]) for name, value in a.progress.server.items())
+    assert all(torch.equal(value, b.federation_state.server[name]) for name, value in a.federation_state.server.items())
+    assert any(
+        not torch.equal(value, c.federation_state.server[name]) for name, value in a.federation_state.server.items()
+    )
     a.save(tmp_path / "run")
     again = pf.load(tmp_path / "run").resume(3)
-    assert all(torch.equal(value, again.progress.server[name]) for name, value in a.resume(3).progress.server.items())
+    assert all(
+        torch.equal(value, again.federation_state.server[name])
+        for name, value in a.resume(3).federation_state.server.items()
+    )
     assert np.isfinite(
         a.join("new", {"regression": ([[1.0], [2.0]], [0.1, 0.2])}).predict([[1.5]])["classification"].proba
     )
@@ -454,26 +459,26 @@ def test_a_run_from_the_outside_is_the_same_again_and_another_with_another_seed(
         ({"learning_rate": {"kernel": 0.1}}, "learning_rate names 'kernel'; did you mean 'kernels'?"),
     ],
 )
-def test_options_that_are_refused(options, text):
+def test_options_that_are_rejected(options, text):
     with pytest.raises(ConfigError) as error:
         method("pfed-mul-published", **options)
     assert text in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["multiclass", "count", "robust", "proportion"])
-def test_kinds_of_tasks_that_are_refused(kind):
+def test_kinds_of_tasks_that_are_rejected(kind):
     spec, data = federation(1, kinds=("regression", kind))
     sentence = (
         f"method 'pfed-mul-published': task '{kind}' is of kind '{kind}', and the published code has regression and"
         " binary tasks alone; leave the task out, or choose the method 'pfed-mul'."
     )
-    for refused in (lambda m: m.init(spec, START), lambda m: m.start(data["client 0"], START)):
+    for rejected in (lambda m: m.init(spec, START), lambda m: m.start(data["client 0"], START)):
         with pytest.raises(ConfigError) as error:
-            refused(PFedMulPublished())
+            rejected(PFedMulPublished())
         assert str(error.value) == sentence
 
 
-def test_a_power_of_a_likelihood_is_refused():
+def test_a_power_of_a_likelihood_is_rejected():
     codecs = {"a": LabelCodec(Task("a", power=0.5), None, 0.0, 1.0)}
     with pytest.raises(ConfigError, match=r"task 'a' has power 0\.5, and the published code has none; set kl_weight"):
         PFedMulPublished().init(FederationSpec((codecs["a"].task,), 1, ("c",), codecs), START)

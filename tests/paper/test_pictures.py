@@ -15,7 +15,7 @@ ONE = Record(
 
 
 def test_variants_of_all_groups_share_a_chart():
-    other = replace(ONE, group="kernel", row="kernel linear", mean=0.7, spread=0.05, published=None)
+    other = replace(ONE, group="kernel", row="kernel linear", mean=0.7, std=0.05, published=None)
     (chart,) = points([], [ONE, other], [])
     here, published = chart.figures[""]["data"]
     assert here["x"] == published["x"] == ["scheme A", "kernel linear"]
@@ -37,6 +37,6 @@ def test_cases_are_told_apart_by_colour():
 
 @pytest.mark.parametrize("mean", [0.85, float("nan")])
 def test_one_number_or_none(mean):
-    (chart,) = points([], [replace(ONE, mean=mean, spread=None, published=None)], [])
+    (chart,) = points([], [replace(ONE, mean=mean, std=None, published=None)], [])
     assert "range" not in chart.figures[""]["layout"]["yaxis"]
     assert chart.figures[""]["data"][0]["error_y"]["array"] == [0.0]

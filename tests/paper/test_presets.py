@@ -52,10 +52,10 @@ def test_every_published_figure_is_there():
 
 def test_what_is_published_as_a_picture_has_a_claim_about_a_method_that_is_played():
     for name in ("synthetic", "calibration", "convergence", "ood"):
-        played = {*read_preset(name).methods, "*"}
+        completed = {*read_preset(name).methods, "*"}
         for claim in published(name).claims:
-            assert claim.better in played
-            assert claim.than in played or isinstance(claim.than, float)
+            assert claim.better in completed
+            assert claim.than in completed or isinstance(claim.than, float)
 
 
 @pytest.mark.parametrize("name", known_presets())
@@ -81,7 +81,7 @@ def test_seeds_change_the_data_and_variants_the_method():
     assert of["learning random start"].compare.options["pfed-mul"]["projection_start"] == "random"
     assert of["backbone efficientnet-b2"].data.images.backbone == "efficientnet-b2"
     assert of["scheme A"] == of["kernel rbf"] == of["backbone efficientnet-lite2"] == of["learning with holdout"]
-    assert {block.usual.model_dump_json() for block in made} >= {of["scheme A"].model_dump_json()}  # played once
+    assert {block.usual.model_dump_json() for block in made} >= {of["scheme A"].model_dump_json()}  # completed once
 
 
 def test_what_a_user_chooses():

@@ -30,7 +30,7 @@ VALUES = {  # (method, seed) → (mse, accuracy)
 
 @pytest.fixture
 def found(monkeypatch):
-    """Two methods, two seeds, at the size 50x10 of CelebA; no run is played."""
+    """Two methods, two seeds, at the size 50x10 of CelebA; no run is completed."""
 
     def measure(block, cell):
         mse, accuracy = VALUES[cell.method, block.seed]
@@ -55,7 +55,7 @@ def found(monkeypatch):
 
 def test_the_mean_over_the_seeds_its_spread_and_what_was_published(found):
     mul, avg = (next(r for r in found() if (r.row, r.metric) == (row, "mse")) for row in ("pfed-mul", "fedavg"))
-    assert (mul.mean, mul.spread, mul.seeds) == pytest.approx((0.3, 0.2 / math.sqrt(2), 2))
+    assert (mul.mean, mul.std, mul.seeds) == pytest.approx((0.3, 0.2 / math.sqrt(2), 2))
     assert (mul.rank, avg.rank) == (1, 2)
     assert (mul.published, avg.published) == (0.301, 0.394)
     accuracy = next(r for r in found() if (r.row, r.metric) == ("fedavg", "accuracy"))
@@ -64,7 +64,7 @@ def test_the_mean_over_the_seeds_its_spread_and_what_was_published(found):
 
 def test_a_run_that_failed_does_not_count(found):
     left = next(r for r in found({"pfed-mul-1"}) if (r.row, r.metric) == ("pfed-mul", "mse"))
-    assert (left.mean, left.spread, left.seeds) == (0.2, None, 1)
+    assert (left.mean, left.std, left.seeds) == (0.2, None, 1)
 
 
 def test_the_table_in_markdown(found):
@@ -89,7 +89,7 @@ def test_a_claim_is_looked_at_wherever_it_can_be():
     assert holds(claim, one) == (1, 1)
     two = [*one, record("a", 0.3, data="dogcat"), record("b", 0.2, data="dogcat")]
     assert holds(claim, two) == (1, 2)
-    assert holds(claim, [record("b", 0.2)]) == (0, 0)  # a was not played
+    assert holds(claim, [record("b", 0.2)]) == (0, 0)  # a was not completed
     assert holds(Claim("c is worst", "ece", "*", "c"), one) == (1, 1)
     assert holds(Claim("b is best but for a", "ece", "b", "*", without=["a"]), one) == (1, 1)
     assert holds(Claim("b is worst", "ece", "*", "b"), one) == (0, 1)

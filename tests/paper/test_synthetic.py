@@ -68,7 +68,7 @@ def test_a_client_without_a_label_of_a_task_predicts_it_better_than_the_prior(lo
         study = federation.prepare(seed)
         parts = study.clients["client 1"]
         train = type(parts.train)(
-            parts.train.x, {t: pair for t, pair in parts.train.seen.items() if t != lost}, parts.train.codecs
+            parts.train.x, {t: pair for t, pair in parts.train.labels.items() if t != lost}, parts.train.codecs
         )
         study.clients["client 1"] = type(parts)(train, parts.validation, parts.test)
         run = pf.simulate("pfed-mul", study, rounds=30, seed=seed, evaluate_every=100)
@@ -117,6 +117,8 @@ def test_gradient_mode_reaches_the_optimum_of_the_average_bound(seed):
     flat, first, evaluate = average_bound(study)
     best = -minimize(evaluate, first, jac=True, method="L-BFGS-B", options={"maxiter": 150}).fun
     run = pf.simulate("pfed-mul", study, rounds=60, seed=seed, evaluate_every=100)
-    server = {name.partition("/")[2]: value for name, value in run.progress.server.items() if "adam" not in name}
+    server = {
+        name.partition("/")[2]: value for name, value in run.federation_state.server.items() if "adam" not in name
+    }
     assert -evaluate(flat(server))[0] > best - 1.0
     assert -evaluate(first)[0] < best - 5.0  # there was something to learn

@@ -1,4 +1,4 @@
-"""Predictions: means, spreads and quantiles against scipy, numerical integrals and simulation."""
+"""Predictions: means, stds and quantiles against scipy, numerical integrals and simulation."""
 
 import pickle
 import subprocess

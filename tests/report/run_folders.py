@@ -32,17 +32,17 @@ def start_event(method="pfed-mul", seed=0, clients=CLIENTS, tasks=TASKS):
     return {"event": "start", "method": method, "options": {}, "seed": seed, "clients": list(clients), "tasks": tasks}
 
 
-def round_event(round, clients=CLIENTS, refused=None, used=True):
-    refused = refused or {}
+def round_event(round, clients=CLIENTS, rejected=None, used=True):
+    rejected = rejected or {}
     return {
         "event": "round",
         "round": round,
         "sampled": list(clients),
-        "refused": refused,
+        "rejected": rejected,
         "used": used,
         "bytes_down": 600 * len(clients),
-        "bytes_up": 1000 * (len(clients) - len(refused)),
-        "metrics": {c: {"bound": -100.0 / round} for c in clients if c not in refused},
+        "bytes_up": 1000 * (len(clients) - len(rejected)),
+        "metrics": {c: {"bound": -100.0 / round} for c in clients if c not in rejected},
     }
 
 
@@ -146,20 +146,20 @@ def make_run(
     method="pfed-mul",
     seed=0,
     rounds=4,
-    played: int | None = None,
+    completed: int | None = None,
     options=None,
     clients=CLIENTS,
     tasks=TASKS,
     score: Score = falling,
     parts=("validation", "test"),
     models=("personal",),
-    refused=None,
+    rejected=None,
     found: dict | str | None = "made",
     command=None,
     guess=False,
     described=None,
 ) -> Path:
-    """A folder with a run that played so many of its rounds. `found` is results.json: made, None, or a dictionary."""
+    """A folder with a run that completed so many of its rounds. `found` is results.json: made, None, or a dictionary."""
     folder.mkdir(parents=True, exist_ok=True)
     described = {
         **(described or {}),
@@ -170,14 +170,14 @@ def make_run(
     }
     if command:
         described["command"] = command
-    played = rounds if played is None else played
+    completed = rounds if completed is None else completed
     events = [start_event(method, seed, clients, tasks)]
-    for r in range(1, played + 1):
-        events.append(round_event(r, clients, (refused or {}).get(r)))
+    for r in range(1, completed + 1):
+        events.append(round_event(r, clients, (rejected or {}).get(r)))
         if r % 2 == 0:
             events += [evaluation_event(r, score, p, m, clients, tasks, guess) for p in parts for m in models]
     write_lines(folder / "events.jsonl", events)
-    times = [{"time": 0.0, "round": r, "seconds": 2.0, "evaluation_seconds": 1.0} for r in range(1, played + 1)]
+    times = [{"time": 0.0, "round": r, "seconds": 2.0, "evaluation_seconds": 1.0} for r in range(1, completed + 1)]
     write_lines(folder / "timing.jsonl", times)
     if found == "made":
         found = results(clients, tasks, rounds=rounds)

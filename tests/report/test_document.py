@@ -24,14 +24,14 @@ SECTIONS = (
     "latents",
     "learned",
     "bytes",
-    "refusals",
+    "rejections",
     "config",
 )
 VOID = ("meta", "link", "br", "input", "img")
 
 
 class Page(HTMLParser):
-    """The elements of a page, with what they say; refuses tags that do not match."""
+    """The elements of a page, with what they say; rejects tags that do not match."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def test_names_are_only_names(tmp_path):
         clients=(NASTY, "bern"),
         tasks={NASTY: "regression", "high": "binary"},
         options={NASTY: NASTY},
-        refused={1: {NASTY: NASTY}},
+        rejected={1: {NASTY: NASTY}},
         command=["polyfed", NASTY],
     )
     html, page = report(tmp_path, folder)
@@ -209,16 +209,16 @@ def test_one_folder_given_twice_is_one_run(tmp_path):
 
 
 def test_a_run_in_progress_is_shown_as_far_as_it_is(tmp_path):
-    _, page = report(tmp_path, make_run(tmp_path / "a", played=2, found=None))
+    _, page = report(tmp_path, make_run(tmp_path / "a", completed=2, found=None))
     assert "2 of 4 rounds so far" in page.text
     assert page.text.count("There is no results.json yet") == 7
     assert "run0-curve-0" in page.figures
 
 
 def test_a_run_before_its_first_round(tmp_path):
-    _, page = report(tmp_path, make_run(tmp_path / "a", played=0, found=None))
+    _, page = report(tmp_path, make_run(tmp_path / "a", completed=0, found=None))
     assert "Nothing has been evaluated yet." in page.text
-    assert "No round has been played yet." in page.text
+    assert "No round has been completed yet." in page.text
     assert page.figures == {}
 
 
@@ -251,9 +251,9 @@ def test_results_that_cannot_be_read_are_said(tmp_path, content, said):
     assert said in page.text
 
 
-def test_refusals_lost_rounds_and_warnings_are_shown(tmp_path):
-    folder = make_run(tmp_path / "a", refused={2: {"bern": "its norm is too large"}})
-    lost = {"round": 4, "sampled": [], "refused": {}, "used": False, "bytes_down": 0, "bytes_up": 0, "metrics": {}}
+def test_rejections_lost_rounds_and_warnings_are_shown(tmp_path):
+    folder = make_run(tmp_path / "a", rejected={2: {"bern": "its norm is too large"}})
+    lost = {"round": 4, "sampled": [], "rejected": {}, "used": False, "bytes_down": 0, "bytes_up": 0, "metrics": {}}
     with (folder / "events.jsonl").open("a") as file:
         file.write(json.dumps({"event": "round", **lost}) + "\n")
     with (folder / "timing.jsonl").open("a") as file:
@@ -263,9 +263,9 @@ def test_refusals_lost_rounds_and_warnings_are_shown(tmp_path):
         assert said in words(page.text)
 
 
-def test_no_refusals_are_none(tmp_path):
+def test_no_rejections_are_none(tmp_path):
     html, _ = report(tmp_path, make_run(tmp_path / "a"))
-    assert "None." in html[html.index('id="run0-refusals"') : html.index('id="run0-config"')]
+    assert "None." in html[html.index('id="run0-rejections"') : html.index('id="run0-config"')]
 
 
 def test_validation_rows_stand_in_where_there_are_no_test_rows(tmp_path):
@@ -280,31 +280,31 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path):
     assert "4 of 4 rounds" in report(tmp_path, folder)[1].text
 
 
-def refused(*arguments) -> str:
+def rejected(*arguments) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         write_report(*arguments)
     return str(caught.value)
 
 
-def test_what_cannot_be_reported_on_is_refused(tmp_path):
+def test_what_cannot_be_reported_on_is_rejected(tmp_path):
     out, folder = tmp_path / "report.html", make_run(tmp_path / "a")
-    assert refused([], out) == "write_report: there is no run to report on; give the folder of a run."
-    assert refused([tmp_path / "b"], out) == f"{tmp_path / 'b'}: there is no run.json; give the folder of a run."
-    assert refused([folder], tmp_path) == f"{tmp_path}: is a folder; give a file, such as {out}."
+    assert rejected([], out) == "write_report: there is no run to report on; give the folder of a run."
+    assert rejected([tmp_path / "b"], out) == f"{tmp_path / 'b'}: there is no run.json; give the folder of a run."
+    assert rejected([folder], tmp_path) == f"{tmp_path}: is a folder; give a file, such as {out}."
     not_here = folder / "run.json" / "report.html"
-    assert refused([folder], not_here).endswith("choose a place where you may write.")
+    assert rejected([folder], not_here).endswith("choose a place where you may write.")
     (folder / "events.jsonl").write_text('{"event": "future"}\nnot JSON\n')
-    assert "events.jsonl, line 2: cannot be read (expected ident" in refused([folder], out)
+    assert "events.jsonl, line 2: cannot be read (expected ident" in rejected([folder], out)
     (folder / "events.jsonl").write_text('{"event": "round"}\n')
-    assert "events.jsonl, line 1: cannot be read (round: Field required)" in refused([folder], out)
+    assert "events.jsonl, line 1: cannot be read (round: Field required)" in rejected([folder], out)
     (folder / "events.jsonl").write_text("[1]\n")
-    assert "events.jsonl, line 1: cannot be read (input should be" in refused([folder], out)
+    assert "events.jsonl, line 1: cannot be read (input should be" in rejected([folder], out)
     write_document(folder / "run.json", {"method": "local"})
-    assert "run.json: cannot be read (options: Field required)" in refused([folder], out)
+    assert "run.json: cannot be read (options: Field required)" in rejected([folder], out)
     (folder / "run.json").write_text('{"format": 1}')
-    assert "run.json: is of another version of polyfed: format 1, not 2" in refused([folder], out)
-    (folder / "run.json").write_text('{"format": 2}')
-    assert "run.json: is damaged (it has no digest)" in refused([folder], out)
+    assert "run.json: is of another version of polyfed: format 1, not 3" in rejected([folder], out)
+    (folder / "run.json").write_text('{"format": 3}')
+    assert "run.json: is damaged (it has no digest)" in rejected([folder], out)
     (folder / "run.json").write_text("{")
-    assert "run.json: cannot be read" in refused([folder], out)
+    assert "run.json: cannot be read" in rejected([folder], out)
     assert not out.exists()

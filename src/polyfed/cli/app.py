@@ -30,7 +30,7 @@ from polyfed.cli import (
     watch,
 )
 from polyfed.errors import Interrupted, PolyfedError
-from polyfed.files import refuse_unnameable
+from polyfed.files import reject_unnameable
 
 COMMANDS = (
     (demo, "Begin here"),
@@ -95,7 +95,7 @@ def _stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             for name, value in options.items():
                 if isinstance(value, Path) or (name == "data" and isinstance(value, str)):
-                    refuse_unnameable(value)
+                    reject_unnameable(value)
             return function(*arguments, **options)
         except Interrupted as error:
             raise Stopped(error.what, where=error.where, remedy=error.remedy) from error
@@ -130,7 +130,7 @@ def _restore_help(made: Any, function: Callable[..., Any]) -> None:
     hints = get_type_hints(function, include_extras=True)
     for parameter in made.params:
         if parameter.param_type_name == "argument" and not getattr(parameter, "help", None):
-            told = [
+            reported = [
                 extra.help for extra in getattr(hints[parameter.name], "__metadata__", ()) if hasattr(extra, "help")
             ]
-            parameter.help = told[0] if told else None
+            parameter.help = reported[0] if reported else None

@@ -205,5 +205,5 @@ def _mean(runs: Sequence[Mapping[str, Mapping[str, float]]], task: str, metric: 
 def _cell(score: Any) -> str:
     if score is None:
         return "-"
-    spread = f" ± {number(score.spread)}" if score.seeds > 1 else ""
-    return f"{'* ' if score.best else ''}{number(score.mean)}{spread} ({score.rank:g})"
+    std = f" ± {number(score.std)}" if score.seeds > 1 else ""
+    return f"{'* ' if score.best else ''}{number(score.mean)}{std} ({score.rank:g})"

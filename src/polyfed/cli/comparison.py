@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed.cli.compared import describe, is_chosen, show, tried
 from polyfed.cli.output import emit, note
-from polyfed.cli.progress import images_bar, progress_bar, shared_bar, tell_outlook
+from polyfed.cli.progress import images_bar, progress_bar, report_outlook, shared_bar
 from polyfed.cli.reporting import try_report
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
@@ -48,7 +48,7 @@ def run_comparison(
         if methods:
             note(f"note: {', '.join(methods)} without option {option!r}: not tuned by it")
     try:
-        outcomes = _play(todo, federation, where, jobs, argv, quiet)
+        outcomes = _run_all(todo, federation, where, jobs, argv, quiet)
     except KeyboardInterrupt:
         raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None
     failed = {one.cell.folder: one.error for one in outcomes if one.error is not None}
@@ -59,14 +59,14 @@ def run_comparison(
     page = try_report(shown, folder / "report.html", tried=tried(choices)) if report and shown else None
     document = describe(folder, outcomes, choices, page, command)
     emit(document) if json else table(document, choices)
-    _refuse_incomplete(list(failed.values()), len(todo), choices)
+    _reject_incomplete(list(failed.values()), len(todo), choices)
 
 
-def _play(
+def _run_all(
     todo: Sequence[Cell], federation: Federation, where: str, jobs: int, argv: Sequence[str], quiet: bool
 ) -> list[Outcome]:
     """What came of each cell, in the order of the cells."""
-    from polyfed.experiments.comparing import finished, play
+    from polyfed.experiments.comparing import finished, run_cells
 
     with ExitStack() as stack:
         if jobs > 1:
@@ -77,7 +77,7 @@ def _play(
         else:
             bar, on_event = (lambda run: None), _one_by_one(todo, stack, quiet)
         done = {}
-        for outcome in play(todo, federation, where, jobs=jobs, on_event=on_event, command=argv):
+        for outcome in run_cells(todo, federation, where, jobs=jobs, on_event=on_event, command=argv):
             done[outcome.cell.folder] = outcome
             bar(outcome.cell.folder)
             if outcome.error is not None:
@@ -92,7 +92,7 @@ def _all_at_once(bar: Any, quiet: bool) -> Any:
         if event["event"] == "round":
             bar(cell.folder, event["round"])
         elif not quiet:
-            tell_outlook(event, cell.folder.name)
+            report_outlook(event, cell.folder.name)
 
     return on_event
 
@@ -115,7 +115,7 @@ def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Any:
     return on_event
 
 
-def _refuse_incomplete(failed: Sequence[PolyfedError], n_cells: int, choices: dict[str, Choice]) -> None:
+def _reject_incomplete(failed: Sequence[PolyfedError], n_cells: int, choices: dict[str, Choice]) -> None:
     """What was found is told by now; what is missing makes it a failure."""
     if failed:
         raise PolyfedError(f"{len(failed)} of {n_cells} runs failed, the first with: {str(failed[0]).rstrip('.')}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyfed.cli.deploy_operations import OPERATIONS, AsJson, Folder
-from polyfed.cli.folders import AllowCode, refuse_no_run
+from polyfed.cli.folders import AllowCode, reject_no_run
 from polyfed.cli.options import split_names
 from polyfed.cli.output import emit, note, say
 from polyfed.errors import PolyfedError, UsageError
@@ -117,11 +117,11 @@ def run(
 ) -> None:
     """Run a study on the nodes and follow it until it ends."""
     from polyfed.flower.deploy.layout import read_deployment
-    from polyfed.flower.deploy.runs import new_folder, read_study
+    from polyfed.flower.deploy.runs import new_folder, read_prepared
 
-    deployment, chosen = read_deployment(folder), read_study(study, rounds)
+    deployment, chosen = read_deployment(folder), read_prepared(study, rounds)
     config = {"study": chosen.text, "folder": new_folder(deployment, chosen, out)}
-    _play(deployment, {**config, **_told(deployment, nodes, timeout, wait)}, "deploy run", json)
+    _run_all(deployment, {**config, **_waiting_options(deployment, nodes, timeout, wait)}, "deploy run", json)
 
 
 def resume(
@@ -136,12 +136,12 @@ def resume(
     """Go on with a run that was cut off, or make it longer."""
     from polyfed.cli.run import planned
     from polyfed.flower.deploy.layout import read_deployment
-    from polyfed.flower.deploy.runs import read_study
+    from polyfed.flower.deploy.runs import read_prepared
 
     deployment = read_deployment(folder)
     if not deployment.is_server:
         raise UsageError("the folder of the run is on the server", where=str(of), remedy="give this command there")
-    refuse_no_run(of)
+    reject_no_run(of)
     wanted, completed = planned(of, rounds)
     if completed >= wanted:
         raise UsageError(
@@ -149,9 +149,9 @@ def resume(
             where=str(of),
             remedy=f"to go on give --rounds with a number above {completed}",
         )
-    chosen = read_study(of / "config.toml", wanted)
+    chosen = read_prepared(of / "config.toml", wanted)
     config = {"study": chosen.text, "folder": str(of.absolute())}
-    _play(deployment, {**config, **_told(deployment, nodes, timeout, wait)}, "deploy resume", json)
+    _run_all(deployment, {**config, **_waiting_options(deployment, nodes, timeout, wait)}, "deploy resume", json)
 
 
 COMMANDS = {f.__name__: f for f in (init, add, server, node, run, resume)} | OPERATIONS
@@ -170,12 +170,14 @@ def _report_made(made: Deployment, names: tuple[str, ...], command: str, json: b
         say(f"{path} goes to the machine of {name}")
 
 
-def _told(deployment: Deployment, nodes: int | None, timeout: float | None, wait: float | None) -> dict[str, Any]:
+def _waiting_options(
+    deployment: Deployment, nodes: int | None, timeout: float | None, wait: float | None
+) -> dict[str, Any]:
     given = {"nodes": nodes or len(deployment.nodes) or None, "timeout": timeout, "wait": wait}
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _play(deployment: Deployment, config: dict[str, Any], command: str, json: bool) -> None:
+def _run_all(deployment: Deployment, config: dict[str, Any], command: str, json: bool) -> None:
     """Submit a run, follow it, report how it ended; a run that failed is an error."""
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
     from polyfed.flower.deploy.runs import follow, submit

@@ -62,7 +62,7 @@ class SubmittedDocument(_Document):
     bytes: int
 
 
-class StudyDocument(_Document):
+class PreparedDocument(_Document):
     """A folder of a run on the server: how far it is, when its last round was, and whose answer that one lacked."""
 
     folder: str
@@ -80,7 +80,7 @@ class DeployStatusDocument(_Document):
     version: str
     nodes: list[NodeDocument]
     runs: list[SubmittedDocument]
-    studies: list[StudyDocument]
+    studies: list[PreparedDocument]
 
 
 class DeployCheckDocument(_Document):

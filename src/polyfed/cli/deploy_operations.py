@@ -83,7 +83,7 @@ def renew(
         say(f"{deployment.certificate} is valid for {days} days; a server that is up takes it when no run is going on")
         return
     making.check_is_node(deployment, node)
-    _refuse_absent(deployment)
+    _reject_absent(deployment)
     path = making.renew_key(deployment, node)
     unregister(deployment, node, note)
     register(deployment, note)
@@ -91,14 +91,14 @@ def renew(
 
 
 def revoke(folder: Folder, name: NodeName) -> None:
-    """Make the server forget a node: whoever has its key is refused from now on."""
+    """Make the server forget a node: whoever has its key is rejected from now on."""
     from polyfed.flower.deploy import making
     from polyfed.flower.deploy.layout import read_deployment
     from polyfed.flower.deploy.server import unregister
 
     deployment = read_deployment(folder)
     making.check_is_node(deployment, name)
-    _refuse_absent(deployment)
+    _reject_absent(deployment)
     known = unregister(deployment, name, note)
     making.remove_node(deployment, name)
     say(f"{name} is no node any more" + ("" if known else "; the server had not registered its key"))
@@ -107,7 +107,7 @@ def revoke(folder: Folder, name: NodeName) -> None:
 OPERATIONS = {f.__name__: f for f in (status, doctor, renew, revoke)}
 
 
-def _refuse_absent(deployment: Deployment) -> None:
+def _reject_absent(deployment: Deployment) -> None:
     """Which keys count is in the server's database: only the server can change it."""
     from polyfed.flower.deploy.commands import await_restart
     from polyfed.flower.deploy.server import answers
@@ -120,7 +120,7 @@ def _refuse_absent(deployment: Deployment) -> None:
 
 def _status(deployment: Deployment, *, show: bool) -> DeployStatusDocument:
     from polyfed import __version__
-    from polyfed.cli.deploy_documents import DeployStatusDocument, NodeDocument, StudyDocument, SubmittedDocument
+    from polyfed.cli.deploy_documents import DeployStatusDocument, NodeDocument, PreparedDocument, SubmittedDocument
     from polyfed.flower.deploy.runs import nodes_of, runs_of, studies_of
 
     say_commands = note if show else None
@@ -129,7 +129,7 @@ def _status(deployment: Deployment, *, show: bool) -> DeployStatusDocument:
         version=__version__,
         nodes=[NodeDocument(**values) for values in nodes_of(deployment, say_commands)],
         runs=[SubmittedDocument(**values) for values in runs_of(deployment, say_commands)],
-        studies=[StudyDocument(**values) for values in studies_of(deployment)],
+        studies=[PreparedDocument(**values) for values in studies_of(deployment)],
     )
 
 

@@ -1,6 +1,6 @@
 """What each command prints with --json, as models; `polyfed schema COMMAND` prints the JSON schema of one.
 
-Numbers that do not exist (a score of a client without test rows, the spread of one run) are null.
+Numbers that do not exist (a score of a client without test rows, the std of one run) are null.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class _Document(BaseModel):
 
 
 class Pooled(_Document):
-    """A score over the clients: each counts once, and `spread` is the standard deviation over them."""
+    """A score over the clients: each counts once, and `std` is the standard deviation over them."""
 
     mean: float | None
-    spread: float | None
+    std: float | None
     clients: int
 
 
@@ -46,7 +46,7 @@ class RunDocument(_Document):
     below: dict[str, dict[str, int]]
     tasks: dict[str, str]
     scores: dict[str, dict[str, Pooled]]
-    refused: int
+    rejected_updates: int
     dropped: dict[str, str]
     bytes_up: int
     bytes_down: int
@@ -113,14 +113,14 @@ class CellDocument(_Document):
 
 
 class ScoreDocument(_Document):
-    """One task of a method over its seeds; `spread` is null for a single one. `baseline` is what guessing gets.
+    """One task of a method over its seeds; `std` is null for a single one. `baseline` is what guessing gets.
 
     `skill` is the median over clients and seeds. `rank` is by the mean; `best` is true where the method is also better in
     pairs over clients and seeds than every other.
     """
 
     mean: float | None
-    spread: float | None
+    std: float | None
     seeds: int
     rank: float
     best: bool

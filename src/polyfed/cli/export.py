@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from polyfed.cli.folders import AllowCode, load_run, refuse_no_run
+from polyfed.cli.folders import AllowCode, load_run, reject_no_run
 from polyfed.cli.output import emit, say
-from polyfed.cli.predict import as_csv, refuse_odd_end
+from polyfed.cli.predict import as_csv, reject_odd_end
 from polyfed.errors import UsageError
 
 
@@ -38,14 +38,14 @@ def command(
     from polyfed.cli.documents import ExportDocument
     from polyfed.experiments import exporting, tracking
 
-    refuse_no_run(run)
+    reject_no_run(run)
     if all(given is None for given in (scores, predictions, model, mlflow, tensorboard)):
         raise UsageError(
             "it is not said what to export",
             remedy="give --scores, --predictions, --model, --mlflow or --tensorboard",
         )
     for table in (scores, predictions):
-        refuse_odd_end(table)
+        reject_odd_end(table)
     if model is None and client is not None:
         raise UsageError("--client is given without --model", remedy="say where the model goes with --model FILE")
     written: dict[str, Any] = {}

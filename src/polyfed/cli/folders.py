@@ -21,7 +21,7 @@ AllowCode = Annotated[
 ]
 
 
-def refuse_no_run(folder: Path) -> None:
+def reject_no_run(folder: Path) -> None:
     """An error unless there is a run in the folder."""
     if not folder.is_dir():
         what = "is a file, not the folder of a run" if folder.exists() else "there is no such folder"
@@ -34,16 +34,16 @@ def refuse_no_run(folder: Path) -> None:
 
 def load_run(folder: Path, allow_code: list[str] | None = None) -> Run:
     """The run in a folder, as its last round left it."""
-    refuse_no_run(folder)
+    reject_no_run(folder)
     from polyfed.engine import load
 
     run = load(folder, allow_code=allow_code or ())
-    if not run.progress.server:  # of a node, before its first evaluation
+    if not run.federation_state.server:  # of a node, before its first evaluation
         raise UsageError(
             "there is no model yet", where=str(folder), remedy="wait until the study evaluates its clients"
         )
-    if run.progress.round == 0 and run.settings.rounds > 0:
+    if run.federation_state.round == 0 and run.settings.rounds > 0:
         raise UsageError(
-            "no round has been played", where=str(folder), remedy=f"go on with: polyfed run --resume {folder}"
+            "no round has been completed", where=str(folder), remedy=f"go on with: polyfed run --resume {folder}"
         )
     return run

@@ -35,8 +35,8 @@ def command(
     loaded.join(name, table, test=test_fraction, update=update)
     scores = held_out_scores(loaded, name)
     loaded.save(run)
-    assert loaded.guests is not None
-    parts = loaded.guests.clients[name]
+    assert loaded.late_clients is not None
+    parts = loaded.late_clients.clients[name]
     own, n_test = parts.train, len(parts.test.x)
     if json:
         emit(

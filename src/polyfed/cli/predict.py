@@ -44,10 +44,10 @@ def command(
 ) -> None:
     """Predict new rows: means and intervals, labels and probabilities, and how far from training each row is."""
     from polyfed.cli.documents import PredictDocument
-    from polyfed.data.schema.encoder import told_unseen
+    from polyfed.data.schema.encoder import unseen_message
     from polyfed.experiments.predicting import mean_scores, predict_table
 
-    refuse_odd_end(out)
+    reject_odd_end(out)
     loaded = load_run(run, allow_code)
     found = predict_table(loaded, new, client, tasks=split_names(tasks), level=level, keep=split_names(keep) or ())
     if out is not None:
@@ -76,7 +76,7 @@ def command(
     if out is None:
         typer.echo(as_csv(found.table, exact=found.kept), nl=False)
     for column, strange in found.unseen.items():
-        tell(told_unseen(column, strange))
+        tell(unseen_message(column, strange))
     if document.far:
         tell(f"{document.far} of {document.rows} rows are far from all that the model was trained on (notes, ood)")
     if document.trained_on:
@@ -148,7 +148,7 @@ def written(scores: dict[str, float | None]) -> str:
     return ", ".join(f"{metric} {number(value)}" for metric, value in scores.items())
 
 
-def refuse_odd_end(out: Path | None) -> None:
+def reject_odd_end(out: Path | None) -> None:
     """An error about a file that is to become a table and cannot."""
     if out is None:
         return

@@ -14,17 +14,19 @@ from polyfed.cli.output import note, number
 EVERY = 10.0  # seconds between two lines where there is no bar
 
 
-def progress_bar(rounds: int, *, played: int = 0, label: str = "", quiet: bool = False) -> AbstractContextManager[Any]:
+def progress_bar(
+    rounds: int, *, completed: int = 0, label: str = "", quiet: bool = False
+) -> AbstractContextManager[Any]:
     """A context whose value takes the events of a run: a bar, or where stderr is no terminal a line every ten seconds."""
     if quiet:
         return nullcontext(lambda event: None)
-    return _Bar(rounds, played, label) if sys.stderr.isatty() else Lines(rounds, played, label)
+    return _Bar(rounds, completed, label) if sys.stderr.isatty() else Lines(rounds, completed, label)
 
 
 def shared_bar(
     rounds: Mapping[Any, int], ended: Collection[Any] = (), *, quiet: bool = False
 ) -> AbstractContextManager[Any]:
-    """One bar over many runs that go on at once. `rounds`: run → how many it will play; those in `ended` have.
+    """One bar over many runs that go on at once. `rounds`: run → how many it will run; those in `ended` have.
 
     Its value takes a run and its last round, or a run alone when it has ended, in whatever way.
     """
@@ -58,7 +60,7 @@ def _images_on(bar: Any) -> Iterator[None]:
         if not lines:
             if done == of:
                 return
-            lines.append((bar.add_task("images", total=of - done, told=""), done))
+            lines.append((bar.add_task("images", total=of - done, reported=""), done))
             bar.start()
             bar.refresh()
         line, known = lines[0]
@@ -82,7 +84,7 @@ def _rich_bar(**options: Any) -> Any:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}", markup=False),
+        TextColumn("{task.fields[reported]}", markup=False),
         TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         **options,
@@ -93,7 +95,7 @@ class _SharedBar:
     def __init__(self, rounds: Mapping[Any, int], ended: Collection[Any]) -> None:
         self._bar = _rich_bar(speed_estimate_period=600)  # a round of one method may take minutes, of another none
         self._rounds, self._ended = rounds, set(ended)
-        self._played = {run: n if run in self._ended else 0 for run, n in rounds.items()}
+        self._completed = {run: n if run in self._ended else 0 for run, n in rounds.items()}
         self._task = self._bar.add_task("rounds", total=sum(rounds.values()), **self._state())
 
     def __enter__(self) -> Any:
@@ -107,22 +109,22 @@ class _SharedBar:
         if round is None:
             self._ended.add(run)
             round = self._rounds[run]
-        self._played[run] = max(self._played[run], round)  # words may come late
+        self._completed[run] = max(self._completed[run], round)  # words may come late
         self._bar.update(self._task, **self._state())
 
     def _state(self) -> dict[str, Any]:
-        told = f"{len(self._ended)} of {len(self._rounds)} runs ended"
-        return {"completed": sum(self._played.values()), "told": told}
+        reported = f"{len(self._ended)} of {len(self._rounds)} runs ended"
+        return {"completed": sum(self._completed.values()), "reported": reported}
 
 
 class Lines:
     """A line every so many seconds, also while a round goes on; a run that is over sooner says nothing."""
 
-    def __init__(self, rounds: int, played: int, label: str, every: float = EVERY) -> None:
-        self._rounds, self._played, self._label, self._every = rounds, played, label, every
-        self._first, self._began = played, time.monotonic()
+    def __init__(self, rounds: int, completed: int, label: str, every: float = EVERY) -> None:
+        self._rounds, self._completed, self._label, self._every = rounds, completed, label, every
+        self._first, self._began = completed, time.monotonic()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
+        self._thread = threading.Thread(target=self._report, daemon=True)
 
     def __enter__(self) -> Any:
         self._thread.start()
@@ -133,28 +135,28 @@ class Lines:
         self._thread.join()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        tell_outlook(event, self._label)
+        report_outlook(event, self._label)
         if event["event"] == "round":
-            self._played = event["round"]
+            self._completed = event["round"]
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         while not self._over.wait(self._every):
             note(self.line(time.monotonic() - self._began))
 
     def line(self, seconds: float) -> str:
         """What is told after so many seconds."""
-        done = self._played - self._first
+        done = self._completed - self._first
         head = f"{self._label}: " if self._label else ""
-        told = f"{head}{self._played} of {self._rounds} rounds after {in_words(seconds)}"
-        left = self._rounds - self._played
-        return f"{told}, about {in_words(seconds / done * left)} left" if done and left else told
+        reported = f"{head}{self._completed} of {self._rounds} rounds after {in_words(seconds)}"
+        left = self._rounds - self._completed
+        return f"{reported}, about {in_words(seconds / done * left)} left" if done and left else reported
 
 
 class _Bar:
-    def __init__(self, rounds: int, played: int, label: str) -> None:
+    def __init__(self, rounds: int, completed: int, label: str) -> None:
         self._bar = _rich_bar()
-        self._task = self._bar.add_task(label or "rounds", total=rounds, completed=played, told="")
-        self._told, self._scores, self._bytes = "", "", 0
+        self._task = self._bar.add_task(label or "rounds", total=rounds, completed=completed, reported="")
+        self._reported, self._scores, self._bytes = "", "", 0
         self._images = _images_on(self._bar)
 
     def __enter__(self) -> Any:
@@ -171,15 +173,15 @@ class _Bar:
             self._bar.console.print(outlook_line(event), markup=False, highlight=False)  # above the bar
         elif event["event"] == "round":
             self._bytes += event["bytes_up"] + event["bytes_down"]
-            n = len(event["sampled"]) - len(event["refused"])
-            self._told = f"{n} clients, {in_bytes(self._bytes)}"
-            self._bar.update(self._task, completed=event["round"], told=f"{self._told}{self._scores}")
+            n = len(event["sampled"]) - len(event["rejected"])
+            self._reported = f"{n} clients, {in_bytes(self._bytes)}"
+            self._bar.update(self._task, completed=event["round"], reported=f"{self._reported}{self._scores}")
         elif event["event"] == "evaluation" and event["model"] == "personal":
             self._scores = "".join(f", {task} {text}" for task, text in headline(event).items())
-            self._bar.update(self._task, told=f"{self._told}{self._scores}")
+            self._bar.update(self._task, reported=f"{self._reported}{self._scores}")
 
 
-def tell_outlook(event: dict[str, Any], label: str = "") -> None:
+def report_outlook(event: dict[str, Any], label: str = "") -> None:
     """A line before a round that will take long."""
     if event["event"] in ("outlook", "stopped"):
         note(f"{label}: {outlook_line(event)}" if label else outlook_line(event))

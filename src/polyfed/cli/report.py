@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from polyfed.cli.folders import refuse_no_run
+from polyfed.cli.folders import reject_no_run
 from polyfed.cli.output import emit, say
 from polyfed.cli.reporting import report_room
 from polyfed.errors import UsageError
@@ -39,5 +39,5 @@ def _runs_in(folder: Path) -> list[Path]:
     inside = sorted(path.parent for path in folder.glob("*/run.json")) if folder.is_dir() else []
     if inside and not (folder / "run.json").exists():
         return inside
-    refuse_no_run(folder)
+    reject_no_run(folder)
     return [folder]

@@ -53,7 +53,7 @@ def command(
     runs: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the runs; presets that share it play their common runs once. By default in --out."
+            help="Folder of the runs; presets that share it run what they have in common once. By default in --out."
         ),
     ] = None,
     beside: Annotated[
@@ -98,16 +98,16 @@ def command(
             images={key: value for key, value in images.items() if value is not None},
             folders=image_folders(original, data_dir, folder, quick=quick),
         )
-        told = (lambda block: None) if quiet or json or not choices.folders else _tell
+        reported = (lambda block: None) if quiet or json or not choices.folders else _report
         with images_bar(quiet=quiet or json):
-            experiment = prepare(original, choices, folder, COMMAND_LINE, told, runs)
-        failed = _play(experiment, jobs, argv, quiet)
+            experiment = prepare(original, choices, folder, COMMAND_LINE, reported, runs)
+        failed = _run_all(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
         raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None
-    n_runs = len(experiment.cells) + len(experiment.unplayed)
+    n_runs = len(experiment.cells) + len(experiment.unfinished)
     if len(failed) == n_runs:
         raise next(iter(failed.values()))
-    with images_bar(quiet=quiet or json):  # spoilt images are seen only now
+    with images_bar(quiet=quiet or json):  # corrupted images are seen only now
         document, records = write(experiment, failed, argv, page)
     emit(ReproduceDocument.model_validate(document)) if json else _show(document, records)
     if failed:
@@ -115,17 +115,17 @@ def command(
         raise PolyfedError(f"{len(failed)} of {n_runs} runs failed, the first with: {first}")
 
 
-def _tell(block: Any) -> None:
+def _report(block: Any) -> None:
     what = " ".join(filter(None, [block.data, block.setting.name, block.variant.title]))
     note(f"{what}, seed {block.seed}: looking at the images")
 
 
-def _play(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
+def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
     """The runs that failed; one bar over all rounds."""
     from polyfed.experiments.comparing import finished
     from polyfed.paper.reproduce import run
 
-    cells, failed = experiment.cells, experiment.unplayed
+    cells, failed = experiment.cells, experiment.unfinished
     for error in dict.fromkeys(map(str, failed.values())):
         note(f"warning: {error}")
     rounds = {cell.folder: cell.config.run.rounds for cell in cells}
@@ -145,13 +145,13 @@ def _play(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Pat
 
 def _show(document: dict[str, Any], records: Any) -> None:
     from polyfed.paper.tables import tables
-    from polyfed.paper.writing import says, told
+    from polyfed.paper.writing import reported, says
 
     say(f"{document['title']}. {says(document['preset'])}")
     for table in tables(records):
         show_table(table.title, table.headings, table.rows)
     for claim in document["claims"]:
-        say(f"Published ({document['source']}): {claim['text']}. Here: {told(claim)}")
+        say(f"Published ({document['source']}): {claim['text']}. Here: {reported(claim)}")
     say("Differences to the publication:")
     for one in document["differences"]:
         say(f"- {one}")

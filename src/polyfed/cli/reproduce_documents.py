@@ -36,7 +36,7 @@ class FigureDocument(_Document):
     case: str
     round: int | None
     mean: float | None
-    spread: float | None
+    std: float | None
     seeds: int
     rank: float | None
     published: float | None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.folders import AllowCode, refuse_no_run
+from polyfed.cli.folders import AllowCode, reject_no_run
 from polyfed.cli.grouping import grouped
 from polyfed.cli.names import completion
 from polyfed.cli.options import DataOptions, RunOptions, settings
@@ -46,7 +46,8 @@ def command(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,
     allow_code: AllowCode = None,
     engine: Annotated[
-        str, typer.Option(help="Who plays: process, flower-sim or flower-ray.", metavar="NAME", show_default=True)
+        str,
+        typer.Option(help="Execution backend: process, flower-sim or flower-ray.", metavar="NAME", show_default=True),
     ] = "process",
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -63,22 +64,22 @@ def command(
     if resume is not None and running.cut_off_on_flower(resume):
         from polyfed.flower import simulate as flower
 
-        _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
-        rounds, played = planned(resume / "flower" / "server", how.rounds)
-        with progress_bar(rounds, played=played, quiet=quiet) as on_event:
+        _reject_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
+        rounds, completed = planned(resume / "flower" / "server", how.rounds)
+        with progress_bar(rounds, completed=completed, quiet=quiet) as on_event:
             made = flower.resume(resume, how.rounds, engine=engine, on_event=on_event, command=argv, allow_code=allowed)
         folder = resume
     elif resume is not None:
-        _refuse_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
-        refuse_no_run(resume)
-        rounds, played = planned(resume, how.rounds)
-        with progress_bar(rounds, played=played, quiet=quiet) as on_event:
+        _reject_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
+        reject_no_run(resume)
+        rounds, completed = planned(resume, how.rounds)
+        with progress_bar(rounds, completed=completed, quiet=quiet) as on_event:
             made = running.resume(resume, how.rounds, on_event=on_event, command=argv, allow_code=allowed)
         folder = resume
     else:
         chosen, where = settings(config, data, how, extra=extra)
         folder = out or Path(chosen.run.folder or running.default_folder(chosen))
-        running.refuse_used(folder)  # before scales are chosen
+        running.reject_used(folder)  # before scales are chosen
         chosen = with_scales(chosen, where, quiet=quiet)
         with progress_bar(chosen.run.rounds, label=chosen.method.name, quiet=quiet) as on_event:
             made = _starter(engine)(chosen, folder, where, on_event=on_event, command=argv)
@@ -109,7 +110,7 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
     if table is not None:
         for (task, metric), column in table.items():
             scores.setdefault(task, {})[metric] = Pooled(
-                mean=column.mean(), spread=column.std(), clients=int(column.notna().sum())
+                mean=column.mean(), std=column.std(), clients=int(column.notna().sum())
             )
     rounds: Any = run.rounds  # pandas' own types are too wide to be of help
     return RunDocument(
@@ -117,16 +118,16 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
         method=run.method.name,
         options=options_of(run.method),
         seed=run.settings.seed,
-        rounds=run.progress.round,
+        rounds=run.federation_state.round,
         clients=run.clients,
         untrained=run.untrained,
         silent=run.silent,
-        rejected=dict(run.study.round0.rejected),
-        unknown={client: dict(tasks) for client, tasks in run.study.round0.unknown.items()},
-        below=run.study.below(DEPLOYED),
-        tasks={task.name: task.kind for task in run.study.spec.tasks},
+        rejected=dict(run.prepared.round0.rejected),
+        unknown={client: dict(tasks) for client, tasks in run.prepared.round0.unknown.items()},
+        below=run.prepared.below(DEPLOYED),
+        tasks={task.name: task.kind for task in run.prepared.spec.tasks},
         scores=scores,
-        refused=int(rounds["refused"].sum()),
+        rejected_updates=int(rounds["rejected"].sum()),
         dropped={str(round): reason for round, reason in rounds["dropped"].dropna().items()},
         bytes_up=int(rounds["bytes_up"].sum()),
         bytes_down=int(rounds["bytes_down"].sum()),
@@ -152,9 +153,9 @@ def _show(run: Run, document: Any) -> None:
         say(f"Round {round} was dropped, and the model stayed as it was: {reason}")
     for line in left_out(document.model_dump()):
         say(line)
-    refused = f", {document.refused} updates refused" if document.refused else ""
+    rejected = f", {document.rejected} updates rejected" if document.rejected else ""
     traffic = f"{in_bytes(document.bytes_up)} up, {in_bytes(document.bytes_down)} down"
-    say(f"{traffic}{refused}, {document.seconds:.1f} s. The run is in {document.folder}")
+    say(f"{traffic}{rejected}, {document.seconds:.1f} s. The run is in {document.folder}")
     if document.report:
         say(f"The report is {document.report}")
 
@@ -168,7 +169,7 @@ def _summary(run: Run, metrics: str | list[str]) -> Any:
 
 
 def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
-    """How many rounds there will be, and how many are played, for the bar; an unsound folder is for others to refuse."""
+    """How many rounds there will be, and how many are completed, for the bar; an unsound folder is for others to reject."""
     from polyfed.folders.checkpoint_files import FOLDER, rounds_of
     from polyfed.folders.documents import read_document
     from polyfed.folders.schemas import RunDocument
@@ -180,7 +181,7 @@ def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
         return rounds or 0, 0
 
 
-def _refuse_beside_resume(config: Path | None, data: DataOptions, how: RunOptions, others: dict[str, Any]) -> None:
+def _reject_beside_resume(config: Path | None, data: DataOptions, how: RunOptions, others: dict[str, Any]) -> None:
     """A run goes on as it was begun, but it may be longer."""
     given = [name for name, value in others.items() if value is not None]
     given += [f"--{name.replace('_', '-')}" for name, value in vars(data).items() if value is not None]

@@ -25,7 +25,7 @@ def show_scores(title: str, scores: Any, guessed: Any, skills: Any, kinds: Mappi
         rows = [*rows[:MOST_LINES], [f"... and {len(rows) - MOST_LINES} more"]]
     means, of_guess = scores.mean(), guessed.mean()
     closing = [["mean", *(_pair(value, of_guess.get((task, "baseline"))) for (task, _), value in means.items())]]
-    closing.append(["spread", *map(number, scores.std())])
+    closing.append(["std", *map(number, scores.std())])
     if len(skills.columns):
         middle = skills.median()
         closing.append(["median skill", *(number(middle.get((task, "skill"))) for task, _ in scores.columns)])

@@ -9,14 +9,14 @@ from polyfed.data.features.matrix import Features, as_features
 from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.federation import Federation
 from polyfed.data.labels.codec import LabelCodec
-from polyfed.data.schema.agreement import Agreement, agree
+from polyfed.data.prepared import PreparedFederation
+from polyfed.data.schema.client_summary import ClientSummary, describe
 from polyfed.data.schema.coding import SCALINGS, ClientParts
-from polyfed.data.schema.description import Description, describe
 from polyfed.data.schema.encoder import Encoder
 from polyfed.data.schema.limits import DEPLOYED, OPEN, Limits
+from polyfed.data.schema.negotiation import Schema, agree
 from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split
-from polyfed.data.study import Study
 from polyfed.data.task import Task, as_tasks
 
 __all__ = [
@@ -24,10 +24,9 @@ __all__ = [
     "DEPLOYED",
     "OPEN",
     "SCALINGS",
-    "Agreement",
     "ClientData",
     "ClientParts",
-    "Description",
+    "ClientSummary",
     "Encoder",
     "FeatureScaler",
     "Features",
@@ -35,9 +34,10 @@ __all__ = [
     "FederationSpec",
     "LabelCodec",
     "Limits",
+    "PreparedFederation",
     "Round0",
+    "Schema",
     "Split",
-    "Study",
     "Task",
     "agree",
     "as_features",

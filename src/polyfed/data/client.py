@@ -24,13 +24,13 @@ class ClientData:
 
     Attributes:
         x: (inputs, features) float64, encoded and scaled.
-        seen: task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only.
+        labels: task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only.
         codecs: how the labels of every task of the federation are coded, those without labels here included.
         weights: task → how much each of its labels counts, on average one; tasks whose labels count alike are not here.
     """
 
     x: np.ndarray
-    seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    labels: Mapping[str, tuple[np.ndarray, np.ndarray]]
     codecs: Mapping[str, LabelCodec]
     weights: Mapping[str, np.ndarray] = field(default_factory=dict, kw_only=True)
 
@@ -54,7 +54,7 @@ class ClientData:
 
     @cached_property  # a round asks for them several times, of ten thousand clients
     def _counts(self) -> dict[str, int]:
-        return {task: len(self.seen[task][0]) if task in self.seen else 0 for task in self.codecs}
+        return {task: len(self.labels[task][0]) if task in self.labels else 0 for task in self.codecs}
 
     @cached_property
     def _n_labels(self) -> int:
@@ -62,9 +62,9 @@ class ClientData:
 
     def only(self, task: str) -> ClientData:
         """The same inputs with the labels of one task alone."""
-        seen = {task: self.seen[task]} if task in self.seen else {}
+        seen = {task: self.labels[task]} if task in self.labels else {}
         weights = {task: self.weights[task]} if task in self.weights else {}
-        return replace(self, seen=seen, codecs={task: self.codecs[task]}, weights=weights)
+        return replace(self, labels=seen, codecs={task: self.codecs[task]}, weights=weights)
 
     def weights_of(self, task: str) -> np.ndarray:
         """How much each label of a task counts."""

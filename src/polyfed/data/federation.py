@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.client import FederationSpec
+from polyfed.data.prepared import PreparedFederation
 from polyfed.data.raw import RawClient, read_client
-from polyfed.data.schema.agreement import Agreement, agree
+from polyfed.data.schema.client_summary import describe
 from polyfed.data.schema.coding import SCALINGS, code_parts, n_unknown
-from polyfed.data.schema.description import describe
 from polyfed.data.schema.encoder import Encoder
 from polyfed.data.schema.limits import MOST_CATEGORIES, OPEN, OTHER, Limits
+from polyfed.data.schema.negotiation import Schema, agree
 from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
-from polyfed.data.study import Study
 from polyfed.data.tables.reading import read_clients
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, nearest
@@ -138,7 +138,7 @@ class Federation:
         columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
         made = {"query": query, "transform": transform, "weights": weights}
         raw = read_clients(source, tasks, **columns, **made, split=split)
-        _tell_constant(raw, tasks)
+        _report_constant(raw, tasks)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
     @property
@@ -164,17 +164,17 @@ class Federation:
         """The same clients with another scaling, another split or other limits."""
         return replace(self, scaling=scaling or self.scaling, split=split or self.split, limits=limits or self.limits)
 
-    def prepare(self, seed: int) -> Study:
+    def prepare(self, seed: int) -> PreparedFederation:
         """Split every client's rows, agree on columns, classes and units (round 0), and code all rows as numbers."""
         if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
             raise ConfigError(f"seed={seed!r} is not a seed", remedy="give a whole number from 0 up")
         local = self.scaling == "local"
-        divisions, notes = {}, {}
+        divisions, summaries = {}, {}
         for name, raw in self.raw.items():
             divisions[name] = divide(self.tasks, raw, self.split, seed=int(seed), client=name)
-            notes[name] = describe(self.tasks, raw, divisions[name], scaling=self.scaling, limits=self.limits)
-        agreed = agree(self.tasks, notes)
-        _tell_grouped(self.raw, agreed)
+            summaries[name] = describe(self.tasks, raw, divisions[name], scaling=self.scaling, limits=self.limits)
+        agreed = agree(self.tasks, summaries)
+        _report_grouped(self.raw, agreed)
         shared = Encoder.of(agreed)
         clients, encoders, unknown = {}, {}, {}
         for name, raw in self.raw.items():
@@ -182,13 +182,13 @@ class Federation:
                 unknown[name] = lost
             clients[name], encoders[name] = code_parts(name, raw, divisions[name], agreed, shared, local=local)
         spec = FederationSpec(agreed.tasks, len(shared.names), self.names, agreed.codecs)
-        sizes = {name: note.n_bytes for name, note in notes.items()}
-        declared = {name: dict(note.labels) for name, note in notes.items()}
+        sizes = {name: summary.n_bytes for name, summary in summaries.items()}
+        declared = {name: dict(summary.labels) for name, summary in summaries.items()}
         round0 = Round0(self.limits, declared, unknown=unknown)
-        return Study(spec, clients, encoders, self.scaling, agreed, sizes, self.truth, round0)
+        return PreparedFederation(spec, clients, encoders, self.scaling, agreed, sizes, self.truth, round0)
 
 
-def _tell_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> None:
+def _report_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> None:
     """Say of which tasks all labels are the same: whatever is predicted, it looks perfect."""
     for task in tasks:
         labels = [client.labels[task.name] for client in raw.values() if task.name in client.labels]
@@ -203,7 +203,7 @@ def _tell_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> None:
             )
 
 
-def _tell_grouped(raw: Mapping[str, RawClient], agreed: Agreement) -> None:
+def _report_grouped(raw: Mapping[str, RawClient], agreed: Schema) -> None:
     """Say which texts have more levels than are kept."""
     for column in agreed.columns:
         if column.kind == "text" and (not column.categories or OTHER in column.categories):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
-from polyfed.data.labels.codec import LabelCodec, refuse_third_class
+from polyfed.data.labels.codec import LabelCodec, reject_third_class
 from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.task import Task
 from polyfed.errors import DataError, UnknownNameError, nearest
@@ -99,9 +99,9 @@ def read_labels(task: Task, y: Any, n_rows: int, *, index: Any = None) -> Labels
         )
     labels = column.read()
     if task.classes is None:
-        refuse_third_class(column, labels)
+        reject_third_class(column, labels)
     else:
-        LabelCodec(task, task.classes, 0.0, 1.0).refuse_unknown(column, labels)
+        LabelCodec(task, task.classes, 0.0, 1.0).reject_unknown(column, labels)
     return labels
 
 

@@ -28,7 +28,7 @@ def read_key(role: str, values: Any, name: str, row_name: Callable[[int], str]) 
     """A number for each row: when it was, which group it is of, or which part it belongs to."""
     gaps = values.isna().to_numpy()
     if gaps.any():
-        raise _refused("is empty", name, row_name(int(gaps.argmax())), "fill it in, drop the row, or split otherwise")
+        raise _rejected("is empty", name, row_name(int(gaps.argmax())), "fill it in, drop the row, or split otherwise")
     return {"by": _times, "group": _groups, "column": _parts}[role](values, name, row_name)
 
 
@@ -39,7 +39,7 @@ def _times(values: Any, name: str, row_name: Callable[[int], str]) -> np.ndarray
         return read_dates(values, name, row_name).astype("datetime64[us]").astype(np.float64)
     if are_durations(values):
         return duration_days(values)
-    raise _refused(
+    raise _rejected(
         f"is {str(values.iloc[0])!r}, which is neither a date nor a number", name, row_name(0), "split otherwise"
     )
 
@@ -48,7 +48,7 @@ def _groups(values: Any, name: str, row_name: Callable[[int], str]) -> np.ndarra
     try:
         return values.factorize()[0].astype(np.int64)
     except TypeError:  # lists and dictionaries
-        raise _refused("holds what is no name of a group", name, row_name(0), "give names or numbers") from None
+        raise _rejected("holds what is no name of a group", name, row_name(0), "give names or numbers") from None
 
 
 def _parts(values: Any, name: str, row_name: Callable[[int], str]) -> np.ndarray:
@@ -56,9 +56,9 @@ def _parts(values: Any, name: str, row_name: Callable[[int], str]) -> np.ndarray
     for value, part in known.items():
         if part is None:
             row = int((values == value).to_numpy().argmax())
-            raise _refused(f"is {str(value)!r}", name, row_name(row), "give train, validation or test")
+            raise _rejected(f"is {str(value)!r}", name, row_name(row), "give train, validation or test")
     return values.map(known).to_numpy(dtype=np.int64)
 
 
-def _refused(what: str, name: str, row: str, remedy: str) -> DataError:
+def _rejected(what: str, name: str, row: str, remedy: str) -> DataError:
     return DataError(f"column {name!r}, by which the rows are split, {what}", where=row, remedy=remedy)

@@ -76,7 +76,7 @@ class Task:
             store(self, "power", self._positive("power"))
         if self.class_weights is not None:
             store(self, "class_weights", self._checked_weights())
-        self._refuse_options_of_others(described)
+        self._reject_options_of_others(described)
 
     @property
     def form(self) -> LabelForm:
@@ -137,7 +137,7 @@ class Task:
                 str(error), "give 'balanced', or as in {'yes': 5} a number above 0 for some classes"
             ) from None
 
-    def _refuse_options_of_others(self, described: Kind) -> None:
+    def _reject_options_of_others(self, described: Kind) -> None:
         for option in _OF_KINDS:
             value = getattr(self, option)
             if value != getattr(type(self), option) and not _has(described, option):

@@ -3,7 +3,7 @@
 What passes the check may still break the algebra of a method, or take a state beyond its limits. If such a round were only
 dropped, one client could end all learning by doing so every time. So the clients are put in the order of the size of what they
 sent, and the first of them is found by bisection whose update breaks what those before it make together: O(log n)
-aggregations. It is refused by name, and the others go on, if they are still a quorum.
+aggregations. It is rejected by name, and the others go on, if they are still a quorum.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import torch
 
 from polyfed.engine.form import reason_of, shown
-from polyfed.engine.guard import fault_of
 from polyfed.engine.pipeline import prepared
 from polyfed.engine.settings import Settings
+from polyfed.engine.validation import fault_of
 from polyfed.methods import ClientUpdate, Method, State
 from polyfed.seeds import Stream
 

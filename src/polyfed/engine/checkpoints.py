@@ -12,18 +12,18 @@ from typing import NamedTuple
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polyfed.engine.rounds import Progress
+from polyfed.engine.rounds import FederationState
 from polyfed.errors import DataError
 from polyfed.folders.checkpoint_files import FOLDER, path_of, read_mark, rounds_of
 from polyfed.folders.documents import digest, read_content, write_document
-from polyfed.folders.writing import make_private, refuse_link, write
+from polyfed.folders.writing import make_private, reject_link, write
 from polyfed.methods.messages import State, from_bytes, to_bytes
 
 
 class Checkpoint(NamedTuple):
     """A state, and how far the events were."""
 
-    progress: Progress
+    federation_state: FederationState
     events_size: int
     events_sha256: str
 
@@ -34,23 +34,23 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder, self.keep = folder / FOLDER, keep
 
-    def write(self, progress: Progress, events_size: int = 0, events_sha256: str | None = None) -> None:
-        refuse_link(self.folder)
+    def write(self, federation_state: FederationState, events_size: int = 0, events_sha256: str | None = None) -> None:
+        reject_link(self.folder)
         make_private(self.folder)
-        clients = sorted(progress.clients)  # by position: a client may have any name
-        arrays = {f"server/{name}": value for name, value in progress.server.items()}
+        clients = sorted(federation_state.clients)  # by position: a client may have any name
+        arrays = {f"server/{name}": value for name, value in federation_state.server.items()}
         for i, client in enumerate(clients):
-            arrays |= {f"client/{i}/{name}": value for name, value in progress.clients[client].items()}
+            arrays |= {f"client/{i}/{name}": value for name, value in federation_state.clients[client].items()}
         content = to_bytes(arrays)
         described = {
-            "round": progress.round,
+            "round": federation_state.round,
             "clients": clients,
             "events_size": events_size,
             "events_sha256": events_sha256 or digest(b""),
             "sha256": digest(content),
         }
-        write(path_of(self.folder, progress.round, "safetensors"), content)
-        write_document(path_of(self.folder, progress.round, "json"), described)
+        write(path_of(self.folder, federation_state.round, "safetensors"), content)
+        write_document(path_of(self.folder, federation_state.round, "json"), described)
         for old in self.rounds()[: -self.keep]:
             self._remove(old)
 
@@ -64,7 +64,7 @@ class Checkpoints:
 
     def forget_after(self, round: int) -> None:
         """Throw away the checkpoints of later rounds."""
-        refuse_link(self.folder)
+        reject_link(self.folder)
         for later in (found for found in self.rounds() if found > round):
             self._remove(later)
 
@@ -90,7 +90,7 @@ class Checkpoints:
         if digest(content) != described["sha256"]:
             raise DataError("is damaged (its digest does not fit)", where=str(path))
         server, clients = _split(_arrays(content, path), described["clients"], path)
-        return Checkpoint(Progress(round, server, clients), described["events_size"], described["events_sha256"])
+        return Checkpoint(FederationState(round, server, clients), described["events_size"], described["events_sha256"])
 
 
 def _arrays(content: bytes, path: Path) -> State:

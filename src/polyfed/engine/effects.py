@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from polyfed.data.schema.agreement import Column
+from polyfed.data.schema.negotiation import Column
 from polyfed.predictions.bands import band
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Place(NamedTuple):
 
 def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
     """Task → for each input its values and the curves over them."""
-    x, scaler = run.study.clients[client].train.x, run.study.encoders[client].scaler
+    x, scaler = run.prepared.clients[client].train.x, run.prepared.encoders[client].scaler
     # A number that is the same in all of a client's rows has no curve.
-    places = [p for p in _places(run.study.agreed.columns) if p.number is None or np.ptp(x[:, p.first]) > 0]
+    places = [p for p in _places(run.prepared.agreed.columns) if p.number is None or np.ptp(x[:, p.first]) > 0]
     if not places:
         return {}
     n_rows = max(3, min(40, MOST_ROWS // (POINTS * len(places))))
@@ -54,7 +54,7 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
         values.append(shown)
         moved.append(_moved(rows, place, codes))
     sizes = [len(one) for one in moved]
-    predictions = run.members.predictor(run.method, run.progress, client)(np.concatenate(moved))
+    predictions = run.members.predictor(run.method, run.federation_state, client)(np.concatenate(moved))
     found: dict[str, list[dict[str, Any]]] = {}
     for task in predictions:
         parts = [

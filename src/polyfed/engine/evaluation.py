@@ -13,7 +13,7 @@ import numpy as np
 
 from polyfed.data import ClientData
 from polyfed.engine.members import Members
-from polyfed.engine.rounds import Progress
+from polyfed.engine.rounds import FederationState
 from polyfed.kinds import LabelForm
 from polyfed.methods import Method
 from polyfed.methods.base import Question
@@ -26,18 +26,20 @@ MANY, MEASURED = 2000, 300  # clients beyond which a part is measured, and how m
 AT_ONCE = 256  # models that are held at a time
 
 
-def evaluate(method: Method, progress: Progress, members: Members, *, last: bool = True) -> list[dict[str, Any]]:
+def evaluate(
+    method: Method, federation_state: FederationState, members: Members, *, last: bool = True
+) -> list[dict[str, Any]]:
     """An event for each part of the data and each model: the client's own, and the server's alone where that differs."""
     models = ["personal", "global"] if method.personalises else ["personal"]
     scores: dict[tuple[str, str], dict[str, Any]] = {(model, part): {} for model in models for part in PARTS}
     for model in models:
         names = members.names if last and model == "personal" else measured(members)
         for some in _groups(names, members):
-            for client, parts in _scores(method, progress, members, some, personal=model == "personal").items():
+            for client, parts in _scores(method, federation_state, members, some, personal=model == "personal").items():
                 for part, of_client in parts.items():
                     scores[model, part][client] = of_client
     return [
-        {"event": "evaluation", "round": progress.round, "part": part, "model": model, "clients": of_clients}
+        {"event": "evaluation", "round": federation_state.round, "part": part, "model": model, "clients": of_clients}
         for (model, part), of_clients in scores.items()
         if of_clients
     ]
@@ -48,7 +50,7 @@ def guesses_of(train: ClientData) -> dict[str, Guess]:
     nothing = np.zeros(0, dtype=np.intp), np.zeros(0)
     found = {}
     for task, codec in train.codecs.items():
-        _, y = train.seen.get(task, nothing)
+        _, y = train.labels.get(task, nothing)
         if codec.classes is not None:
             y = np.maximum(y, 0)  # a binary label is coded as -1 or +1
             guess = Guess.of(codec.task.kind, y, n_classes=len(codec.classes))
@@ -76,7 +78,7 @@ def _groups(names: Sequence[str], members: Members) -> list[Sequence[str]]:
 
 
 def _scores(
-    method: Method, progress: Progress, members: Members, names: Sequence[str], *, personal: bool
+    method: Method, federation_state: FederationState, members: Members, names: Sequence[str], *, personal: bool
 ) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     """client → part → task → metric → value, for the parts that have labels."""
     asked: dict[str, list[tuple[str, str, ClientData]]] = {}  # whose model → who asks it about which of his rows
@@ -88,10 +90,10 @@ def _scores(
     questions = []
     for trainer, parts in asked.items():
         x = np.concatenate([members.question(method, client, data.x) for client, _, data in parts])
-        state = members.state(method, progress, parts[0][0], personal)
+        state = members.state(method, federation_state, parts[0][0], personal)
         questions.append(Question(state, members.own[trainer], x))
     found: dict[str, dict[str, Any]] = {}
-    answers = method.predict_many(progress.server, questions)
+    answers = method.predict_many(federation_state.server, questions)
     for parts, predictions in zip(asked.values(), answers, strict=True):
         before = 0
         for client, part, data in parts:
@@ -112,6 +114,6 @@ def _of_part(
             data.codecs[task].decode(y),
             guess=guesses.get(task),
         )
-        for task, (at, y) in data.seen.items()
+        for task, (at, y) in data.labels.items()
         if len(at)
     }

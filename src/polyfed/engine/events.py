@@ -71,7 +71,7 @@ class EventLog:
         return b"".join(map(_line, self.events))
 
     def cut(self) -> None:
-        """Forget on disk what is not in memory: rounds that will be played again. The folder's owner alone may."""
+        """Forget on disk what is not in memory: rounds that will be completed again. The folder's owner alone may."""
         assert self.folder is not None
         path = self.folder / EVENTS_FILE
         if self.trouble is not None:

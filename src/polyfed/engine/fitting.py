@@ -22,9 +22,9 @@ def fitting(folder: Path | None) -> Iterator[None]:
     except UNFIT as error:
         if folder is None or isinstance(error, PolyfedError):
             raise
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reported = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise DataError(
-            f"what is stored does not fit the method ({told})",
+            f"what is stored does not fit the method ({reported})",
             where=str(folder),
             remedy="restore the folder, or start the run anew",
         ) from error

@@ -45,8 +45,8 @@ class Forms:
         if not isinstance(update, ClientUpdate):
             return f"sent a {type(update).__name__} instead of a ClientUpdate"
         batch = batch_of(update)
-        if batch is not None and self._has_usual_names(update) and update.counts == declared:
-            return self._of_batch(batch, update) or _odd_weight(update, declared) or _odd_metrics(update)
+        if batch is not None and self._is_usual(update, declared):
+            return self._of_batch(batch, update)
         if batch is None:
             reason = _other_names(update, self._template, _PARTS) or _other_forms(update, self._template)
         else:
@@ -54,11 +54,19 @@ class Forms:
         reason = reason or _other_counts(update, declared)
         return reason or _odd_weight(update, declared) or _odd_metrics(update)
 
-    def _has_usual_names(self, update: ClientUpdate) -> bool:
-        """Thousands of updates are looked at: this is soon done."""
-        counts, metrics, usual = update.counts, update.metrics, self._template
-        plain = type(counts) is dict and type(metrics) is dict
-        return plain and counts.keys() == usual.counts.keys() and metrics.keys() == usual.metrics.keys()
+    def _is_usual(self, update: ClientUpdate, declared: Mapping[str, int]) -> bool:
+        """Whether all but its arrays is as it should be. Thousands of updates are looked at: this is soon done."""
+        counts, metrics, weight, usual = update.counts, update.metrics, update.weight, self._template
+        return (
+            type(counts) is dict
+            and type(metrics) is dict
+            and type(weight) is float
+            and counts == declared
+            and counts.keys() == usual.counts.keys()
+            and metrics.keys() == usual.metrics.keys()
+            and 0.0 < weight <= sum(declared.values()) <= LARGEST
+            and all(type(value) is float and abs(value) <= LARGEST for value in metrics.values())
+        )
 
     def _of_batch(self, batch: UpdateBatch, update: ClientUpdate) -> str | None:
         if id(batch) not in self._batches:
@@ -82,7 +90,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value in a reason; Python refuses to write whole numbers of thousands of digits."""
+    """A value in a reason; Python does not write whole numbers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a whole number of {value.bit_length()} bits"
     return shown(repr(value))

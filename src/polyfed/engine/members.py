@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from polyfed.data import ClientData, Study
-from polyfed.engine.rounds import Progress
+from polyfed.data import ClientData, PreparedFederation
+from polyfed.engine.rounds import FederationState
 from polyfed.errors import ConfigError
 from polyfed.methods import Method, State
 from polyfed.methods.base import Predictor, Question
@@ -21,7 +21,7 @@ EVERYONE = "all clients together"
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """The clients of a study as a method sees them.
+    """The clients of a prepared federation as a method sees them.
 
     Attributes:
         training: who computes → the data from which its updates are made.
@@ -30,20 +30,20 @@ class Members:
         seed: of the run.
     """
 
-    study: Study
+    prepared: PreparedFederation
     training: Mapping[str, ClientData]
     own: Mapping[str, ClientData]
     trainer: Mapping[str, str]
     seed: int
 
     @classmethod
-    def of(cls, method: Method, study: Study, seed: int = 0) -> Members:
-        own = {client: parts.train for client, parts in study.clients.items()}
-        refuse_weights(method, own)
+    def of(cls, method: Method, prepared: PreparedFederation, seed: int = 0) -> Members:
+        own = {client: parts.train for client, parts in prepared.clients.items()}
+        reject_weights(method, own)
         if not method.pools_data:
-            shared = {client: study.shared(client) for client in own}
-            return cls(study, shared, own, {client: client for client in own}, seed)
-        if study.scaling == "local":
+            shared = {client: prepared.shared(client) for client in own}
+            return cls(prepared, shared, own, {client: client for client in own}, seed)
+        if prepared.scaling == "local":
             raise ConfigError(
                 f"method {method.name!r} puts all data together, but each client scales its own",
                 remedy="use scaling='federated'",
@@ -51,7 +51,7 @@ class Members:
         if method.needs_client:
             own = {client: named(own[client], position) for position, client in enumerate(sorted(own))}
         everyone = {EVERYONE: pooled(list(own.values()))}
-        return cls(study, everyone, everyone, dict.fromkeys(own, EVERYONE), seed)
+        return cls(prepared, everyone, everyone, dict.fromkeys(own, EVERYONE), seed)
 
     @property
     def names(self) -> list[str]:
@@ -68,49 +68,62 @@ class Members:
         return {client: position for position, client in enumerate(self.names)}
 
     def part(self, client: str, part: str) -> ClientData:
-        return getattr(self.study.clients[client], part)
+        return getattr(self.prepared.clients[client], part)
 
-    def predictor(self, method: Method, progress: Progress, client: str, *, personal: bool = True) -> Predictor:
+    def predictor(
+        self, method: Method, federation_state: FederationState, client: str, *, personal: bool = True
+    ) -> Predictor:
         """The model that serves a client; one that is silent is served as a client that joins late."""
         trainer = self.trainer[client]
-        predict = method.predictor(progress.server, self.state(method, progress, client, personal), self.own[trainer])
+        predict = method.predictor(
+            federation_state.server, self.state(method, federation_state, client, personal), self.own[trainer]
+        )
         return self._asked_by(self.positions[client], predict) if method.needs_client else predict
 
-    def state(self, method: Method, progress: Progress, client: str, personal: bool = True) -> State | None:
+    def state(
+        self, method: Method, federation_state: FederationState, client: str, personal: bool = True
+    ) -> State | None:
         """With what state the model that serves a client predicts; None for what the server has alone."""
         trainer = self.trainer[client]
         data = self.own[trainer]
-        state = progress.clients.get(trainer, method.untrained(data)) if personal else None
-        if personal and trainer not in progress.clients and data.n_labels and not self.training[trainer].n_labels:
-            state = method.join(progress.server, data, Stream(self.seed, "join", client=client))
+        state = federation_state.clients.get(trainer, method.untrained(data)) if personal else None
+        if (
+            personal
+            and trainer not in federation_state.clients
+            and data.n_labels
+            and not self.training[trainer].n_labels
+        ):
+            state = method.join(federation_state.server, data, Stream(self.seed, "join", client=client))
         return state
 
-    def predict(self, method: Method, progress: Progress, client: str, x: np.ndarray) -> Predictions:
+    def predict(self, method: Method, federation_state: FederationState, client: str, x: np.ndarray) -> Predictions:
         """What the model that serves a client says of these inputs, found from where training ended."""
         asked = self.question(method, client, x)
-        state = self.state(method, progress, client)
-        return method.predict_many(progress.server, [Question(state, self.own[self.trainer[client]], asked)])[0]
+        state = self.state(method, federation_state, client)
+        return method.predict_many(federation_state.server, [Question(state, self.own[self.trainer[client]], asked)])[0]
 
     def question(self, method: Method, client: str, x: np.ndarray) -> np.ndarray:
         """Inputs of a client as the model that serves it takes them."""
         return _with_position(x, self.positions[client]) if method.needs_client else x
 
     def with_everyone(self, method: Method, data: ClientData) -> ClientData:
-        """What a newcomer's model may see: its own data, and those of all others where a method pools them."""
+        """What a late client's model may see: its own data, and those of all others where a method pools them."""
         if method.needs_client:
             data = named(data, len(self.names))
         return pooled([self.own[EVERYONE], data]) if method.pools_data else data
 
-    def newcomer(self, method: Method, progress: Progress, state: State, data: ClientData) -> Predictor:
+    def late_client(
+        self, method: Method, federation_state: FederationState, state: State, data: ClientData
+    ) -> Predictor:
         """The model that serves a client of no round, with these training data of its own."""
-        predict = method.predictor(progress.server, state, self.with_everyone(method, data))
+        predict = method.predictor(federation_state.server, state, self.with_everyone(method, data))
         return self._asked_by(len(self.names), predict) if method.needs_client else predict
 
     def _asked_by(self, position: int, predict: Predictor) -> Predictor:
         return lambda x: predict(_with_position(x, position))
 
 
-def refuse_weights(method: Method, training: Mapping[str, ClientData]) -> None:
+def reject_weights(method: Method, training: Mapping[str, ClientData]) -> None:
     """An error if labels have weights that the method would not look at."""
     if not method.takes_weights and any(data.weights for data in training.values()):
         raise ConfigError(
@@ -134,7 +147,7 @@ def pooled(clients: list[ClientData]) -> ClientData:
     seen: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     n_inputs = 0
     for data in clients:
-        for task, (at, y) in data.seen.items():
+        for task, (at, y) in data.labels.items():
             seen.setdefault(task, []).append((at + n_inputs, y))
         n_inputs += len(data.x)
     joined = {

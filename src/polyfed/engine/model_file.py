@@ -18,18 +18,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load as read_arrays
 from safetensors.torch import save as array_bytes
 
-from polyfed.data import Study
+from polyfed.data import PreparedFederation
 from polyfed.data.schema.coding import ClientParts
 from polyfed.data.schema.round0 import Round0
 from polyfed.engine.fitting import fitted, fitting
 from polyfed.engine.run import ClientModel
 from polyfed.errors import ConfigError, DataError, UsageError
 from polyfed.files import write_whole
-from polyfed.folders.documents import digest, read_content, read_sealed, sealed
+from polyfed.folders.documents import FORMAT, digest, read_content, read_sealed, sealed
 from polyfed.folders.schemas import ModelDocument
 from polyfed.methods import State, method
 from polyfed.methods.messages import to_bytes
-from polyfed.nets.permission import refuse_code
+from polyfed.nets.permission import reject_code
 
 if TYPE_CHECKING:
     from polyfed.engine.run import Run
@@ -47,22 +47,25 @@ def write_model(run: Run, client: str, path: Path) -> None:
             remedy="export a model of a method that keeps clients apart",
         )
     run.client(client)  # an error if there is no such client
-    study, state = _own(run, client)
-    arrays = {f"study/{name}": torch.from_numpy(value) for name, value in study.arrays().items()}
-    arrays |= {f"server/{name}": value for name, value in run.method.portion(run.progress.server, client).items()}
+    prepared, state = _own(run, client)
+    arrays = {f"prepared/{name}": torch.from_numpy(value) for name, value in prepared.arrays().items()}
+    arrays |= {
+        f"server/{name}": value
+        for name, value in run.method.prediction_state(run.federation_state.server, client).items()
+    }
     arrays |= {f"state/{name}": value for name, value in (state or {}).items()}
     content = to_bytes(arrays)
     from polyfed.engine.storage import options_of
 
     document = {
-        "format": 2,
+        "format": FORMAT,
         "sha256": digest(content),
         "method": run.method.name,
         "options": json.loads(json.dumps(options_of(run.method))),
         "client": client,
-        "round": run.progress.round,
+        "round": run.federation_state.round,
         "has_state": state is not None,
-        "study": study.to_dict(),
+        "prepared": prepared.to_dict(),
     }
     try:
         write_whole(path, array_bytes(read_arrays(content), metadata={KEY: sealed(document).decode()}))
@@ -88,10 +91,12 @@ def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientM
         raise DataError(f"cannot be read ({error})", where=str(path), remedy=REMEDY) from error
     if digest(to_bytes(arrays)) != described["sha256"]:
         raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=REMEDY)
-    refuse_code(described["options"], allow_code, where=str(path))
+    reject_code(described["options"], allow_code, where=str(path))
     try:
         made = method(described["method"], **described["options"])
-        study = Study.from_saved(described["study"], {n: v.numpy() for n, v in _part(arrays, "study").items()})
+        prepared = PreparedFederation.from_saved(
+            described["prepared"], {n: v.numpy() for n, v in _part(arrays, "prepared").items()}
+        )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -100,24 +105,24 @@ def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientM
     client = described["client"]
     state = _part(arrays, "state") if described["has_state"] else None
     with fitting(path):
-        predictor = made.predictor(_part(arrays, "server"), state, study.clients[client].train)
-    return ClientModel(client, fitted(predictor, path), lambda X: study.encode(client, X))
+        predictor = made.predictor(_part(arrays, "server"), state, prepared.clients[client].train)
+    return ClientModel(client, fitted(predictor, path), lambda X: prepared.encode(client, X))
 
 
-def _own(run: Run, client: str) -> tuple[Study, State | None]:
+def _own(run: Run, client: str) -> tuple[PreparedFederation, State | None]:
     """What the model is made of: the client's training rows with what was agreed, and its state."""
     if client in run.members.trainer:
-        study, state = run.study, run.members.state(run.method, run.progress, client)
+        prepared, state = run.prepared, run.members.state(run.method, run.federation_state, client)
     else:
-        assert run.guests is not None
-        study, state = run.guests, run.guest_states[client]
-    train = study.clients[client].train
-    nothing = replace(train, x=np.empty((0, train.x.shape[1])), seen={}, weights={})
+        assert run.late_clients is not None
+        prepared, state = run.late_clients, run.late_states[client]
+    train = prepared.clients[client].train
+    nothing = replace(train, x=np.empty((0, train.x.shape[1])), labels={}, weights={})
     alone = replace(
-        study,
-        spec=replace(study.spec, clients=(client,)),
+        prepared,
+        spec=replace(prepared.spec, clients=(client,)),
         clients={client: ClientParts(train, nothing, nothing)},
-        encoders={client: study.encoders[client]},
+        encoders={client: prepared.encoders[client]},
         round0_bytes={client: 0},
         truth=None,
         round0=Round0(),  # it names other clients

@@ -12,7 +12,7 @@ from typing import Any
 
 from polyfed.data import ClientData
 from polyfed.engine.members import Members
-from polyfed.engine.rounds import Progress
+from polyfed.engine.rounds import FederationState
 from polyfed.engine.settings import Settings
 from polyfed.methods import Method
 from polyfed.methods.base import Outlook
@@ -39,9 +39,9 @@ class Forecast:
         is_news, self._told = not self._told and whole >= WHOLE, True  # of the whole run: once, as it begins or goes on
         if self._round + evaluation < self._long and not is_news:
             return None
-        told = {"event": "outlook", "round": round, "rounds": settings.rounds}
-        told |= {"seconds": self._round, "evaluation_seconds": evaluation, "shorter": self._shorter}
-        return told | {"run_seconds": whole} if is_news else told
+        reported = {"event": "outlook", "round": round, "rounds": settings.rounds}
+        reported |= {"seconds": self._round, "evaluation_seconds": evaluation, "shorter": self._shorter}
+        return reported | {"run_seconds": whole} if is_news else reported
 
     def _whole(self, round: int, settings: Settings) -> float:
         """From this round to the last one."""
@@ -55,12 +55,12 @@ class Forecast:
         self._round, self._evaluation = round, evaluation
 
 
-def forecast(method: Method, progress: Progress, members: Members, settings: Settings) -> Forecast:
+def forecast(method: Method, federation_state: FederationState, members: Members, settings: Settings) -> Forecast:
     """The forecast of a run that begins or goes on; says which clients are too large for exact models."""
     able = {client: mine for client, mine in members.training.items() if mine.n_labels}
-    ahead = {client: _outlook(method, progress, client, mine) for client, mine in able.items()}
-    tell_sparse(ahead, able)
-    sampled = settings.participants(list(able), progress.round + 1)
+    ahead = {client: _outlook(method, federation_state, client, mine) for client, mine in able.items()}
+    report_sparse(ahead, able)
+    sampled = settings.participants(list(able), federation_state.round + 1)
     models = 2 if method.personalises else 1
     mine = [ahead[client] for client in sampled]
     whole = Outlook(sum(one.operations for one in mine), sum(one.measuring for one in ahead.values()))
@@ -77,7 +77,7 @@ def _shorter(method: Method, ahead: Sequence[Outlook]) -> str:
     return f"method.inducing={FEWER}" if any(one.inducing for one in ahead) else "run.sample=0.5"
 
 
-def tell_sparse(ahead: Mapping[str, Outlook], data: Mapping[str, ClientData]) -> None:
+def report_sparse(ahead: Mapping[str, Outlook], data: Mapping[str, ClientData]) -> None:
     """A warning about clients whose exact posterior does not fit into memory, or would take long."""
     ahead = {client: one for client, one in ahead.items() if one.inducing is not None}
     if not ahead:
@@ -93,10 +93,10 @@ def tell_sparse(ahead: Mapping[str, Outlook], data: Mapping[str, ClientData]) ->
     )
 
 
-def _outlook(method: Method, progress: Progress, client: str, data: ClientData) -> Outlook:
+def _outlook(method: Method, federation_state: FederationState, client: str, data: ClientData) -> Outlook:
     try:
-        return method.outlook(progress.server, progress.clients.get(client), data)
-    except Exception:  # what breaks there breaks in the round too, where it is refused by name
+        return method.outlook(federation_state.server, federation_state.clients.get(client), data)
+    except Exception:  # what breaks there breaks in the round too, where it is rejected by name
         return Outlook()
 
 

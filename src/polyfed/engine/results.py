@@ -24,24 +24,24 @@ def results(run: Run) -> dict[str, Any]:
     """Predictions beside the labels of the test rows, the latent functions where inputs are numbers, and Θ."""
     clients = run.members.names[:MOST_CLIENTS]
     part = next((p for p in reversed(PARTS) if any(run.members.part(c, p).n_labels for c in clients)), None)
-    spec, columns = run.study.spec, run.study.agreed.columns
+    spec, columns = run.prepared.spec, run.prepared.agreed.columns
     return {
-        "round": run.progress.round,
+        "round": run.federation_state.round,
         "part": part,
         "tasks": {name: {"kind": c.task.kind, "classes": c.classes} for name, c in spec.codecs.items()},
         "predictions": {} if part is None else {c: _against_labels(run, c, run.members.part(c, part)) for c in clients},
         "data": {c: _amounts(run, c) for c in clients},
-        "inputs": list(run.study.encoders[clients[0]].names) if clients and len(columns) <= MOST_INPUTS else None,
+        "inputs": list(run.prepared.encoders[clients[0]].names) if clients and len(columns) <= MOST_INPUTS else None,
         "effects": {c: effects(run, c) for c in clients[:MOST_EFFECTS]}
         if spec.n_features > 1 and len(columns) <= MOST_INPUTS
         else None,
         "latents": {c: _latents(run, c) for c in clients} if spec.n_features == 1 else None,
-        "model": run.method.explain(run.progress.server, spec.nothing()),
+        "model": run.method.explain(run.federation_state.server, spec.nothing()),
         "left_out": {
             "silent": run.silent,
-            "rejected": dict(run.study.round0.rejected),
-            "unknown": {client: dict(tasks) for client, tasks in run.study.round0.unknown.items()},
-            "below": run.study.below(DEPLOYED),
+            "rejected": dict(run.prepared.round0.rejected),
+            "unknown": {client: dict(tasks) for client, tasks in run.prepared.round0.unknown.items()},
+            "below": run.prepared.below(DEPLOYED),
         },
     }
 
@@ -51,7 +51,7 @@ def _amounts(run: Run, client: str) -> dict[str, Any]:
     parts = {part: run.members.part(client, part) for part in ("train", *PARTS)}
     labels: dict[str, Any] = {}
     for task, codec in parts["train"].codecs.items():
-        _, y = parts["train"].seen.get(task, (None, np.zeros(0)))
+        _, y = parts["train"].labels.get(task, (None, np.zeros(0)))
         codes = np.maximum(y, 0).astype(np.intp)  # a binary label is coded as -1 or +1
         n_classes = None if codec.classes is None else len(codec.classes)
         labels[task] = {
@@ -64,10 +64,10 @@ def _amounts(run: Run, client: str) -> dict[str, Any]:
 def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, Any]:
     if not data.n_labels:
         return {}
-    predictions = run.members.predict(run.method, run.progress, client, data.x)
+    predictions = run.members.predict(run.method, run.federation_state, client, data.x)
     return {
         task: _beside(predictions[task].take(at), data.codecs[task].decode(y))
-        for task, (at, y) in data.seen.items()
+        for task, (at, y) in data.labels.items()
         if len(at)
     }
 
@@ -83,9 +83,9 @@ def _beside(prediction: Any, y: np.ndarray) -> dict[str, Any]:
 
 def _latents(run: Run, client: str) -> dict[str, Any]:
     """Each task's latent function with its 95 % band, over the range of the client's inputs."""
-    train, scaler = run.study.clients[client].train, run.study.encoders[client].scaler
-    truth = (run.study.truth or {}).get(client)
-    own = run.study.agreed.columns[0].undone(train.x[:, 0] * scaler.scale[0] + scaler.mean[0])
+    train, scaler = run.prepared.clients[client].train, run.prepared.encoders[client].scaler
+    truth = (run.prepared.truth or {}).get(client)
+    own = run.prepared.agreed.columns[0].undone(train.x[:, 0] * scaler.scale[0] + scaler.mean[0])
     grid = np.linspace(own.min(), own.max(), GRID) if truth is None else truth["x"][:, 0]
     predictions = run.client(client).predict(grid[:, None])
     shown = {}
@@ -94,7 +94,7 @@ def _latents(run: Run, client: str) -> dict[str, Any]:
         if prediction.latent_mean.ndim > 1:  # one function for each class: more than a picture holds
             continue
         mean, reach = prediction.latent_mean, 1.96 * prediction.latent_std
-        at, y = train.seen.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
+        at, y = train.labels.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
         labels, classes = train.codecs[task].decode(y), train.codecs[task].classes
         if classes is not None:
             labels = np.array([classes.index(label) for label in labels.tolist()])

@@ -10,15 +10,15 @@ from typing import Any
 
 from polyfed.data import ClientData
 from polyfed.engine.aggregation import aggregated
-from polyfed.engine.guard import Declared, check
 from polyfed.engine.settings import Settings
-from polyfed.methods import Job, Method, Outcome, State
+from polyfed.engine.validation import Declared, validate_updates
+from polyfed.methods import ClientResult, Job, Method, State
 from polyfed.methods.messages import n_bytes
 from polyfed.seeds import Stream
 
 
 @dataclass(frozen=True)
-class Progress:
+class FederationState:
     """All that a federation knows after a round: the server's state, and the state of each client that has one."""
 
     round: int
@@ -31,33 +31,33 @@ def common(seed: int) -> Stream:
     return Stream(seed, "start")
 
 
-def begun(method: Method, progress: Progress, settings: Settings) -> Progress:
-    """The same progress as the next round begins: the method may have something to ask for in the last one."""
-    left = settings.rounds - progress.round - 1
-    return replace(progress, server=method.begin_round(progress.server, max(left, 0)))
+def begun(method: Method, federation_state: FederationState, settings: Settings) -> FederationState:
+    """The same federation_state as the next round begins: the method may have something to ask for in the last one."""
+    left = settings.rounds - federation_state.round - 1
+    return replace(federation_state, server=method.begin_round(federation_state.server, max(left, 0)))
 
 
-def play_round(
+def run_round(
     method: Method,
-    progress: Progress,
+    federation_state: FederationState,
     data: Mapping[str, ClientData],
     settings: Settings,
     participants: Sequence[str] | None = None,
-) -> tuple[Progress, dict[str, Any]]:
+) -> tuple[FederationState, dict[str, Any]]:
     """The next round with these training data, and what happened in it.
 
-    `participants` are drawn unless they are given. A client whose update is refused keeps the state it had, for what it
+    `participants` are drawn unless they are given. A client whose update is rejected keeps the state it had, for what it
     did was not used; without a quorum the whole round is dropped.
     """
-    progress, round = begun(method, progress, settings), progress.round + 1
+    federation_state, round = begun(method, federation_state, settings), federation_state.round + 1
     able = [client for client, mine in data.items() if mine.n_labels]
     names = settings.participants(able, round) if participants is None else sorted(participants)
-    messages = method.downloads(progress.server, names)
+    messages = method.broadcasts(federation_state.server, names)
     jobs = [
         Job(
             client,
-            progress.clients[client]
-            if client in progress.clients
+            federation_state.clients[client]
+            if client in federation_state.clients
             else method.start(data[client], common(settings.seed)),
             message,
             data[client],
@@ -69,59 +69,59 @@ def play_round(
     declared = {client: data[client].counts() for client in names}
     sizes = {id(message): n_bytes(message) for message in {id(message): message for message in messages}.values()}
     sent = sum(sizes[id(message)] for message in messages)
-    return conclude(method, progress, outcomes, settings, declared=declared, bytes_down=sent)
+    return conclude(method, federation_state, outcomes, settings, declared=declared, bytes_down=sent)
 
 
 def conclude(
     method: Method,
-    progress: Progress,
-    outcomes: Mapping[str, Outcome],
+    federation_state: FederationState,
+    outcomes: Mapping[str, ClientResult],
     settings: Settings,
     *,
     declared: Declared,
     bytes_down: int,
-) -> tuple[Progress, dict[str, Any]]:
+) -> tuple[FederationState, dict[str, Any]]:
     """The server's part of a round, once every client that was asked has answered or failed: check, then aggregate.
 
     `declared` are the labels of each client as of round 0. If the state that would come out is no state to go on from, those
-    who broke it are refused too. Without a quorum of others the round is dropped: everything stays as it was, and the event
+    who broke it are rejected too. Without a quorum of others the round is dropped: everything stays as it was, and the event
     says why.
     """
-    round, names = progress.round + 1, sorted(outcomes)
-    used, refused = check(method, progress.server, outcomes, declared, settings.max_norm)
+    round, names = federation_state.round + 1, sorted(outcomes)
+    used, rejected = validate_updates(method, federation_state.server, outcomes, declared, settings.max_norm)
     enough = settings.is_enough(len(used), len(names))
-    server, fault = progress.server, None
+    server, fault = federation_state.server, None
     if enough:
         updates = {name: update for name, (_, update) in used.items()}
-        server, culprits, fault = aggregated(method, progress.server, updates, settings, len(names), round)
+        server, culprits, fault = aggregated(method, federation_state.server, updates, settings, len(names), round)
         used = {name: pair for name, pair in used.items() if name not in culprits}
-        refused = dict(sorted((refused | culprits).items()))
+        rejected = dict(sorted((rejected | culprits).items()))
     event = {
         "event": "round",
         "round": round,
         "sampled": names,
-        "refused": refused,
+        "rejected": rejected,
         "used": enough and fault is None,
         **({} if fault is None else {"dropped": fault}),
         "bytes_down": bytes_down,
-        "bytes_up": sum(update.n_bytes() for _, update in used.values()),  # what was refused may have no size
+        "bytes_up": sum(update.n_bytes() for _, update in used.values()),  # what was rejected may have no size
         "metrics": {client: update.metrics for client, (_, update) in used.items()},
     }
     if not event["used"]:
-        return Progress(round, progress.server, progress.clients), event
-    return Progress(
-        round, server, {**progress.clients, **{client: state for client, (state, _) in used.items()}}
+        return FederationState(round, federation_state.server, federation_state.clients), event
+    return FederationState(
+        round, server, {**federation_state.clients, **{client: state for client, (state, _) in used.items()}}
     ), event
 
 
-def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[Outcome]:
+def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[ClientResult]:
     """All jobs, in as many parts as there are workers; the outcomes in the order of the jobs."""
     if workers == 1 or len(jobs) < 2:
         return method.local_many(jobs)
     parts = [jobs[i::workers] for i in range(min(workers, len(jobs)))]
     with ThreadPoolExecutor(len(parts)) as pool:
         done = list(pool.map(method.local_many, parts))
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ClientResult] = {}
     for part, results in zip(parts, done, strict=True):
         outcomes |= {job.client: outcome for job, outcome in zip(part, results, strict=True)}
     return [outcomes[job.client] for job in jobs]

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from polyfed.data import Study
+from polyfed.data import PreparedFederation
 from polyfed.engine import tables
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.evaluation import evaluate
 from polyfed.engine.events import EventLog, tidy
 from polyfed.engine.fitting import fitted, fitting
 from polyfed.engine.members import Members
-from polyfed.engine.outlook import Forecast, forecast, tell_sparse
+from polyfed.engine.outlook import Forecast, forecast, report_sparse
 from polyfed.engine.results import results
-from polyfed.engine.rounds import Progress, common, play_round
+from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
 from polyfed.engine.stopping import best_round
 from polyfed.errors import ConfigError, DataError, Interrupted, UnknownNameError, UsageError, nearest
@@ -55,30 +55,34 @@ class Run:
     def __init__(
         self,
         method: Method,
-        study: Study,
+        prepared: PreparedFederation,
         settings: Settings,
         *,
-        progress: Progress | None = None,
+        federation_state: FederationState | None = None,
         log: EventLog | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.method, self.study, self.settings, self.folder = method, study, settings, folder
-        self.members = Members.of(method, study, settings.seed)
-        self.progress = progress or Progress(0, method.init(study.spec, common(settings.seed)), {})
+        self.method, self.prepared, self.settings, self.folder = method, prepared, settings, folder
+        self.members = Members.of(method, prepared, settings.seed)
+        self.federation_state = federation_state or FederationState(
+            0, method.init(prepared.spec, common(settings.seed)), {}
+        )
         self.log = log or EventLog(folder)
         self.command: list[str] | None = None  # the command line that began it, if one did
-        self.guests: Study | None = None  # clients that joined later, as a study of their own
-        self.guest_states: dict[str, State] = {}
-        self.new_guests: list[str] = []  # those that are not on disk yet
-        self.updated_guests: set[str] = set()  # those of them that replace what is there
-        self.guest_trouble: DataError | None = None  # why those on disk cannot be read
+        self.late_clients: PreparedFederation | None = (
+            None  # clients that joined later, as a prepared federation of their own
+        )
+        self.late_states: dict[str, State] = {}
+        self.new_late_clients: list[str] = []  # those that are not on disk yet
+        self.updated_late_clients: set[str] = set()  # those of them that replace what is there
+        self.late_trouble: DataError | None = None  # why those on disk cannot be read
         self.troubles: list[str] = []  # what was found damaged and could be done without
         self._models: dict[str, ClientModel] = {}
 
     # ---- rounds -------------------------------------------------------------------------------------------
 
     def resume(self, rounds: int | None = None, *, on_event: Callable[[dict[str, Any]], None] | None = None) -> Run:
-        """Play on until so many rounds have been played in all (as many as were asked for, by default).
+        """Go on until this many rounds have been completed in all (as many as were asked for, by default).
 
         A run in a folder goes on from what is there, and is the only one to write there meanwhile.
         """
@@ -90,22 +94,22 @@ class Run:
 
                 take_up(self)
             self.plan(rounds)
-            return self._play(on_event)
+            return self._run_all(on_event)
 
-    def _play(self, on_event: Callable[[dict[str, Any]], None] | None) -> Run:
+    def _run_all(self, on_event: Callable[[dict[str, Any]], None] | None) -> Run:
         if not any(mine.n_labels for mine in self.members.training.values()):
             raise DataError("no client has a training label", where="the federation", remedy="give some labels")
         self._check_stop()
         self._models = {}
         largest = max(len(mine.x) for mine in self.members.training.values())
-        stored = self.folder if self.progress.round > 0 else None  # then the states come from there
+        stored = self.folder if self.federation_state.round > 0 else None  # then the states come from there
         with threads_for(largest if self.settings.workers == 1 else 0):
             with fitting(stored):
-                ahead = forecast(self.method, self.progress, self.members, self.settings)
-            while self.progress.round < self.settings.rounds and self.stopped is None:
+                ahead = forecast(self.method, self.federation_state, self.members, self.settings)
+            while self.federation_state.round < self.settings.rounds and self.stopped is None:
                 try:
-                    self._play_one(on_event, ahead, stored)
-                    if self.settings.evaluates(self.progress.round):
+                    self._run_one(on_event, ahead, stored)
+                    if self.settings.evaluates(self.federation_state.round):
                         stored = None  # every state was used by now, also those of clients that were not drawn
                 except KeyboardInterrupt:
                     # The round that was cut off has changed nothing, and the one before is stored already.
@@ -113,11 +117,11 @@ class Run:
                         f"polyfed.load({str(self.folder)!r}).resume()" if self.folder else "give a folder to keep runs"
                     )
                     raise Interrupted(
-                        f"stopped after round {self.progress.round} of {self.settings.rounds}", remedy=how
+                        f"stopped after round {self.federation_state.round} of {self.settings.rounds}", remedy=how
                     ) from None
             if self.stopped is not None and on_event is not None:
-                told = {"event": "stopped", "round": self.progress.round, "rounds": self.settings.rounds}
-                on_event({**told, "best": self.stopped})
+                reported = {"event": "stopped", "round": self.federation_state.round, "rounds": self.settings.rounds}
+                on_event({**reported, "best": self.stopped})
             if self.folder is not None:
                 with fitting(stored):
                     self.write_results(self.folder)
@@ -126,9 +130,9 @@ class Run:
     @property
     def stopped(self) -> int | None:
         """The best round of a run that has learned enough before its last one (`stop`); None for others."""
-        if self.progress.round >= self.settings.rounds:
+        if self.federation_state.round >= self.settings.rounds:
             return None
-        return best_round(self.events, {task.name: task.kind for task in self.study.spec.tasks}, self.settings)
+        return best_round(self.events, {task.name: task.kind for task in self.prepared.spec.tasks}, self.settings)
 
     def _check_stop(self) -> None:
         """Something must be able to end it, and not before a last round that must be."""
@@ -137,7 +141,7 @@ class Run:
                 f"stop is {self.settings.stop!r}, and theta_draws are found in the last round, which would not come",
                 remedy="leave stop out, or set theta_draws = 0",
             )
-        known = {"bound", PREPARING} & self.method.template(self.progress.server).metrics.keys()
+        known = {"bound", PREPARING} & self.method.template(self.federation_state.server).metrics.keys()
         watched = any(self.members.part(name, "validation").n_labels for name in self.members.names)
         if self.settings.stop != "none" and not known and not watched:
             raise DataError(
@@ -146,56 +150,62 @@ class Run:
                 remedy="use Split(validation=0.1), or leave stop out",
             )
 
-    def adopt(self, progress: Progress) -> None:
+    def adopt(self, federation_state: FederationState) -> None:
         """Go on from this state: what others have found since is on disk."""
-        self.progress, self._models = progress, {}
+        self.federation_state, self._models = federation_state, {}
 
     def plan(self, rounds: int | None) -> None:
         """So many rounds in all, if another number than before is asked for."""
         if rounds is not None and rounds != self.settings.rounds:
             self.settings = replace(self.settings, rounds=rounds)
             if self.folder is not None:
-                from polyfed.engine.storage import write_description
+                from polyfed.engine.storage import write_summary
 
-                write_description(self, self.folder)
+                write_summary(self, self.folder)
 
     def write_results(self, folder: Path) -> None:
         """`results.json`, all that a report shows beside the events."""
         write_document(folder / "results.json", tidy(results(self)))
 
-    def _play_one(
-        self, on_event: Callable[[dict[str, Any]], None] | None, ahead: Forecast, stored: Path | None
-    ) -> None:
-        told = ahead.event(self.progress.round + 1, self.settings)
-        if told is not None and on_event is not None:
-            on_event(told)
+    def _run_one(self, on_event: Callable[[dict[str, Any]], None] | None, ahead: Forecast, stored: Path | None) -> None:
+        reported = ahead.event(self.federation_state.round + 1, self.settings)
+        if reported is not None and on_event is not None:
+            on_event(reported)
         began = time.perf_counter()
         with fitting(stored):
-            progress, event = play_round(self.method, self.progress, self.members.training, self.settings)
-            played = time.perf_counter()
+            federation_state, event = run_round(
+                self.method, self.federation_state, self.members.training, self.settings
+            )
+            completed = time.perf_counter()
             events = [event]
-            if self.settings.evaluates(progress.round):
-                last = progress.round == self.settings.rounds
-                events += evaluate(self.method, progress, self.members, last=last)
+            if self.settings.evaluates(federation_state.round):
+                last = federation_state.round == self.settings.rounds
+                events += evaluate(self.method, federation_state, self.members, last=last)
         evaluated = time.perf_counter()
-        ahead.learn(played - began, evaluated - played if len(events) > 1 else None)
-        self.record(progress, events, seconds=played - began, evaluation_seconds=evaluated - played, on_event=on_event)
+        ahead.learn(completed - began, evaluated - completed if len(events) > 1 else None)
+        self.record(
+            federation_state,
+            events,
+            seconds=completed - began,
+            evaluation_seconds=evaluated - completed,
+            on_event=on_event,
+        )
 
     def record(
         self,
-        progress: Progress,
+        federation_state: FederationState,
         events: Sequence[dict[str, Any]],
         *,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         **seconds: float,
     ) -> None:
-        """A round that was played, whoever played it: events and checkpoint are on disk before it counts."""
+        """A round that was completed, whoever completed it: events and checkpoint are on disk before it counts."""
         for event in events:
             self.log.add(event)
         if self.folder is not None:
-            Checkpoints(self.folder, self.settings.keep).write(progress, self.log.size, self.log.sha256)
-        self.progress = progress
-        self.log.add_timing(round=progress.round, **{what: round(value, 4) for what, value in seconds.items()})
+            Checkpoints(self.folder, self.settings.keep).write(federation_state, self.log.size, self.log.sha256)
+        self.federation_state = federation_state
+        self.log.add_timing(round=federation_state.round, **{what: round(value, 4) for what, value in seconds.items()})
         for event in events if on_event else ():
             on_event(event)  # pyright: ignore[reportOptionalCall]
 
@@ -231,7 +241,7 @@ class Run:
             model: "personal" (what a client uses) or "global" (what the server alone would give it).
             at: "last", "best" by the validation rows, or a round.
         """
-        kinds = {task.name: task.kind for task in self.study.spec.tasks}
+        kinds = {task.name: task.kind for task in self.prepared.spec.tasks}
         return tables.summary(self.events, kinds, metrics=metrics, part=part, model=model, at=at)
 
     def averages(self, *arguments: Any, **options: Any) -> pd.DataFrame:
@@ -242,18 +252,18 @@ class Run:
 
     @property
     def clients(self) -> list[str]:
-        return [*self.members.names, *self.guest_states]
+        return [*self.members.names, *self.late_states]
 
     @property
     def untrained(self) -> list[str]:
         """Members whose updates counted in no round: what is personal of their models is as it began."""
         trainer, silent = self.members.trainer, set(self.members.silent)
-        return [n for n in self.members.names if trainer[n] not in self.progress.clients and n not in silent]
+        return [n for n in self.members.names if trainer[n] not in self.federation_state.clients and n not in silent]
 
     @property
     def silent(self) -> list[str]:
         """Members that tell nothing and train nothing, for they have too few labels; they predict as who joins late does."""
-        return sorted({*self.study.round0.silent, *self.members.silent})
+        return sorted({*self.prepared.round0.silent, *self.members.silent})
 
     def client(self, name: str) -> ClientModel:
         """The model of a client."""
@@ -263,52 +273,52 @@ class Run:
 
     def _model(self, name: str) -> ClientModel:
         with fitting(self.folder):
-            predictor, study = self._predictor(name)
-        return ClientModel(name, fitted(predictor, self.folder), lambda X: study.encode(name, X))
+            predictor, prepared = self._predictor(name)
+        return ClientModel(name, fitted(predictor, self.folder), lambda X: prepared.encode(name, X))
 
-    def _predictor(self, name: str) -> tuple[Predictor, Study]:
-        """What predicts for a client, and the study that knows how it encodes rows."""
+    def _predictor(self, name: str) -> tuple[Predictor, PreparedFederation]:
+        """What predicts for a client, and the prepared federation that knows how it encodes rows."""
         if name in self.members.trainer:
-            predictor, study = self.members.predictor(self.method, self.progress, name), self.study
-        elif self.guests is not None and name in self.guest_states:
-            study, own = self.guests, self.guests.clients[name].train
-            predictor = self.members.newcomer(self.method, self.progress, self.guest_states[name], own)
-        elif name in self.study.spec.clients:
+            predictor, prepared = self.members.predictor(self.method, self.federation_state, name), self.prepared
+        elif self.late_clients is not None and name in self.late_states:
+            prepared, own = self.late_clients, self.late_clients.clients[name].train
+            predictor = self.members.late_client(self.method, self.federation_state, self.late_states[name], own)
+        elif name in self.prepared.spec.clients:
             raise UsageError(
                 f"the data of client {name!r} are on its own machine",
                 where=str(self.folder or "this run"),
                 remedy="predict there, with the run in the node's state folder",
             )
-        elif self.guest_trouble is not None:  # it may be one of those
-            raise self.guest_trouble
+        elif self.late_trouble is not None:  # it may be one of those
+            raise self.late_trouble
         else:
             raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
-        return predictor, study
+        return predictor, prepared
 
     def join(self, name: str, data: Any, *, test: float = 0.0, update: bool = False) -> ClientModel:
         """A new client, with no round: the shared prior, its own data (in any form that `from_clients` takes).
 
         A share of its rows can be kept for testing. With `update`, one that joined before has these data from now on.
         """
-        if name in self.members.names or (name in self.guest_states and not update):
+        if name in self.members.names or (name in self.late_states and not update):
             other = "choose another name" if name in self.members.names else "choose another name, or update it"
             raise DataError(f"client {name!r} is there already", where="join", remedy=other)
-        if self.guest_trouble is not None:
-            raise self.guest_trouble
-        if update and name not in self.guest_states:
+        if self.late_trouble is not None:
+            raise self.late_trouble
+        if update and name not in self.late_states:
             raise UsageError(
                 f"client {name!r} has not joined yet", where="join", remedy="let it join without an update"
             )
-        guests = self.study.with_guest(name, data, self.guests, test=test, seed=self.settings.seed)
-        own = self.members.with_everyone(self.method, guests.clients[name].train)
+        late_clients = self.prepared.with_late_client(name, data, self.late_clients, test=test, seed=self.settings.seed)
+        own = self.members.with_everyone(self.method, late_clients.clients[name].train)
         stream = Stream(self.settings.seed, "join", client=name)
         with fitting(self.folder):
-            tell_sparse({name: self.method.outlook(self.progress.server, None, own)}, {name: own})
-            self.guest_states[name] = self.method.join(self.progress.server, own, stream)
-        self.guests = guests
-        self.new_guests.append(name)
+            report_sparse({name: self.method.outlook(self.federation_state.server, None, own)}, {name: own})
+            self.late_states[name] = self.method.join(self.federation_state.server, own, stream)
+        self.late_clients = late_clients
+        self.new_late_clients.append(name)
         if update:
-            self.updated_guests.add(name)
+            self.updated_late_clients.add(name)
             self._models.pop(name, None)
         return self.client(name)
 
@@ -320,4 +330,4 @@ class Run:
 
     def __repr__(self) -> str:
         n = len(self.members.names)
-        return f"Run({self.method.name!r}, {n} clients, round {self.progress.round} of {self.settings.rounds})"
+        return f"Run({self.method.name!r}, {n} clients, round {self.federation_state.round} of {self.settings.rounds})"

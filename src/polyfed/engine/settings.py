@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from polyfed.engine.guard import MAX_NORM
 from polyfed.engine.pipeline import parts_of
+from polyfed.engine.validation import MAX_NORM
 from polyfed.errors import ConfigError
 from polyfed.methods.options import check_choice, check_number
 from polyfed.seeds import Stream
@@ -26,7 +26,7 @@ class Settings:
         sample: clients in a round: a number, a share such as 0.5, or None for all.
         evaluate_every: rounds between two evaluations; the last round has one in any case, 0 for that one alone.
         quorum: the share of the sampled clients whose updates must be fit for use.
-        max_norm: updates whose norm is over so many times the median are refused.
+        max_norm: updates whose norm is over so many times the median are rejected.
         aggregation: what the server averages: `clip` (updates no longer than twice the median), the exact `mean`, or in the
             place of all `median`, `trimmed` or `krum`; several joined by + run in their order (engine/pipeline.py).
         trim: the share of the clients that `trimmed` leaves out at each end, and that `krum` takes for malicious.

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from polyfed.data import Federation, Study
+from polyfed.data import Federation, PreparedFederation
 from polyfed.defaults import METHOD
 from polyfed.engine import storage
 from polyfed.engine.events import EventLog
@@ -21,8 +21,8 @@ from polyfed.methods import method as method_named
 
 
 def simulate(
-    method: str | Method | Federation | Study,
-    federation: Federation | Study | None = None,
+    method: str | Method | Federation | PreparedFederation,
+    federation: Federation | PreparedFederation | None = None,
     rounds: int = 20,
     seed: int = 0,
     *,
@@ -67,7 +67,7 @@ def simulate(
     >>> run.client("bern").predict([[1.5]])["high"].label
     array([ True])
     """
-    if isinstance(method, Federation | Study):
+    if isinstance(method, Federation | PreparedFederation):
         if federation is not None:
             raise UsageError("two federations and no method", remedy="give simulate a method and a federation")
         method, federation = METHOD, method
@@ -80,13 +80,13 @@ def simulate(
     settings = Settings(
         rounds, seed, sample, evaluate_every, quorum, max_norm, aggregation, trim, keep, workers, stop, patience
     )
-    study = federation.prepare(seed) if isinstance(federation, Federation) else federation
+    prepared = federation.prepare(seed) if isinstance(federation, Federation) else federation
     where = None if folder is None else Path(folder)
     with owned(where) if where is not None else nullcontext():
         if where is not None and resume and (where / "run.json").is_file():
-            storage.check_same(where, method, settings, study)
+            storage.check_same(where, method, settings, prepared)
             return load(where, method=method).resume(rounds, on_event=on_event)
-        run = Run(method, study, settings, log=EventLog())
+        run = Run(method, prepared, settings, log=EventLog())
         run.command = command
         run.log.add(start_event(run))
         if where is not None:
@@ -102,11 +102,11 @@ def start_event(run: Run) -> dict[str, Any]:
         "method": run.method.name,
         "options": storage.options_of(run.method),
         "seed": run.settings.seed,
-        "clients": list(run.study.spec.clients),
-        "tasks": {task.name: task.kind for task in run.study.spec.tasks},
-        "bytes_up": sum(run.study.round0_bytes.values()),
-        "silent": list(run.study.round0.silent),
-        "rejected": dict(run.study.round0.rejected),
+        "clients": list(run.prepared.spec.clients),
+        "tasks": {task.name: task.kind for task in run.prepared.spec.tasks},
+        "bytes_up": sum(run.prepared.round0_bytes.values()),
+        "silent": list(run.prepared.round0.silent),
+        "rejected": dict(run.prepared.round0.rejected),
     }
 
 
@@ -114,7 +114,7 @@ def load(folder: str | Path, *, method: Method | None = None, allow_code: Collec
     """The run in a folder, finished or not, also while it goes on; `.resume()` goes on with it. Nothing is written.
 
     A checkpoint that cannot be read is passed over for the one before it, with a warning; what else is damaged is told
-    likewise, and refused to those who need it. A network that is named as `package.module:factory` is code: unless it is
+    likewise, and withheld from those who need it. A network that is named as `package.module:factory` is code: unless it is
     polyfed's own, it is run only if that very name is in `allow_code`.
     """
     run = storage.load(folder, chosen=method, allowed=allow_code)

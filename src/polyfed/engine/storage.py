@@ -18,8 +18,8 @@ from safetensors.numpy import load as read_arrays
 from safetensors.numpy import save as array_bytes
 
 from polyfed import __version__
-from polyfed.data import Study
-from polyfed.engine import guest_files
+from polyfed.data import PreparedFederation
+from polyfed.engine import late_clients
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.events import EventLog
 from polyfed.engine.run import Run
@@ -29,10 +29,10 @@ from polyfed.folders import making
 from polyfed.folders.documents import ANEW, digest, read_content, read_document, write_document
 from polyfed.folders.lines import EVENTS_FILE
 from polyfed.folders.lock import owned, owner_alive
-from polyfed.folders.schemas import RunDocument, StudyDocument
+from polyfed.folders.schemas import PreparedDocument, RunDocument
 from polyfed.folders.writing import write
 from polyfed.methods import Method, method
-from polyfed.nets.permission import refuse_code
+from polyfed.nets.permission import reject_code
 
 ATTEMPTS, BREATH = 20, 0.05  # looks at a folder that somebody is writing to, and seconds between two
 
@@ -45,16 +45,16 @@ def create(run: Run, folder: Path) -> None:
                 "there is a run in it already", where=str(folder), remedy="resume it, or choose a folder that is new"
             )
         making.begin(folder)
-        arrays = array_bytes(run.study.arrays())
-        write(folder / "study.safetensors", arrays)
-        write_document(folder / "study.json", {"sha256": digest(arrays), "study": run.study.to_dict()})
+        arrays = array_bytes(run.prepared.arrays())
+        write(folder / "prepared.safetensors", arrays)
+        write_document(folder / "prepared.json", {"sha256": digest(arrays), "prepared": run.prepared.to_dict()})
         write(folder / EVENTS_FILE, run.log.content())
-        Checkpoints(folder, run.settings.keep).write(run.progress, run.log.size, run.log.sha256)
-        write_description(run, folder)
+        Checkpoints(folder, run.settings.keep).write(run.federation_state, run.log.size, run.log.sha256)
+        write_summary(run, folder)
         making.end(folder)
 
 
-def write_description(run: Run, folder: Path) -> None:
+def write_summary(run: Run, folder: Path) -> None:
     """`run.json`, which also says how many rounds are wanted in all."""
     versions = {"polyfed": __version__, "torch": torch.__version__, "numpy": np.__version__, "scipy": scipy.__version__}
     described = {
@@ -74,9 +74,9 @@ def save(run: Run, folder: Path) -> Path:
         with owned(folder):
             create(run, folder)
             run.write_results(folder)
-            guest_files.write_all(run, folder)
+            late_clients.write_all(run, folder)
     else:
-        guest_files.write_new(run, folder)
+        late_clients.write_new(run, folder)
     return folder
 
 
@@ -103,25 +103,25 @@ def _load(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
     described = read_document(folder / "run.json", RunDocument)
     try:
         if chosen is None:
-            refuse_code(described["options"], allowed, where=str(folder))
+            reject_code(described["options"], allowed, where=str(folder))
         made = chosen or method(described["method"], **described["options"])
         settings = Settings.from_dict(described["settings"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
         raise DataError(f"cannot be read ({error})", where=str(folder / "run.json"), remedy=ANEW) from error
-    study = read_study(folder)
+    prepared = read_prepared(folder)
     found, troubles = Checkpoints(folder).read_last()
     log = EventLog.restored(folder, found.events_size, found.events_sha256)
-    run = Run(made, study, settings, progress=found.progress, log=log, folder=folder)
+    run = Run(made, prepared, settings, federation_state=found.federation_state, log=log, folder=folder)
     run.command, run.troubles = described.get("command"), troubles
-    if strangers := sorted(set(found.progress.clients) - set(run.members.training) - set(study.spec.clients)):
+    if unknown := sorted(set(found.federation_state.clients) - set(run.members.training) - set(prepared.spec.clients)):
         raise DataError(
-            f"has a state of {strangers[0]!r}, who is no member", where=str(folder / "checkpoints"), remedy=ANEW
+            f"has a state of {unknown[0]!r}, who is no member", where=str(folder / "checkpoints"), remedy=ANEW
         )
     if log.trouble is not None:
         run.troubles.append(str(log.trouble))
-    guest_files.read_into(run, folder)
+    late_clients.read_into(run, folder)
     return run
 
 
@@ -132,22 +132,22 @@ def take_up(run: Run) -> None:
     """
     assert run.folder is not None
     found, troubles = Checkpoints(run.folder).read_last()
-    if found.progress.round != run.progress.round or run.log.trouble is not None:
-        run.adopt(found.progress)
+    if found.federation_state.round != run.federation_state.round or run.log.trouble is not None:
+        run.adopt(found.federation_state)
     run.log = EventLog.restored(run.folder, found.events_size, found.events_sha256)
     run.log.cut()
     for trouble in troubles:
         run.log.add_timing(warning=trouble)
 
 
-def read_study(folder: Path) -> Study:
+def read_prepared(folder: Path) -> PreparedFederation:
     """What the federation of the run in a folder agreed on, and the data that are there."""
-    described, path = read_document(folder / "study.json", StudyDocument), folder / "study.safetensors"
+    described, path = read_document(folder / "prepared.json", PreparedDocument), folder / "prepared.safetensors"
     content = read_content(path)
     if digest(content) != described["sha256"]:
         raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=ANEW)
     try:
-        return Study.from_saved(described["study"], read_arrays(content))
+        return PreparedFederation.from_saved(described["prepared"], read_arrays(content))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         what = getattr(error, "what", error)
         raise DataError(f"cannot be read ({what})", where=str(path), remedy=ANEW) from error
@@ -158,16 +158,16 @@ def options_of(made: Method) -> dict[str, Any]:
     return asdict(made) if is_dataclass(made) else {}  # pyright: ignore[reportArgumentType]
 
 
-def check_same(folder: Path, made: Method, settings: Settings, study: Study | None = None) -> None:
-    """Refuse to go on with a run under another method, other options, another seed or other data."""
+def check_same(folder: Path, made: Method, settings: Settings, prepared: PreparedFederation | None = None) -> None:
+    """Do not go on with a run under another method, other options, another seed or other data."""
     found = read_document(folder / "run.json", RunDocument)
     wanted = json.loads(json.dumps({"method": made.name, "options": options_of(made), "settings": settings.to_dict()}))
     different = [key for key in ("method", "options") if wanted[key] != found.get(key)]
     free = ("rounds", "workers", "keep")  # a run may be longer, faster or larger than it was begun
     different += [k for k, v in wanted["settings"].items() if k not in free and v != found["settings"].get(k)]
-    if study is not None:
-        there = read_document(folder / "study.json", StudyDocument)["study"]
-        different += ["data"] if json.loads(json.dumps(study.to_dict())) != there else []
+    if prepared is not None:
+        there = read_document(folder / "prepared.json", PreparedDocument)["prepared"]
+        different += ["data"] if json.loads(json.dumps(prepared.to_dict())) != there else []
     if different:
         raise ConfigError(
             f"the run there differs in {', '.join(different)}",

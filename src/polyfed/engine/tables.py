@@ -30,12 +30,12 @@ def history(events: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 def bounds_of(event: Mapping[str, Any]) -> list[float]:
     """The bounds of the clients in a round; None stands for numbers that JSON has no word for."""
-    told = [metrics.get("bound") for metrics in event["metrics"].values()]
-    return [bound for bound in told if bound is not None]
+    reported = [metrics.get("bound") for metrics in event["metrics"].values()]
+    return [bound for bound in reported if bound is not None]
 
 
 def rounds(events: Sequence[Event]) -> pd.DataFrame:
-    """A row for each round: clients sampled and refused, whether it was used, why dropped, bytes both ways, the mean bound."""
+    """A row for each round: clients sampled and rejected, whether it was used, why dropped, bytes both ways, the mean bound."""
     rows = []
     for event in (event for event in events if event["event"] == "round"):
         bounds = bounds_of(event)
@@ -43,7 +43,7 @@ def rounds(events: Sequence[Event]) -> pd.DataFrame:
             {
                 "round": event["round"],
                 "sampled": len(event["sampled"]),
-                "refused": len(event["refused"]),
+                "rejected": len(event["rejected"]),
                 "used": event["used"],
                 "dropped": event.get("dropped"),
                 "bytes_down": event["bytes_down"],
@@ -51,7 +51,7 @@ def rounds(events: Sequence[Event]) -> pd.DataFrame:
                 "bound": sum(bounds) / len(bounds) if bounds else None,
             }
         )
-    names = ["round", "sampled", "refused", "used", "dropped", "bytes_down", "bytes_up", "bound"]
+    names = ["round", "sampled", "rejected", "used", "dropped", "bytes_down", "bytes_up", "bound"]
     return pd.DataFrame(rows, columns=names).set_index("round")
 
 
@@ -64,7 +64,7 @@ def summary(
     model: str = "personal",
     at: str | int = "last",
 ) -> pd.DataFrame:
-    """Clients × (task, metric) at one evaluation; `averages` has the mean over the clients and its spread.
+    """Clients × (task, metric) at one evaluation; `averages` has the mean over the clients and its std.
 
     `at` is a round, "last", or "best": the round with the least loss on the validation rows.
     """
@@ -94,14 +94,14 @@ def summary(
 
 
 def averages(of_clients: pd.DataFrame) -> pd.DataFrame:
-    """The mean over the clients of a `summary`, its spread, and over how many: apart from them, for a client may be
+    """The mean over the clients of a `summary`, its std, and over how many: apart from them, for a client may be
     called anything.
 
     >>> of_clients = pd.DataFrame({("pulse", "rmse"): [1.0, 3.0]}, index=["mean", "bern"])
     >>> averages(of_clients)["pulse"]["rmse"].tolist()
     [2.0, 1.4142135623730951, 2.0]
     """
-    found = {"mean": of_clients.mean(), "spread": of_clients.std(), "clients": of_clients.notna().sum().astype(float)}
+    found = {"mean": of_clients.mean(), "std": of_clients.std(), "clients": of_clients.notna().sum().astype(float)}
     return pd.DataFrame(found).T.rename_axis(index=None)
 
 

@@ -38,7 +38,7 @@ OPTIONS = (
 
 
 def save(gp: MultiTaskGP, folder: Path) -> Path:
-    seen = gp.observations.seen
+    seen = gp.observations.labels
     tensors = {
         "x": torch.from_numpy(gp.observations.x),
         "scaler.mean": torch.from_numpy(gp.scaler.mean),
@@ -63,7 +63,7 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
         "converged": gp.converged,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    # Contiguous copies: safetensors refuses tensors that share memory.
+    # Contiguous copies: safetensors rejects tensors that share memory.
     numbers = tensor_bytes({name: value.detach().contiguous().clone() for name, value in tensors.items()})
     # A process killed between the two files leaves a pair that does not belong together; the digest tells.
     described["sha256"] = hashlib.sha256(numbers).hexdigest()

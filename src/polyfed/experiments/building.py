@@ -21,7 +21,7 @@ from polyfed.data.tables.servers import is_url
 from polyfed.errors import ConfigError, DataError, PolyfedError
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.images import image_federation
-from polyfed.files import refuse_unnameable
+from polyfed.files import reject_unnameable
 
 if TYPE_CHECKING:
     from polyfed.engine import Settings
@@ -75,7 +75,7 @@ def digest(source: Path) -> str:
     return whole.hexdigest()
 
 
-def refuse_changed(data: DataConfig) -> None:
+def reject_changed(data: DataConfig) -> None:
     """An error if the source is not what it was when the settings were written down."""
     if data.sha256 is None or data.source is None or is_url(data.source):
         return
@@ -115,13 +115,13 @@ def _from_table(data: DataConfig) -> Federation:
             "there is no task",
             remedy="name the columns to predict, for example with --regression, --binary or data.tasks",
         )
-    refuse_unnameable(data.source or "", "data.source")
+    reject_unnameable(data.source or "", "data.source")
     source = data.source or ""
     if data.client is None and not is_url(source) and Path(source).is_file():
         raise ConfigError(
             f"no column of {source} is named that says whose row it is", remedy="name one with --client or data.client"
         )
-    refuse_changed(data)
+    reject_changed(data)
     return Federation.from_table(
         source,
         client=data.client,

@@ -13,10 +13,10 @@ from polyfed.errors import ConfigError, PolyfedError, UsageError, nearest
 from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
 from polyfed.experiments.grid import combinations, folder_name, grids
-from polyfed.experiments.parallel import Tell, share_out
+from polyfed.experiments.parallel import Notify, share_out
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import read_config, resolved, resume, start
-from polyfed.experiments.tuning import refuse_without_validation
+from polyfed.experiments.tuning import reject_without_validation
 from polyfed.folders.lines import read_events
 from polyfed.folders.making import is_half_made
 from polyfed.folders.results_file import finished_rounds
@@ -68,14 +68,14 @@ def cells(config: Config, federation: Federation, folder: Path, where: str) -> l
                 document["method"] = {"name": method, **own, **compare.options.get(method, {}), **options}
                 document["run"] |= {"seed": seed, "folder": str(place)}
                 cell = Cell(method, seed, place, check(document, where), options)
-                _refuse_other(cell, federation, where)  # and a wrong option, before the first run begins
+                _reject_other(cell, federation, where)  # and a wrong option, before the first run begins
                 made.append(cell)
     if tried:
-        refuse_without_validation(federation, compare.seeds, where)
+        reject_without_validation(federation, compare.seeds, where)
     return made
 
 
-def play(
+def run_cells(
     todo: Sequence[Cell],
     federation: Federation | Callable[[Cell], Federation],
     where: str,
@@ -106,9 +106,9 @@ def play(
 
 
 def finished(cell: Cell) -> bool:
-    """Whether the run in the cell's folder has played its rounds."""
-    played = finished_rounds(cell.folder)
-    return played is not None and played >= cell.config.run.rounds
+    """Whether the run in the cell's folder has completed its rounds."""
+    completed = finished_rounds(cell.folder)
+    return completed is not None and completed >= cell.config.run.rounds
 
 
 def _attempt(cell: Cell, where: str, federation: Federation | None, on_event: Any, command: Sequence[str]) -> Outcome:
@@ -126,7 +126,7 @@ def _attempt(cell: Cell, where: str, federation: Federation | None, on_event: An
     return Outcome(cell)
 
 
-def _attempt_apart(cell: Cell, tell: Tell, *, where: str, command: Sequence[str]) -> Outcome:
+def _attempt_apart(cell: Cell, tell: Notify, *, where: str, command: Sequence[str]) -> Outcome:
     """In another process: it reads the data itself, and tells its rounds."""
 
     def on_event(event: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def _attempt_apart(cell: Cell, tell: Tell, *, where: str, command: Sequence[str]
     return _attempt(cell, where, None, on_event, command)
 
 
-def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
+def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
     """A folder of another comparison must not lend its numbers to this one."""
     method = build_method(cell.config, f"{where}, compare.grid.{cell.method}" if cell.options else where)
     if not (cell.folder / "config.toml").is_file() or is_half_made(cell.folder):
@@ -146,7 +146,7 @@ def _refuse_other(cell: Cell, federation: Federation, where: str) -> None:
     found = there.model_dump()
     # An option that the method no longer has is a difference that is told below.
     with contextlib.suppress(PolyfedError):
-        # Options that did not exist when it was played have the values they have when nobody gives them.
+        # Options that did not exist when it was completed have the values they have when nobody gives them.
         found["method"] = resolved(there, build_method(there, where), federation, cell.folder)["method"]
     different = [
         "data" if key == "sha256" else key

@@ -82,7 +82,7 @@ class DataConfig(_Section):
     Attributes:
         source: a table in a file, a pattern, or a folder with a file for each client; relative to the file of settings.
         query: what is read from a source that is a database.
-        sha256: of the source; a source that has another is refused.
+        sha256: of the source; a source that has another is rejected.
         dataset: a data set that polyfed brings, instead of a source.
         options: of the data set.
         images: how those of a data set of images become numbers.

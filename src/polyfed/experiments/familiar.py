@@ -38,7 +38,7 @@ def _key(x: np.ndarray) -> bytes:
 
 def _labels_by_row(data: ClientData) -> list[dict[str, tuple[float, ...]]]:
     labels: list[dict[str, tuple[float, ...]]] = [{} for _ in range(len(data.x))]
-    for task, (at, y) in data.seen.items():
+    for task, (at, y) in data.labels.items():
         for row, value in zip(at.tolist(), np.atleast_2d(y.T).T.tolist(), strict=True):
             labels[row][task] = tuple(value)
     return labels

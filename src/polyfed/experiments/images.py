@@ -34,7 +34,7 @@ BLUR = 1 / 16  # standard deviation of the blur, as a share of it
 
 
 def image_federation(data: DataConfig, corruption: str | None = None) -> Federation:
-    """The federation of the features; with a corruption, the test images are spoilt before they are seen."""
+    """The federation of the features; with a corruption, the test images are corrupted before they are seen."""
     made = images_of(data)
     if corruption is not None:
         made = made.corrupted(corruption)
@@ -54,7 +54,7 @@ def embedder(images: ImagesConfig) -> Callable[..., np.ndarray]:
     def embed(paths: Sequence[Path], corruption: str | None = None) -> np.ndarray:
         cache = vision.cache.cache_folder(images.cache)
         if corruption is not None:
-            paths = [spoilt(path, corruption, cache / "spoilt") for path in paths]
+            paths = [corrupted(path, corruption, cache / "corrupted") for path in paths]
         return vision.embed(paths, images.backbone, cache_dir=cache, progress=watching.get(), **options)
 
     return embed
@@ -75,8 +75,8 @@ def vision_room() -> Any:
         ) from None
 
 
-def spoilt(path: Path, corruption: str, folder: Path) -> Path:
-    """A copy of the image that is masked or blurred, made once; the same image is always spoilt in the same way."""
+def corrupted(path: Path, corruption: str, folder: Path) -> Path:
+    """A copy of the image that is masked or blurred, made once; the same image is always corrupted in the same way."""
     if corruption not in _SPOILERS:
         raise ConfigError(f"corruption {corruption!r} is not known", remedy=f"known are {', '.join(_SPOILERS)}")
     content = path.read_bytes()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Tell = Callable[[Any], None]
+Notify = Callable[[Any], None]
 
 PAUSE = 0.2  # seconds between two looks at the words
 
@@ -20,7 +20,7 @@ _stopped = False
 
 
 def share_out(
-    work: Callable[[Item, Tell], Result],
+    work: Callable[[Item, Notify], Result],
     items: Sequence[Item],
     jobs: int,
     on_word: Callable[[Item, Any], None] | None = None,
@@ -44,7 +44,7 @@ def share_out(
             raise
 
 
-def _do(work: Callable[[Any, Tell], Any], number: int, item: Any) -> Any:
+def _do(work: Callable[[Any, Notify], Any], number: int, item: Any) -> Any:
     global _stopped
     try:
         if _stopped:  # the pool hands out an item ahead, which cannot be cancelled

@@ -29,7 +29,7 @@ from polyfed.metrics import score
 if TYPE_CHECKING:
     import pandas as pd
 
-    from polyfed.data import Study
+    from polyfed.data import PreparedFederation
     from polyfed.engine import Run
     from polyfed.experiments.config import DataConfig
 
@@ -73,7 +73,7 @@ def client_table(run: Run, source: Path) -> Table:
     data = _data_of(run)
     missing = None if data is None or data.missing is None else tuple(data.missing)
     client = None if data is None else data.client
-    table = load_table(source, written=written_columns(run.study.agreed.tasks, client), missing=missing)
+    table = load_table(source, written=written_columns(run.prepared.agreed.tasks, client), missing=missing)
     if data is not None:
         derived = comparisons(data.derive)
         absent = [comparison for comparison in derived if comparison.name not in table.frame.columns]
@@ -83,23 +83,23 @@ def client_table(run: Run, source: Path) -> Table:
 
 def unseen_in(run: Run, client: str, table: Table) -> dict[str, dict[str, int]]:
     """Text column → category of a joined client's table that training did not know → rows with it."""
-    study = _study_of(run, client)
-    columns = [column.name for column in study.agreed.columns]
-    raw = read_client_table(client, table, study.agreed.tasks, columns)
-    return study.encoders[client].unseen(raw.features, f"client {client!r}")
+    prepared = _study_of(run, client)
+    columns = [column.name for column in prepared.agreed.columns]
+    raw = read_client_table(client, table, prepared.agreed.tasks, columns)
+    return prepared.encoders[client].unseen(raw.features, f"client {client!r}")
 
 
 def held_out_scores(run: Run, client: str) -> Scores:
     """Scores of a joined client's model on the rows that it kept for testing."""
-    study = _study_of(run, client)
-    test = study.clients[client].test
+    prepared = _study_of(run, client)
+    test = prepared.clients[client].test
     if not test.n_labels:
         return {}
     predictions = run.client(client).predictor(test.x)
-    kinds = {task.name: task.kind for task in study.agreed.tasks}
+    kinds = {task.name: task.kind for task in prepared.agreed.tasks}
     return {
         task: _measured(kinds[task], predictions[task].take(at), test.codecs[task].decode(y))
-        for task, (at, y) in test.seen.items()
+        for task, (at, y) in test.labels.items()
     }
 
 
@@ -130,7 +130,7 @@ def predict_table(
     """Predictions for the rows of a file, of one client's model or, by the column of the clients, of each row's own."""
     import pandas as pd
 
-    known = {task.name: task for task in run.study.agreed.tasks}
+    known = {task.name: task for task in run.prepared.agreed.tasks}
     for name in tasks or ():
         if name not in known:
             raise UnknownNameError(f"task {name!r} is unknown", where=str(run.folder), remedy=nearest(name, known))
@@ -178,8 +178,8 @@ def _data_of(run: Run) -> DataConfig | None:
     return read_config(run.folder).data
 
 
-def _study_of(run: Run, client: str) -> Study:
-    return run.guests if run.guests is not None and client in run.guest_states else run.study
+def _study_of(run: Run, client: str) -> PreparedFederation:
+    return run.late_clients if run.late_clients is not None and client in run.late_states else run.prepared
 
 
 def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[str, np.ndarray], str | None]:
@@ -199,10 +199,12 @@ def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[st
         if len(run.clients) == 1:
             return {run.clients[0]: everything}, None
         known = ", ".join(run.clients[:10]) + (", ..." if len(run.clients) > 10 else "")
-        told = "" if column is None else f", and {table.where} has no column {column!r}"
-        raise UsageError(f"it is not said whose model is to predict{told}", remedy=f"give --client with one of {known}")
+        reported = "" if column is None else f", and {table.where} has no column {column!r}"
+        raise UsageError(
+            f"it is not said whose model is to predict{reported}", remedy=f"give --client with one of {known}"
+        )
     names = client_names(table, column)
-    members = {*run.clients, *run.study.spec.clients}
+    members = {*run.clients, *run.prepared.spec.clients}
     unknown = np.array([name not in members for name in names.tolist()], dtype=bool)
     if unknown.any():
         row, n = int(unknown.argmax()), int(unknown.sum())
@@ -217,16 +219,16 @@ def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[st
 def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Sequence[str], level: float) -> Predicted:
     import pandas as pd
 
-    model, study = run.client(client), _study_of(run, client)
-    known = {task.name: task for task in study.agreed.tasks}
-    columns = [column.name for column in study.agreed.columns]
+    model, prepared = run.client(client), _study_of(run, client)
+    known = {task.name: task for task in prepared.agreed.tasks}
+    columns = [column.name for column in prepared.agreed.columns]
     mine = replace(table, frame=table.frame.iloc[rows], row_name=lambda row: table.row_name(int(rows[row])))
     raw = read_client_table(client, mine, list(known.values()), columns)
-    own, encoder, where = study.clients[client].train, study.encoders[client], f"client {client!r}, {table.where}"
+    own, encoder, where = prepared.clients[client].train, prepared.encoders[client], f"client {client!r}, {table.where}"
     unseen, is_unseen = encoder.unseen(raw.features, where), encoder.unseen_rows(raw.features, where)
     coded = replace(code_rows(client, raw, encoder, own.codecs), x=encoder.encode(raw.features, where))
     predictions, familiar = model.predictor(coded.x), model.predictor(own.x)
-    everyone = [parts.train for parts in run.study.clients.values()] if run.method.pools_data else []
+    everyone = [parts.train for parts in run.prepared.clients.values()] if run.method.pools_data else []
     is_known = trained_on(coded, [*everyone, own])
 
     made: dict[str, Any] = {}
@@ -237,10 +239,10 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Seq
         shown = prediction.columns()
         if "lower" in shown:
             shown["lower"], shown["upper"] = prediction.interval(level)
-        shown["ood"] = _foreignness(prediction, familiar[task])
+        shown["ood"] = _ood_score(prediction, familiar[task])
         far |= shown["ood"] >= FAR  # not where it is not known
         made |= {f"{task}.{name}": values for name, values in shown.items()}
-        at, y = coded.seen.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
+        at, y = coded.labels.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
         for of_known in scores if len(at) else ():
             chosen = is_known[at] == of_known
             if chosen.any():
@@ -278,7 +280,7 @@ def _measured(kind: str, prediction: Any, truth: Any) -> dict[str, float | None]
     return {metric: float(value) for metric, value in score(kind, prediction, truth).items()}
 
 
-def _foreignness(prediction: Any, familiar: Any) -> np.ndarray:
+def _ood_score(prediction: Any, familiar: Any) -> np.ndarray:
     usual = np.median(_variance(familiar))
     # A method without a latent variance cannot tell.
     return _variance(prediction) / usual if usual > 0 else np.full(len(prediction), np.nan)

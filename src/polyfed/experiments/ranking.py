@@ -1,9 +1,9 @@
-"""The table of a comparison: the mean of each score over the seeds, its spread, and who comes first.
+"""The table of a comparison: the mean of each score over the seeds, its std, and who comes first.
 
 >>> of_seeds = {"a": [{"pulse": {"rmse": 2.0}}, {"pulse": {"rmse": 4.0}}], "b": [{"pulse": {"rmse": 5.0}}]}
 >>> table = ranked(of_seeds, {"pulse": "rmse"})
 >>> table["a"]["pulse"]
-Score(mean=3.0, spread=1.4142, seeds=2, rank=1.0)
+Score(mean=3.0, std=1.4142, seeds=2, rank=1.0)
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Scores = Mapping[str, Mapping[str, float]]  # task → metric → value
 
 
 class Score(NamedTuple):
-    """One task's score of a method: over its seeds (one has no spread), and its rank among the methods (ties share)."""
+    """One task's score of a method: over its seeds (one has no std), and its rank among the methods (ties share)."""
 
     mean: float
-    spread: float
+    std: float
     seeds: int
     rank: float
 
@@ -40,6 +40,6 @@ def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str
         means = np.array([np.mean(numbers) for numbers in values.values()])
         ranks = stats.rankdata([badness(metric, mean) for mean in means])
         for (method, numbers), mean, rank in zip(values.items(), means, ranks, strict=True):
-            spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else float("nan")
-            found[method][task] = Score(float(mean), spread, len(numbers), float(rank))
+            std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else float("nan")
+            found[method][task] = Score(float(mean), std, len(numbers), float(rank))
     return found

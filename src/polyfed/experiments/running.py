@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 from polyfed.data.tables.files import stem_of
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import Interrupted, PolyfedError, UsageError
-from polyfed.experiments.building import build_federation, build_method, build_settings, digest, refuse_changed
+from polyfed.experiments.building import build_federation, build_method, build_settings, digest, reject_changed
 from polyfed.experiments.config import SPLIT_OPTIONS, Config
 from polyfed.experiments.reading import check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
-from polyfed.files import refuse_unnameable
+from polyfed.files import reject_unnameable
 from polyfed.folders import making
 from polyfed.folders.checkpoint_files import FOLDER, rounds_of
 from polyfed.folders.lock import owned
 from polyfed.folders.making import is_free
 from polyfed.folders.results_file import finished_rounds
-from polyfed.folders.writing import append, told, write
+from polyfed.folders.writing import append, with_path_in_errors, write
 
 if TYPE_CHECKING:
-    from polyfed.data import Federation, Study
+    from polyfed.data import Federation, PreparedFederation
     from polyfed.engine import Run
     from polyfed.methods import Method
 
@@ -52,22 +52,22 @@ def start(
     on_event: OnEvent | None = None,
     command: Sequence[str] = (),
 ) -> Run:
-    """Begin a run in a folder that is new or empty, and play it to its end; the data are read unless they are given."""
+    """Begin a run in a folder that is new or empty, and run it to its end; the data are read unless they are given."""
     from polyfed.engine import simulate
 
-    refuse_used(folder)
+    reject_used(folder)
     method = build_method(config, where)
     build_settings(config, where)  # what is wrong with them is said before anything is read
     federation = federation or build_federation(config.data, where)
-    study = federation.prepare(config.run.seed)
-    config = sampled(config, method, study)
+    prepared = federation.prepare(config.run.seed)
+    config = sampled(config, method, prepared)
     settings = build_settings(config, where)
     with leaving_nothing(folder):
         write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
         with logging_to(folder, command) as log:
             return simulate(
                 method,
-                study,
+                prepared,
                 **settings.to_dict(),
                 folder=folder,
                 on_event=_both(log, on_event),
@@ -75,14 +75,14 @@ def start(
             )
 
 
-def sampled(config: Config, method: Method, study: Study) -> Config:
+def sampled(config: Config, method: Method, prepared: PreparedFederation) -> Config:
     """The settings for so many clients: of very many, a part takes part in each round unless it is said how many do.
 
     Only where a client that was never asked is served as well as others: its labels count when it predicts.
     """
     from polyfed.engine.evaluation import MANY
 
-    n, data = len(study.clients), next(iter(study.clients.values())).train
+    n, data = len(prepared.clients), next(iter(prepared.clients.values())).train
     if config.run.sample is not None or n <= MANY or method.pools_data:
         return config
     if method.personalises and method.untrained(data) is None:
@@ -103,40 +103,40 @@ def resume(
     command: Sequence[str] = (),
     allow_code: Collection[str] = (),
 ) -> Run:
-    """Go on with the run in a folder; the data in it are used, and a source that changed since is refused."""
+    """Go on with the run in a folder; the data in it are used, and a source that changed since is rejected."""
     from polyfed.engine import load
 
     if (folder / "flower.json").is_file():
         raise UsageError(
-            "this run was played on many machines",
+            "this run was completed on many machines",
             where=str(folder),
             remedy="go on with polyfed deploy resume",
         )
     if (folder / "config.toml").is_file():
-        refuse_changed(read_config(folder).data)
+        reject_changed(read_config(folder).data)
     with owned(folder):
         run = load(folder, allow_code=allow_code)
-        _refuse_finished(run, rounds)
-        with told(folder), logging_to(folder, command) as log:
+        _reject_finished(run, rounds)
+        with with_path_in_errors(folder), logging_to(folder, command) as log:
             return run.resume(rounds, on_event=_both(log, on_event))
 
 
-def _refuse_finished(run: Run, rounds: int | None) -> None:
+def _reject_finished(run: Run, rounds: int | None) -> None:
     """A run that has nothing left to do; results that are missing or damaged are."""
     assert run.folder is not None
-    wanted, played = run.settings.rounds if rounds is None else rounds, run.progress.round
-    if wanted < played or (wanted == played and finished_rounds(run.folder) == played):
+    wanted, completed = run.settings.rounds if rounds is None else rounds, run.federation_state.round
+    if wanted < completed or (wanted == completed and finished_rounds(run.folder) == completed):
         raise UsageError(
-            f"all {run.settings.rounds} rounds are played"
-            if wanted == played
-            else f"{played} rounds are completed already",
+            f"all {run.settings.rounds} rounds are completed"
+            if wanted == completed
+            else f"{completed} rounds are completed already",
             where=str(run.folder),
-            remedy=f"to go on give --rounds with a number above {played}",
+            remedy=f"to go on give --rounds with a number above {completed}",
         )
 
 
 def cut_off_on_flower(folder: Path) -> bool:
-    """Whether the run in a folder was played on Flower and did not come to its end."""
+    """Whether the run in a folder was completed on Flower and did not come to its end."""
     return (folder / "flower" / "server" / "run.json").is_file() and not (folder / "run.json").is_file()
 
 
@@ -164,9 +164,9 @@ def resolved(config: Config, method: Method, federation: Federation, folder: Pat
     }
 
 
-def refuse_used(folder: Path) -> None:
+def reject_used(folder: Path) -> None:
     """A run starts in a folder of its own."""
-    refuse_unnameable(folder)
+    reject_unnameable(folder)
     if folder.is_file():
         raise UsageError("is a file", where=str(folder), remedy="choose another folder with --out")
     if (folder / "run.json").exists():
@@ -182,13 +182,13 @@ def leaving_nothing(folder: Path) -> Iterator[None]:
     """Make the folder and hold it; remove it, and those made on the way to it, if the first round is not reached."""
     new = not folder.exists()
     with owned(folder):
-        refuse_used(folder)  # somebody may have been faster
+        reject_used(folder)  # somebody may have been faster
         making.begin(folder)
         try:
-            with told(folder):
+            with with_path_in_errors(folder):
                 yield
         except BaseException:
-            if new and not _played(folder):
+            if new and not _completed(folder):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
@@ -218,8 +218,8 @@ def logging_to(folder: Path, command: Sequence[str]) -> Iterator[OnEvent]:
 
 def _line(event: dict[str, Any]) -> str:
     if event["event"] == "round":
-        refused = "".join(f"; refused {client}: {why}" for client, why in event["refused"].items())
-        return f"round {event['round']}: {len(event['sampled'])} clients, {event['bytes_up']} bytes up{refused}"
+        rejected = "".join(f"; rejected {client}: {why}" for client, why in event["rejected"].items())
+        return f"round {event['round']}: {len(event['sampled'])} clients, {event['bytes_up']} bytes up{rejected}"
     if event["event"] == "outlook":
         return f"round {event['round']}: expected to take {event['seconds'] + event['evaluation_seconds']:.0f} s"
     if event["event"] == "stopped":
@@ -236,6 +236,6 @@ def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
     return call
 
 
-def _played(folder: Path) -> bool:
+def _completed(folder: Path) -> bool:
     """Whether a round is stored in the folder, or below it by Flower."""
     return any(max(rounds_of(path, "json"), default=0) > 0 for path in folder.glob(f"**/{FOLDER}"))

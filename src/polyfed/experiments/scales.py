@@ -50,7 +50,7 @@ def settled(
     """The settings with a scale in place of every `auto`, and what was tried; `on_trial` hears the column, how many runs
     are done and how many there will be."""
     given = config.data.transform
-    if config.data.source is None:  # data sets bring their own, and refuse
+    if config.data.source is None:  # data sets bring their own, and reject
         return config, []
     named = [name for name, how in given.items() if how == AUTO]
     if not named:
@@ -138,13 +138,13 @@ def _loss(
     except PolyfedError:
         return np.inf
     # p(y) = p(log y) / y
-    return loss_of(run.events) + sum(_mean_label(run.study.clients, task) for task in logs)
+    return loss_of(run.events) + sum(_mean_label(run.prepared.clients, task) for task in logs)
 
 
 def _mean_label(clients: Mapping[str, ClientParts], task: str) -> float:
     """The mean over the clients of their mean label among the rows that were held out."""
-    held_out = [parts.validation for parts in clients.values() if task in parts.validation.seen]
-    means = [part.codecs[task].decode(part.seen[task][1]).mean() for part in held_out]
+    held_out = [parts.validation for parts in clients.values() if task in parts.validation.labels]
+    means = [part.codecs[task].decode(part.labels[task][1]).mean() for part in held_out]
     return float(np.mean(means)) if means else 0.0
 
 

@@ -39,8 +39,10 @@ def to_mlflow(folder: Path, uri: str, experiment: str = "polyfed") -> str:
             client.log_artifact(made, str(folder / "report.html"))
         client.set_terminated(made)
     except Exception as error:  # whatever a server, a database or a disk may answer
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(f"MLflow refused the run ({told[:300]})", where=uri, remedy="give another --mlflow") from error
+        reported = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(
+            f"MLflow rejected the run ({reported[:300]})", where=uri, remedy="give another --mlflow"
+        ) from error
     return made
 
 
@@ -79,7 +81,7 @@ def _figures(folder: Path) -> Iterator[tuple[str, int, float]]:
     for (part, model, task, metric, round), value in means.items():
         prefix = part if model == "personal" else f"{part} {model}"
         yield f"{prefix}/{task}/{metric}", int(round), float(value)
-    by_round: Any = rounds(events)[["bound", "bytes_up", "bytes_down", "refused"]].astype(float)
+    by_round: Any = rounds(events)[["bound", "bytes_up", "bytes_down", "rejected"]].astype(float)
     for name, column in by_round.items():
         for round, value in column.dropna().items():
             yield f"rounds/{name}", int(round), float(value)

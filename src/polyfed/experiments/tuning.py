@@ -50,7 +50,7 @@ class Choice:
 
 
 def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Path]) -> dict[str, Choice]:
-    """Method → what is chosen for it, from the cells of a comparison that were played."""
+    """Method → what is chosen for it, from the cells of a comparison that were completed."""
     made = {}
     for method, grid in grids.items():
         of_method = [cell for cell in cells if cell.method == method]
@@ -87,7 +87,7 @@ def loss_of(events: Sequence[dict[str, Any]]) -> float:
     return float(summary(events, kinds, metrics=names, part="validation").mean().sum())
 
 
-def refuse_without_validation(federation: Federation, seeds: Sequence[int], where: str) -> None:
+def reject_without_validation(federation: Federation, seeds: Sequence[int], where: str) -> None:
     """Without validation rows a grid could only be chosen by the test rows."""
     place = f"{where}, compare.grid"
     if federation.split.validation == 0:

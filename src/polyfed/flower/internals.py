@@ -2,7 +2,7 @@
 
 Written for flwr 1.41 and read off its SuperNode: the requests of the Fleet API, how a message is cut into objects, whose
 name a message bears, and how long the server's Grid waits before it asks again. `tests/flower/test_internals.py` says
-what has changed when another version is installed; `refuse_other_versions` says so to a user.
+what has changed when another version is installed; `reject_other_versions` says so to a user.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SUPPORTED = "1.41"  # of flwr; what is below may be another in the next
 BEAT = float(HEARTBEAT_MIN_INTERVAL)  # seconds; a node that is silent for twice as long is offline
 SOON = 0.05  # seconds until an object that is still on its way is asked for again; Flower's own is one second
 
-NODE_REFUSED = int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)
+NODE_REJECTED = int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)
 RUN_OVER = int(ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED)
 OTHER_VERSION = int(ApiErrorCode.RUNTIME_VERSION_INCOMPATIBLE)
 RAISED, CRASHED = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION), int(ErrorCode.CLIENT_APP_CRASHED)
@@ -58,7 +58,7 @@ class PulledMessage(NamedTuple):
     tree: Any
 
 
-def refuse_other_versions(found: str | None = None) -> None:
+def reject_other_versions(found: str | None = None) -> None:
     """An error if Flower is not of the version that this file is written for."""
     found = found or version("flwr")
     if not f"{found}.".startswith(f"{SUPPORTED}."):

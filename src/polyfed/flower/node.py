@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from polyfed.data import ClientData, Encoder, FederationSpec, Round0, Study
+from polyfed.data import ClientData, Encoder, FederationSpec, PreparedFederation, Round0
 from polyfed.data.schema.coding import code_parts, n_unknown
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.evaluation import evaluate
 from polyfed.engine.events import tidy
 from polyfed.engine.members import Members
-from polyfed.engine.rounds import Progress, common
+from polyfed.engine.rounds import FederationState, common
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
 from polyfed.errors import DataError, UsageError
@@ -48,15 +48,15 @@ def describe(context: RoundContext, own: OwnConfig) -> dict[str, Any]:
     """Who it is, and in round 0 a summary of its data."""
     mine = own_data(context.config.data, context.seed, own)
     reply: dict[str, Any] = {"client": mine.name, "versions": versions.mine()}
-    return reply if context.agreed is not None else {**reply, "description": mine.description().to_dict()}
+    return reply if context.agreed is not None else {**reply, "summary": mine.summary().to_dict()}
 
 
 def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[dict[str, Any], State]:
     """A round: the update that leaves, while the next state stays."""
     me = Member.of(context, own)
-    data = me.study.shared(me.name)
+    data = me.prepared.shared(me.name)
     if not data.n_labels:  # whoever asks
-        limit = me.study.round0.limits.min_rows
+        limit = me.prepared.round0.limits.min_rows
         raise UsageError(
             f"client {me.name!r} has fewer than {limit} training labels of every task and sends no update",
             remedy="its owner may lower min_rows in the node's own file",
@@ -72,18 +72,18 @@ def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[dict[str,
         if state is None:
             state = me.method.start(data, common(context.seed))
         new, update = me.method.local(state, sent, data, Stream(context.seed, "local", context.round, me.name))
-        me.states.write(Progress(context.round, {}, {me.name: new}))
+        me.states.write(FederationState(context.round, {}, {me.name: new}))
     return {"client": me.name, "lost": lost}, update.wire()
 
 
-def evaluate_here(context: RoundContext, own: OwnConfig, portion: State) -> dict[str, Any]:
+def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State) -> dict[str, Any]:
     """Scores of this client's validation and test rows, as far as they may leave. The model stays here, ready for use."""
     me = Member.of(context, own)
     with owned(me.folder), threads_for(len(me.data.x)):
         state, lost = me.state(context.accepted)
-        progress = Progress(context.round, portion, {} if state is None else {me.name: state})
-        events = [tidy(event) for event in evaluate(me.method, progress, me.members(context.seed))]
-        me.publish(progress, events, last=context.round >= context.rounds)
+        federation_state = FederationState(context.round, prediction_state, {} if state is None else {me.name: state})
+        events = [tidy(event) for event in evaluate(me.method, federation_state, me.members(context.seed))]
+        me.publish(federation_state, events, last=context.round >= context.rounds)
     scores = [
         {key: event[key] for key in ("part", "model")} | {"scores": me.shareable_scores(event)} for event in events
     ]
@@ -96,7 +96,7 @@ class Member:
 
     name: str
     folder: Path
-    study: Study
+    prepared: PreparedFederation
     method: Method
     settings: Settings
 
@@ -113,22 +113,22 @@ class Member:
                 _begin(context, folder, mine, method, settings)
             if mine.digest is not None:
                 write_document(_mark(context, own), {"client": name, "digest_of_data": mine.digest})
-        study = storage.read_study(folder)
+        study = storage.read_prepared(folder)
         # Its owner may have become more careful since.
         round0 = replace(study.round0, limits=study.round0.limits.at_least(own.limits))
         return cls(name, folder, replace(study, round0=round0), method, settings)
 
     @property
     def data(self) -> ClientData:
-        return self.study.clients[self.name].train
+        return self.prepared.clients[self.name].train
 
     def members(self, seed: int) -> Members:
-        return Members.of(self.method, self.study, seed)
+        return Members.of(self.method, self.prepared, seed)
 
     def shareable_scores(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """Of the scores in an event those that the server may know: none of a client that is silent, and none of few labels."""
-        limits, parts = self.study.round0.limits, self.study.clients[self.name]
-        if not self.study.shared(self.name).n_labels and self.data.n_labels:
+        limits, parts = self.prepared.round0.limits, self.prepared.clients[self.name]
+        if not self.prepared.shared(self.name).n_labels and self.data.n_labels:
             return {}
         trained, counts = self.data.counts(), getattr(parts, event["part"]).counts()
         return {
@@ -152,13 +152,15 @@ class Member:
         except DataError:
             return None, True
 
-    def publish(self, progress: Progress, events: list[dict[str, Any]], *, last: bool) -> None:
+    def publish(self, federation_state: FederationState, events: list[dict[str, Any]], *, last: bool) -> None:
         """The model of a round in the run folder, in place of any of that round or later: a server may repeat itself."""
         before = read_events(self.folder)
-        Checkpoints(self.folder).forget_after(progress.round - 1)  # whoever is killed now leaves the round before
-        run = Run(self.method, self.study, self.settings, progress=progress, folder=self.folder)
-        run.log.rewrite([event for event in before if event.get("round", 0) < progress.round])
-        run.record(progress, events)
+        Checkpoints(self.folder).forget_after(
+            federation_state.round - 1
+        )  # whoever is killed now leaves the round before
+        run = Run(self.method, self.prepared, self.settings, federation_state=federation_state, folder=self.folder)
+        run.log.rewrite([event for event in before if event.get("round", 0) < federation_state.round])
+        run.record(federation_state, events)
         if last:
             run.write_results(self.folder)
 
@@ -199,11 +201,13 @@ def _begin(context: RoundContext, folder: Path, mine: OwnData, method: Method, s
     shared = Encoder.of(agreed)
     parts, encoder = code_parts(mine.name, mine.raw, mine.division, agreed, shared, local=mine.scaling == "local")
     spec = FederationSpec(agreed.tasks, len(shared.names), context.members, agreed.codecs)
-    note = mine.description()
+    note = mine.summary()
     lost = n_unknown(mine.raw, mine.division, agreed.codecs)
     round0 = Round0(mine.limits, {mine.name: dict(note.labels)}, unknown={mine.name: lost} if lost else {})
     sizes = {mine.name: note.n_bytes}
-    study = Study(spec, {mine.name: parts}, {mine.name: encoder}, mine.scaling, agreed, sizes, round0=round0)
+    study = PreparedFederation(
+        spec, {mine.name: parts}, {mine.name: encoder}, mine.scaling, agreed, sizes, round0=round0
+    )
     shutil.rmtree(folder, ignore_errors=True)
-    run = Run(method, study, settings, progress=Progress(0, {}, {}))
+    run = Run(method, study, settings, federation_state=FederationState(0, {}, {}))
     storage.create(run, folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyfed.data import Description, Limits, Split, Task, describe
+from polyfed.data import ClientSummary, Limits, Split, Task, describe
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import Division, divide
 from polyfed.data.tables.reading import read_own_table
@@ -12,7 +12,7 @@ from polyfed.errors import DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig
 from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.round_context import chosen_scaling, chosen_tasks, own_study, whole_federation
+from polyfed.flower.round_context import chosen_scaling, chosen_tasks, own_prepared, whole_federation
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class OwnData:
     limits: Limits
     digest: str | None  # of the file; a study goes on with the data that it began with
 
-    def description(self) -> Description:
+    def summary(self) -> ClientSummary:
         """What is sent in round 0."""
         return describe(self.tasks, self.raw, self.division, scaling=self.scaling, limits=self.limits)
 
@@ -41,7 +41,7 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
         name, tasks, scaling = federation.names[position], federation.tasks, federation.scaling
         raw, split, mark, limits = federation.raw[name], federation.split, None, federation.limits
     else:
-        data = own_study(asked)
+        data = own_prepared(asked)
         tasks, scaling, path = chosen_tasks(data), chosen_scaling(data), own.file
         name, raw = read_own_table(
             path,

@@ -30,7 +30,7 @@ class Roster:
         timeout: seconds that nodes have to say who they are.
         node_of: client → its node, as far as it is known.
         labels: client → task → training labels, as it declared in round 0; no update may claim more.
-        refused: nodes that take no part, so that they are not asked again.
+        rejected: nodes that take no part, so that they are not asked again.
         versions: node → the versions that it says it has.
         on_versions: is called when one has reported them.
     """
@@ -39,7 +39,7 @@ class Roster:
     timeout: float
     node_of: dict[str, int] = field(default_factory=dict)
     labels: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    refused: set[int] = field(default_factory=set)
+    rejected: set[int] = field(default_factory=set)
     versions: dict[int, dict[str, str]] = field(default_factory=dict)
     on_versions: Callable[[], None] = lambda: None
 
@@ -68,26 +68,26 @@ class Roster:
             reported = answers.get(node, {"error": f"it did not describe its data within {self.timeout:g} s"})
             if "error" in reported:
                 rejected[f"node {node}"] = reported["error"]
-                self.refused.add(node)
+                self.rejected.add(node)
             else:
                 nodes.setdefault(reported["client"], []).append(node)
         for client, found in nodes.items():
             if len(found) > 1:  # which of them is it? To take either would let one take the other's place
                 rejected[client] = f"{len(found)} nodes say that they are this client"
-                self.refused.update(found)
+                self.rejected.update(found)
             else:
                 self.node_of[client] = found[0]
-        return {client: answers[node].get("description") for client, node in self.node_of.items()}, rejected
+        return {client: answers[node].get("summary") for client, node in self.node_of.items()}, rejected
 
     def reject(self, client: str) -> None:
         """This client takes no part."""
-        self.refused.add(self.node_of.pop(client))
+        self.rejected.add(self.node_of.pop(client))
 
     def refresh(self, context: dict[str, Any], members: Iterable[str]) -> set[str]:
         """The members that are connected; a node that is new is asked who it is."""
         present = set(self.grid.get_node_ids())
         known = set(self.node_of.values())
-        if unknown := sorted(present - known - self.refused):
+        if unknown := sorted(present - known - self.rejected):
             wanted = set(members)
             for node, reported in self._ask(unknown, context).items():
                 if "error" in reported or reported.get("client") not in wanted:
@@ -95,10 +95,10 @@ class Roster:
                         "error", f"client {reported.get('client')!r} was not there when the study began"
                     )
                     log.warning("polyfed: node %d takes no part: %s", node, reason)
-                    self.refused.add(node)
+                    self.rejected.add(node)
                 elif self.node_of.get(reported["client"]) in present:
                     log.warning("polyfed: node %d says it is client %r, as another does", node, reported["client"])
-                    self.refused.add(node)
+                    self.rejected.add(node)
                 else:
                     self.node_of[reported["client"]] = node
         return {client for client, node in self.node_of.items() if node in present}

@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from polyfed.data import Agreement, Federation, Task
+from polyfed.data import Federation, Schema, Task
 from polyfed.data.features.transforms import AUTO
 from polyfed.data.schema.coding import SCALINGS
-from polyfed.data.schema.vetting import Rejected, is_text, read_agreement, shown
+from polyfed.data.schema.vetting import Rejected, is_text, read_schema, shown
 from polyfed.errors import ConfigError
 from polyfed.experiments.building import build_federation, build_method
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.reading import check
 from polyfed.methods import Method
-from polyfed.nets.permission import refuse_code
+from polyfed.nets.permission import reject_code
 
 FORMAT = 4
 WHERE = "the study"
@@ -96,14 +96,14 @@ class RoundContext:
     def method(self, allowed: Collection[str] = ()) -> Method:
         """The method; code that it names runs only if it is allowed here."""
         config = self.config
-        refuse_code(config.method.options, allowed, where=WHERE, paths=False)
+        reject_code(config.method.options, allowed, where=WHERE, paths=False)
         return build_method(config, WHERE)
 
-    def agreement(self) -> Agreement:
+    def agreement(self) -> Schema:
         if self.agreed is None:
             raise ConfigError("nothing is agreed yet", where=WHERE, remedy="ask for a description first")
         try:
-            return read_agreement(self.agreed)
+            return read_schema(self.agreed)
         except Rejected as reason:
             raise ConfigError(f"what was agreed cannot be used: {reason}", where=WHERE, remedy=_REMEDY) from None
 
@@ -112,7 +112,7 @@ def _odd(name: str, value: Any, wanted: str) -> ConfigError:
     return ConfigError(f"{shown(name)} is {shown(value)}, but {wanted}", where=WHERE, remedy=_REMEDY)
 
 
-def own_study(data: DataConfig) -> DataConfig:
+def own_prepared(data: DataConfig) -> DataConfig:
     """The settings as far as a server may choose them: which columns of a node's table, and never which table."""
     for key in ("source", "query", "dataset", "sha256", "options", "images"):
         if getattr(data, key):

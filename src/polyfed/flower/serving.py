@@ -14,7 +14,7 @@ from typing import Any
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from polyfed.data import Agreement, Description, Encoder, FederationSpec, Round0, Study, Task, agree
+from polyfed.data import ClientSummary, Encoder, FederationSpec, PreparedFederation, Round0, Schema, Task, agree
 from polyfed.data.schema.vetting import vet
 from polyfed.engine import storage
 from polyfed.engine.events import EventLog
@@ -95,19 +95,19 @@ def _serve(grid: Grid, serve_config: ServeConfig, method: Method, settings: Sett
                 on_event(event)
 
         strategy = PolyfedStrategy(run, context, roster, serve_config.timeouts, report)
-        left = run.settings.rounds - run.progress.round
+        left = run.settings.rounds - run.federation_state.round
         if left <= 0:
             raise UsageError(
-                f"{run.progress.round} rounds are completed already",
+                f"{run.federation_state.round} rounds are completed already",
                 where=str(serve_config.folder),
-                remedy=f"to go on give --rounds with a number above {run.progress.round}",
+                remedy=f"to go on give --rounds with a number above {run.federation_state.round}",
             )
         strategy.start(grid, ArrayRecord(), num_rounds=left, timeout=serve_config.timeouts.timeout)
         if not strategy.n_used:
             raise PolyfedError(
                 "not one round counted",
                 where=str(serve_config.folder),
-                remedy="the refused clients in events.jsonl say why; then resume with more rounds",
+                remedy="the rejected clients in events.jsonl say why; then resume with more rounds",
             )
         run.write_results(serve_config.folder)
     return run
@@ -123,16 +123,16 @@ def _begun(serve_config: ServeConfig, method: Method, settings: Settings, roster
             remedy="leave stop out, and choose the number of rounds in one process",
         )
     tasks, scaling = chosen_tasks(data), chosen_scaling(data)
-    data.split()  # a wrong one is refused before anybody is asked
+    data.split()  # a wrong one is rejected before anybody is asked
     document = _document(serve_config.config, method)
     context = RoundContext(uuid.uuid4().hex, document, settings.seed, rounds=settings.rounds)
-    notes, rejected = _round0(context, serve_config, tasks, scaling, settings, roster)
-    agreed = agree(tasks, notes)
-    members = tuple(sorted(notes))
+    summaries, rejected = _round0(context, serve_config, tasks, scaling, settings, roster)
+    agreed = agree(tasks, summaries)
+    members = tuple(sorted(summaries))
     spec = FederationSpec(agreed.tasks, len(Encoder.of(agreed).names), members, agreed.codecs)
-    round0 = Round0(labels={name: dict(notes[name].labels) for name in members}, rejected=rejected)
-    sizes = {name: note.n_bytes for name, note in notes.items()}
-    study = Study(spec, {}, {}, scaling, agreed, sizes, round0=round0)
+    round0 = Round0(labels={name: dict(summaries[name].labels) for name in members}, rejected=rejected)
+    sizes = {name: summary.n_bytes for name, summary in summaries.items()}
+    study = PreparedFederation(spec, {}, {}, scaling, agreed, sizes, round0=round0)
     roster.labels.update(round0.labels)
     run = Run(method, study, settings, log=EventLog())
     run.log.add(start_event(run))
@@ -150,27 +150,28 @@ def _round0(
     scaling: str,
     settings: Settings,
     roster: Roster,
-) -> tuple[dict[str, Description], dict[str, str]]:
+) -> tuple[dict[str, ClientSummary], dict[str, str]]:
     """What the clients report of their data, validated; who is rejected is named, and the others go on if they are enough."""
     reported, rejected = roster.gather(context.to_dict(), serve_config.timeouts.nodes, serve_config.timeouts.wait)
-    notes, unfit = vet(tasks, reported, scaling)
+    summaries, unfit = vet(tasks, reported, scaling)
     for client in unfit:
         roster.reject(client)
     rejected |= unfit
     for client, reason in sorted(rejected.items()):
         log.warning("polyfed: round 0: rejected %s: %s", client, reason)
-    if rejected and not settings.is_enough(len(notes), len(notes) + len(rejected)):
+    if rejected and not settings.is_enough(len(summaries), len(summaries) + len(rejected)):
         client, reason = min(rejected.items())
         raise DataError(
-            f"{len(rejected)} of {len(notes) + len(rejected)} clients are rejected, so there is no quorum; {client}: {reason}",
+            f"{len(rejected)} of {len(summaries) + len(rejected)} clients are rejected, so there is no quorum; "
+            f"{client}: {reason}",
             where="round 0",
             remedy="correct it there, or lower run.quorum",
         )
-    if silent := sorted(name for name, note in notes.items() if note.is_silent):
+    if silent := sorted(name for name, summary in summaries.items() if summary.is_silent):
         log.info(
             "polyfed: too few labels to take part in rounds, served as clients that join late: %s", ", ".join(silent)
         )
-    return notes, rejected
+    return summaries, rejected
 
 
 def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, roster: Roster) -> tuple[Run, RoundContext]:
@@ -185,11 +186,11 @@ def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, rost
     storage.take_up(run)
     run.plan(settings.rounds)
     about = read_document(folder / "flower.json", FlowerDocument)
-    roster.labels.update(run.study.round0.labels)
+    roster.labels.update(run.prepared.round0.labels)
     document = _document(serve_config.config, method)
     context = RoundContext(about["study"], document, settings.seed, rounds=settings.rounds)
-    context = _settled(context, run.study.agreed, run.study.spec.clients)
-    members = run.study.spec.clients
+    context = _settled(context, run.prepared.agreed, run.prepared.spec.clients)
+    members = run.prepared.spec.clients
     _keep_versions(folder, about["study"], roster)
     here = roster.wait_for(context.to_dict(), members, len(members), serve_config.timeouts.wait)
     if absent := sorted(set(members) - here):
@@ -208,7 +209,7 @@ def _keep_versions(folder: Path, study: str, roster: Roster) -> None:
     write_down()
 
 
-def _settled(context: RoundContext, agreed: Agreement, members: tuple[str, ...]) -> RoundContext:
+def _settled(context: RoundContext, agreed: Schema, members: tuple[str, ...]) -> RoundContext:
     return replace(context, agreed=agreed.to_dict(), members=members)
 
 

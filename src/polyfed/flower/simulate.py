@@ -18,13 +18,13 @@ from flwr.serverapp import Grid, ServerApp
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.events import EventLog
-from polyfed.engine.rounds import Progress
+from polyfed.engine.rounds import FederationState
 from polyfed.engine.run import Run
 from polyfed.engine.simulate import load
 from polyfed.errors import Interrupted, MissingExtraError, PolyfedError
 from polyfed.experiments.building import build_federation, build_method, build_settings
 from polyfed.experiments.config import Config
-from polyfed.experiments.running import leaving_nothing, read_config, refuse_used, resolved
+from polyfed.experiments.running import leaving_nothing, read_config, reject_used, resolved
 from polyfed.experiments.toml_text import to_toml
 from polyfed.flower.client_app import make_app
 from polyfed.flower.grid import InProcessGrid
@@ -37,7 +37,7 @@ from polyfed.folders.lines import TIMING_FILE
 from polyfed.folders.lock import owned
 from polyfed.folders.schemas import FlowerDocument
 from polyfed.folders.writing import write
-from polyfed.nets.permission import refuse_code
+from polyfed.nets.permission import reject_code
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
@@ -55,7 +55,7 @@ def start(
     command: Sequence[str] = (),
 ) -> Run:
     """Begin a run in a folder that is new or empty, and run it to its end."""
-    refuse_used(folder)
+    reject_used(folder)
     method, settings = build_method(config, where), build_settings(config, where)
     federation = build_federation(config.data, where)
     federation.prepare(settings.seed)  # what is wrong with the data is said here, with names and rows
@@ -77,7 +77,7 @@ def resume(
     with owned(folder):
         config = read_config(folder)
         images = {} if config.data.images is None else {"backbone": config.data.images.backbone}
-        refuse_code(config.method.options | images, allow_code, where=str(folder))
+        reject_code(config.method.options | images, allow_code, where=str(folder))
         if rounds is not None:
             config = config.model_copy(update={"run": config.run.model_copy(update={"rounds": rounds})})
         return _run(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
@@ -121,14 +121,18 @@ def simulated_app(config: Config, states: Path) -> ClientApp:
 def _assembled(server_run: Run, serve_config: ServeConfig, states: Path, federation: Federation) -> Run:
     """The run with the data and the states of its clients, which in a simulation are within reach."""
     about, found = read_document(serve_config.folder / "flower.json", FlowerDocument), {}
-    for client, mark in server_run.progress.clients.items():
+    for client, mark in server_run.federation_state.clients.items():
         kept = Checkpoints(folder_of(states, about["study"], client) / "states").read(int(mark["round"]))
-        found[client] = kept.progress.clients[client]
-    progress = Progress(server_run.progress.round, server_run.progress.server, found)
+        found[client] = kept.federation_state.clients[client]
+    federation_state = FederationState(server_run.federation_state.round, server_run.federation_state.server, found)
     log = EventLog()
     log.rewrite(server_run.events)
     return Run(
-        server_run.method, federation.prepare(server_run.settings.seed), server_run.settings, progress=progress, log=log
+        server_run.method,
+        federation.prepare(server_run.settings.seed),
+        server_run.settings,
+        federation_state=federation_state,
+        log=log,
     )
 
 

@@ -1,4 +1,4 @@
-"""A Flower Strategy that runs polyfed's rounds: the method's own `download` and `aggregate`, the engine's own guard,
+"""A Flower Strategy that runs polyfed's rounds: the method's own `broadcast` and `aggregate`, the engine's own guard,
 checkpoints and events. What Flower leaves open is decided here: whom to ask, how long to wait, when to give up."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from polyfed.engine.rounds import Progress, begun, conclude
+from polyfed.engine.rounds import FederationState, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
 from polyfed.flower.backoff import Backoff
@@ -22,7 +22,7 @@ from polyfed.flower.roster import Roster, failure, message_to
 from polyfed.flower.round_context import RoundContext
 from polyfed.flower.scores import evaluation_events
 from polyfed.flower.wire import content, opened
-from polyfed.methods import ClientUpdate, Outcome
+from polyfed.methods import ClientResult, ClientUpdate
 from polyfed.methods.messages import n_bytes
 
 log = logging.getLogger("flwr")
@@ -68,14 +68,14 @@ class PolyfedStrategy(Strategy):
         self.backoff = Backoff()
         self.n_used, self.n_lost = 0, 0  # rounds that counted, and rounds in a row that did not
         self._asked: dict[int, str] = {}
-        self._absent: dict[str, Outcome] = {}
+        self._absent: dict[str, ClientResult] = {}
         self._bytes_down = 0
-        self._next: tuple[Progress, list[dict[str, Any]]] | None = None
+        self._next: tuple[FederationState, list[dict[str, Any]]] | None = None
         self._began = self._sent = self._trained = 0.0
 
     def summary(self) -> None:
-        log.info("\t├──> method %s, %d clients", self.run.method.name, len(self.run.study.spec.clients))
-        log.info("\t└──> rounds %d to %d", self.run.progress.round + 1, self.run.settings.rounds)
+        log.info("\t├──> method %s, %d clients", self.run.method.name, len(self.run.prepared.spec.clients))
+        log.info("\t└──> rounds %d to %d", self.run.federation_state.round + 1, self.run.settings.rounds)
 
     # ---- a round ----------------------------------------------------------------------------------------------
 
@@ -85,12 +85,12 @@ class PolyfedStrategy(Strategy):
         """Ask those who are drawn, are there, and are not backed off from."""
         self._began = time.perf_counter()
         run, method, settings = self.run, self.run.method, self.run.settings
-        server, round = begun(method, run.progress, settings).server, run.progress.round + 1
+        server, round = begun(method, run.federation_state, settings).server, run.federation_state.round + 1
         sampled = settings.participants(sorted(self.roster.labelled), round)
         asked = self._choose(sampled, round)
         messages, self._asked, self._bytes_down = [], {}, 0
         for client in asked:
-            sent, node = method.download(server, client), self.roster.node_of[client]
+            sent, node = method.broadcast(server, client), self.roster.node_of[client]
             self._asked[node] = client
             self._bytes_down += n_bytes(sent)
             note = self._context_for(client, round).to_dict()
@@ -102,7 +102,7 @@ class PolyfedStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check every answer and let the method aggregate those that are fit for use."""
-        round = self.run.progress.round + 1
+        round = self.run.federation_state.round + 1
         outcomes = dict(self._absent)
         waited = time.perf_counter() - self._sent
         silence = f"none within {self.timeouts.timeout:g} s" if waited >= self.timeouts.timeout else "it went away"
@@ -116,19 +116,19 @@ class PolyfedStrategy(Strategy):
                 self.backoff.failed(client, round)
             else:
                 self.backoff.succeeded(client)
-        progress, event = conclude(
+        federation_state, event = conclude(
             self.run.method,
-            begun(self.run.method, self.run.progress, self.run.settings),
+            begun(self.run.method, self.run.federation_state, self.run.settings),
             outcomes,
             self.run.settings,
             declared=self._declared(),
             bytes_down=self._bytes_down,
         )
-        for client, reason in event["refused"].items():
-            log.warning("polyfed: round %d: refused %s: %s", round, client, reason)
+        for client, reason in event["rejected"].items():
+            log.warning("polyfed: round %d: rejected %s: %s", round, client, reason)
         if "dropped" in event:
             log.warning("polyfed: round %d: dropped, the model stays as it was: %s", round, event["dropped"])
-        self._next, self._trained = (progress, [event]), time.perf_counter()
+        self._next, self._trained = (federation_state, [event]), time.perf_counter()
         return None, MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
 
     def configure_evaluate(
@@ -136,25 +136,30 @@ class PolyfedStrategy(Strategy):
     ) -> Iterable[Message]:
         """Every few rounds everyone who is there gets the model and scores it; after the last round in any case."""
         assert self._next is not None
-        progress, settings = self._next[0], self.run.settings
+        federation_state, settings = self._next[0], self.run.settings
         self._asked = {}
-        if not settings.evaluates(progress.round):
+        if not settings.evaluates(federation_state.round):
             return []
-        members, last = self.run.study.spec.clients, progress.round == settings.rounds
+        members, last = self.run.prepared.spec.clients, federation_state.round == settings.rounds
         here = self.roster.refresh(self.context.to_dict(), members)
         messages = []
         for client in sorted(here):
-            if last or self.backoff.allows(client, progress.round):
-                portion, node = self.run.method.portion(progress.server, client), self.roster.node_of[client]
+            if last or self.backoff.allows(client, federation_state.round):
+                prediction_state, node = (
+                    self.run.method.prediction_state(federation_state.server, client),
+                    self.roster.node_of[client],
+                )
                 self._asked[node] = client
-                note = self._context_for(client, progress.round, progress).to_dict()
-                messages.append(message_to(node, MessageType.EVALUATE, content(note, portion), self.timeouts.timeout))
+                note = self._context_for(client, federation_state.round, federation_state).to_dict()
+                messages.append(
+                    message_to(node, MessageType.EVALUATE, content(note, prediction_state), self.timeouts.timeout)
+                )
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Write the round down. It counts from here on."""
         assert self._next is not None
-        progress, events = self._next
+        federation_state, events = self._next
         answers: dict[str, Any] = {}
         for reply in replies:
             client = self._asked.get(reply.metadata.src_node_id)
@@ -162,15 +167,15 @@ class PolyfedStrategy(Strategy):
                 continue
             note = self._note(client, reply)
             if "error" in note:
-                log.warning("polyfed: round %d: no scores of %s: %s", progress.round, client, note["error"])
+                log.warning("polyfed: round %d: no scores of %s: %s", federation_state.round, client, note["error"])
             else:
                 answers[client] = note.get("scores")
         for client in sorted(set(self._asked.values()) - answers.keys()):
-            log.warning("polyfed: round %d: %s was not evaluated", progress.round, client)
-        kinds = {task.name: task.kind for task in self.run.study.spec.tasks}
-        events += evaluation_events(progress.round, answers, kinds)
+            log.warning("polyfed: round %d: %s was not evaluated", federation_state.round, client)
+        kinds = {task.name: task.kind for task in self.run.prepared.spec.tasks}
+        events += evaluation_events(federation_state.round, answers, kinds)
         self.run.record(
-            progress,
+            federation_state,
             events,
             on_event=self.on_event,
             seconds=self._trained - self._began,
@@ -183,7 +188,7 @@ class PolyfedStrategy(Strategy):
 
     def _choose(self, sampled: list[str], round: int) -> list[str]:
         """Of those who are drawn, whom to ask; why not the others is noted. Too few for a quorum are waited for."""
-        settings, members = self.run.settings, self.run.study.spec.clients
+        settings, members = self.run.settings, self.run.prepared.spec.clients
         here = self.roster.refresh(self.context.to_dict(), members)
         asked = [client for client in sampled if client in here and self.backoff.allows(client, round)]
         if not settings.is_enough(len(asked), len(sampled)):  # then nobody is skipped
@@ -198,12 +203,12 @@ class PolyfedStrategy(Strategy):
         }
         return asked
 
-    def _context_for(self, client: str, round: int, progress: Progress | None = None) -> RoundContext:
-        marks = (progress or self.run.progress).clients
+    def _context_for(self, client: str, round: int, federation_state: FederationState | None = None) -> RoundContext:
+        marks = (federation_state or self.run.federation_state).clients
         return self.context.at(round, int(marks[client]["round"]) if client in marks else 0)
 
     def _declared(self) -> dict[str, dict[str, int]]:
-        tasks = [task.name for task in self.run.study.spec.tasks]
+        tasks = [task.name for task in self.run.prepared.spec.tasks]
         return {client: {task: labels.get(task, 0) for task in tasks} for client, labels in self.roster.labels.items()}
 
     def _note(self, client: str, reply: Message) -> dict[str, Any]:
@@ -217,7 +222,7 @@ class PolyfedStrategy(Strategy):
             self.run.log.add_timing(warning=text)
         return note
 
-    def _read(self, client: str, reply: Message, round: int) -> Outcome:
+    def _read(self, client: str, reply: Message, round: int) -> ClientResult:
         """An update, with the mark that the server keeps of it: the round, by which the client knows its state again."""
         note = self._note(client, reply)
         if "error" in note:
@@ -232,7 +237,8 @@ class PolyfedStrategy(Strategy):
         self.n_used, self.n_lost = self.n_used + used, 0 if used else self.n_lost + 1
         if self.n_lost >= self.timeouts.lost:
             raise PolyfedError(
-                f"{self.n_lost} rounds in a row had no quorum or were dropped; stopped after round {self.run.progress.round}",
+                f"{self.n_lost} rounds in a row had no quorum or were dropped; stopped after round "
+                f"{self.run.federation_state.round}",
                 where=str(self.run.folder or ""),
-                remedy="look at the refused clients in events.jsonl, then resume",
+                remedy="look at the rejected clients in events.jsonl, then resume",
             )

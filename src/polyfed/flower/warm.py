@@ -30,7 +30,7 @@ BEATS = 0.4 * internals.BEAT  # seconds between two signs of life, so that two m
 UNAUTHORIZED = 401
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The server does not take this node: its key is not registered, or the node is online already."""
 
 
@@ -78,15 +78,15 @@ class WarmNode:
                 self.alive.write_text(str(self.node))
                 return True
             except TransportError as error:
-                _refuse_certificate(error)
+                _reject_certificate(error)
                 self._say_away(error)
             except StatusError as error:
-                self._refuse(error)
+                self._reject(error)
             self.leaving.sleep(pause_after(time.monotonic() - began))
         return False
 
     def _take_leave_of_the_killed(self) -> None:
-        """A node that was killed is online for the server, which would refuse its key for a while and wait for its answer.
+        """A node that was killed is online for the server, which would reject its key for a while and wait for its answer.
 
         So it says goodbye in its place, and stays away until a server that waits has noticed.
         """
@@ -98,12 +98,12 @@ class WarmNode:
         self.note("The node was killed before: the server knows now")
         self.leaving.sleep(LONGEST + 1.0)
 
-    def _refuse(self, error: StatusError) -> None:
+    def _reject(self, error: StatusError) -> None:
         code = internals.code_of(error)
         if code == internals.OTHER_VERSION:
             raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
-        if code == internals.NODE_REFUSED:
-            raise Refused
+        if code == internals.NODE_REJECTED:
+            raise Rejected
         if code == UNAUTHORIZED:
             raise PolyfedError(
                 "the server does not take this node's signature",
@@ -206,7 +206,7 @@ def _reason(error: Exception) -> str:
     return "its run has ended" if code == internals.RUN_OVER else f"error {code}"
 
 
-def _refuse_certificate(error: BaseException) -> None:
+def _reject_certificate(error: BaseException) -> None:
     """An error that waiting would not mend."""
     cause: BaseException | None = error
     while cause is not None:

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from polyfed.errors import ConfigError, DataError
 from polyfed.folders.writing import write
 
-FORMAT = 2  # 1 had no digests
+FORMAT = 3  # 1 had no digests, 2 other names of files and fields
 ANEW = "start the run anew"
 
 _SEAL = re.compile(rb'\{"digest": "([0-9a-f]{64})", ')
@@ -47,13 +47,13 @@ def read_sealed(content: bytes, schema: type[BaseModel], where: str, remedy: str
     """The document in these bytes, as `sealed` wrote it."""
     found = _SEAL.match(content)
     if found is None:
-        _refuse_other_format(parsed(content, where, remedy), where)
+        _reject_other_format(parsed(content, where, remedy), where)
         raise DataError("is damaged (it has no digest)", where=where, remedy=remedy)
     if digest(b"{" + content[found.end() :]) != found[1].decode():
         raise DataError("is damaged (its digest does not fit)", where=where, remedy=remedy)
     document = parsed(content, where, remedy)
-    _refuse_other_format(document, where)
-    refuse_unlike(document, schema, where, remedy)
+    _reject_other_format(document, where)
+    reject_unlike(document, schema, where, remedy)
     return document
 
 
@@ -78,7 +78,7 @@ def parsed(content: bytes, where: str, remedy: str) -> Any:
         raise DataError(f"cannot be read ({error})", where=where, remedy=remedy) from None
 
 
-def refuse_unlike(document: Any, schema: type[BaseModel], where: str, remedy: str) -> None:
+def reject_unlike(document: Any, schema: type[BaseModel], where: str, remedy: str) -> None:
     """An error that names the first entry that is not as the schema says."""
     if what := unlike(document, schema):
         raise DataError(f"cannot be read ({what})", where=where, remedy=remedy)
@@ -100,7 +100,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _refuse_other_format(document: Any, where: str) -> None:
+def _reject_other_format(document: Any, where: str) -> None:
     found = document.get("format") if isinstance(document, dict) else None
     if isinstance(document, dict) and "format" in document and found != FORMAT:
         raise DataError(

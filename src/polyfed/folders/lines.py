@@ -11,7 +11,7 @@ from typing import Any
 
 from polyfed.errors import DataError
 from polyfed.folders.checkpoint_files import last_mark
-from polyfed.folders.documents import digest, parsed, read_content, refuse_unlike
+from polyfed.folders.documents import digest, parsed, read_content, reject_unlike
 from polyfed.folders.schemas import EVENTS, AnyEvent, TimingEntry
 
 EVENTS_FILE, TIMING_FILE = "events.jsonl", "timing.jsonl"
@@ -43,8 +43,8 @@ def content_until(path: Path, size: int, sha256: str) -> bytes:
 def parse_events(content: bytes, path: Path, first: int = 1) -> Iterator[dict[str, Any]]:
     """Events of the kinds that are known, and others as they are; `first` is the number of the first line."""
     for where, event in _lines(content, path, first):
-        refuse_unlike(event, AnyEvent, where, REMEDY)
-        refuse_unlike(event, EVENTS.get(event["event"], AnyEvent), where, REMEDY)
+        reject_unlike(event, AnyEvent, where, REMEDY)
+        reject_unlike(event, EVENTS.get(event["event"], AnyEvent), where, REMEDY)
         yield event
 
 
@@ -54,7 +54,7 @@ def parse_timing(content: bytes, path: Path, first: int = 1) -> Iterator[dict[st
         where = f"{path.name}, line {number}"  # a report is shown to others: it need not say where the run lies
         try:
             entry = parsed(line, where, "")
-            refuse_unlike(entry, TimingEntry, where, "")
+            reject_unlike(entry, TimingEntry, where, "")
             yield entry
         except DataError as error:
             yield {"warning": str(error)}

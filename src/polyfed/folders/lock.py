@@ -19,12 +19,12 @@ from pathlib import Path
 
 from polyfed.errors import DataError, UsageError
 from polyfed.files import drop_parts, fcntl, hold, is_at
-from polyfed.folders.documents import parsed, read_content, refuse_unlike
+from polyfed.folders.documents import parsed, read_content, reject_unlike
 from polyfed.folders.making import drop_half_made, make_private
 from polyfed.folders.schemas import Owner
-from polyfed.folders.writing import told
+from polyfed.folders.writing import with_path_in_errors
 
-RUN_LOCK, GUESTS_LOCK = ".lock", ".guests.lock"
+RUN_LOCK, LATE_CLIENTS_LOCK = ".lock", ".late_clients.lock"
 
 _mine: dict[tuple[Path, str], int] = {}  # what this process holds → the thread that does
 _looking = threading.Lock()
@@ -80,7 +80,7 @@ def _held(folder: Path, path: Path) -> Iterator[None]:
     if fcntl is None:  # not POSIX: nobody is kept out
         yield
         return
-    with told(path):
+    with with_path_in_errors(path):
         descriptor = _acquired(folder, path)
         now = datetime.now().isoformat(sep=" ", timespec="seconds")
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
@@ -124,7 +124,7 @@ def _busy(folder: Path, path: Path) -> UsageError:
 def _owner(path: Path) -> Owner | None:
     try:
         described = parsed(read_content(path), str(path), "")
-        refuse_unlike(described, Owner, str(path), "")
+        reject_unlike(described, Owner, str(path), "")
     except DataError:
         return None
     return Owner.model_validate(described)

@@ -15,9 +15,17 @@ from polyfed.folders.writing import make_private, write
 __all__ = ["begin", "drop_half_made", "end", "is_free", "is_half_made", "make_private"]
 
 MARK = ".making"
-LOCKS = (".lock", ".guests.lock")
+LOCKS = (".lock", ".late_clients.lock")
 # All that a start writes; whatever else lies there is not ours to remove.
-FILES = ("config.toml", "flower.json", "run.log", "study.json", "study.safetensors", "events.jsonl", "timing.jsonl")
+FILES = (
+    "config.toml",
+    "flower.json",
+    "run.log",
+    "prepared.json",
+    "prepared.safetensors",
+    "events.jsonl",
+    "timing.jsonl",
+)
 FOLDERS = ("checkpoints", "states", "flower")
 
 

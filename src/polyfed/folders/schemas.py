@@ -34,7 +34,7 @@ class Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-# ---- run.json, study.json -------------------------------------------------------------------------------------------
+# ---- run.json, prepared.json -------------------------------------------------------------------------------------------
 
 
 class SettingsPart(Part):
@@ -46,7 +46,7 @@ class SettingsPart(Part):
 class RunDocument(Part):
     """`run.json`; the values of options and of further settings are checked by those who use them."""
 
-    format: Literal[2]
+    format: Literal[3]
     method: Name
     options: dict[str, Any]
     settings: SettingsPart
@@ -108,7 +108,7 @@ class Round0Part(Part):
     unknown: dict[str, dict[str, Count]]
 
 
-class StudyPart(Part):
+class PreparedPart(Part):
     scaling: Literal["federated", "local", "targets", "none"]
     agreed: AgreedPart
     clients: list[Name]
@@ -119,7 +119,7 @@ class StudyPart(Part):
     round0: Round0Part
 
     @model_validator(mode="after")
-    def _as_many_as_clients(self) -> StudyPart:
+    def _as_many_as_clients(self) -> PreparedPart:
         n = len(self.clients)
         if len(set(self.clients)) < n or len(self.round0_bytes) != n:
             raise ValueError("a client is there twice, or round0_bytes has not one entry for each")
@@ -134,25 +134,25 @@ class StudyPart(Part):
         return self
 
 
-class StudyDocument(Part):
-    """`study.json`, with the digest of `study.safetensors`."""
+class PreparedDocument(Part):
+    """`prepared.json`, with the digest of `prepared.safetensors`."""
 
-    format: Literal[2]
+    format: Literal[3]
     sha256: Sha256
-    study: StudyPart
+    prepared: PreparedPart
 
 
-class GuestsDocument(Part):
-    """`guests.json`, with the digest of its arrays, which are in a file that is named after it."""
+class LateClientsDocument(Part):
+    """`late_clients.json`, with the digest of its arrays, which are in a file that is named after it."""
 
-    format: Literal[2]
+    format: Literal[3]
     sha256: Sha256
     names: list[Name]
-    study: StudyPart
+    prepared: PreparedPart
 
     @model_validator(mode="after")
-    def _the_same_names(self) -> GuestsDocument:
-        if self.names != self.study.clients:
+    def _the_same_names(self) -> LateClientsDocument:
+        if self.names != self.prepared.clients:
             raise ValueError("names and study.clients differ")
         return self
 
@@ -163,7 +163,7 @@ class GuestsDocument(Part):
 class CheckpointDocument(Part):
     """`checkpoints/000012.json`, with the digests of its arrays and of the events until then."""
 
-    format: Literal[2]
+    format: Literal[3]
     round: Count
     clients: list[Name]
     events_size: Count
@@ -177,7 +177,7 @@ class CheckpointDocument(Part):
 class FlowerDocument(Part):
     """`flower.json` of a server: the name of the study, and the versions of the nodes by Flower's number of each."""
 
-    format: Literal[2]
+    format: Literal[3]
     study: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]{1,64}$")]
     nodes: dict[str, dict[str, str]] = {}
 
@@ -185,7 +185,7 @@ class FlowerDocument(Part):
 class NodeDocument(Part):
     """What says that the client with a file has begun a study."""
 
-    format: Literal[2]
+    format: Literal[3]
     client: Name
     digest_of_data: Sha256
 
@@ -196,18 +196,18 @@ class NodeDocument(Part):
 class ModelDocument(Part):
     """What stands beside the arrays of an exported model, with their digest; `study` is of its client alone."""
 
-    format: Literal[2]
+    format: Literal[3]
     sha256: Sha256
     method: Name
     options: dict[str, Any]
     client: Name
     round: Count
     has_state: bool
-    study: StudyPart
+    prepared: PreparedPart
 
     @model_validator(mode="after")
     def _of_one_client(self) -> ModelDocument:
-        if self.study.clients != [self.client]:
+        if self.prepared.clients != [self.client]:
             raise ValueError("the study is not of the client alone")
         return self
 
@@ -343,7 +343,7 @@ class Effect(Part):
 class ResultsDocument(Part):
     """`results.json`; a report does without the parts that are not there."""
 
-    format: Literal[2]
+    format: Literal[3]
     round: Count
     part: Literal["test", "validation"] | None = None
     tasks: dict[str, ResultTask] | None = None
@@ -374,7 +374,7 @@ class StartEvent(AnyEvent):
 class RoundEvent(AnyEvent):
     round: Count
     sampled: list[str]
-    refused: dict[str, str]
+    rejected: dict[str, str]
     used: bool
     bytes_down: Count
     bytes_up: Count

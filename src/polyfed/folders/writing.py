@@ -20,13 +20,13 @@ _HERE = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 
 def write(path: Path, content: bytes) -> None:
     """A file, whole or not at all."""
-    with told(path):
+    with with_path_in_errors(path):
         write_whole(path, content)
 
 
 def append(path: Path, line: bytes, *, safely: bool = False) -> None:
     """A line at the end of a file; `safely`: on disk before this returns."""
-    with told(path), os.fdopen(os.open(path, _HERE | os.O_APPEND | os.O_CREAT, PRIVATE), "ab") as file:
+    with with_path_in_errors(path), os.fdopen(os.open(path, _HERE | os.O_APPEND | os.O_CREAT, PRIVATE), "ab") as file:
         file.write(line)
         if safely:
             file.flush()
@@ -35,27 +35,27 @@ def append(path: Path, line: bytes, *, safely: bool = False) -> None:
 
 def cut(path: Path, size: int) -> None:
     """Forget what was written after the file had this many bytes."""
-    with told(path), os.fdopen(os.open(path, _HERE), "wb") as file:
+    with with_path_in_errors(path), os.fdopen(os.open(path, _HERE), "wb") as file:
         file.truncate(size)
 
 
 def make_private(folder: Path) -> None:
     """A folder that its owner alone can look into; those above it are as others are."""
-    with told(folder):
+    with with_path_in_errors(folder):
         folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
             with suppress(PermissionError):  # it is another user's, who lets us write
                 folder.chmod(PRIVATE_FOLDER)
 
 
-def refuse_link(folder: Path) -> None:
+def reject_link(folder: Path) -> None:
     """An error if a part of a run folder leads elsewhere, where files would be written and removed."""
     if folder.is_symlink():
         raise UsageError("is a link to another folder", where=str(folder), remedy="put the folder itself there")
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def with_path_in_errors(path: Path) -> Iterator[None]:
     """Errors of the disk as a sentence."""
     try:
         yield

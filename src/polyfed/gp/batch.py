@@ -193,23 +193,25 @@ class ClientBatch:
         evidence = Evidence(said["triangle"], said["shift"]) if said else None
         return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where, evidence)
 
-    def _begin(self, start: BatchStep | Sequence[Marginals | None] | None) -> list[Marginals]:
+    def _begin(self, start: BatchStep | Sequence[Marginals | None] | None) -> Sequence[Marginals | None]:
+        if start is None:
+            return [None] * len(self.stacks)
         if isinstance(start, BatchStep):
             if start.where is self.where:
                 return start.marginals
             start = [start.marginals_of(i) for i in range(self.n_clients)]
-        return self._stacked(start or [None] * self.n_clients)
+        return self._stacked(start)
 
     def _stacked(self, of_clients: Sequence[Marginals | None]) -> list[Marginals]:
         """The marginals of each bucket; NaN where a client has none, and where there is no row."""
         stacked = []
         for (rows, _), (clients, flat, sizes) in zip(self.stacks, self.where.flat, strict=True):
             m, v = (torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for _ in range(2))
-            told = [of_clients[i] for i in clients]
-            if any(given is not None for given in told):
+            sent = [of_clients[i] for i in clients]
+            if any(given is not None for given in sent):
                 nothing = {n: torch.full((n,), torch.nan, dtype=torch.float64) for n in set(sizes)}
                 pairs = [
-                    (nothing[n], nothing[n]) if given is None else given for given, n in zip(told, sizes, strict=True)
+                    (nothing[n], nothing[n]) if given is None else given for given, n in zip(sent, sizes, strict=True)
                 ]
                 m.view(-1)[flat], v.view(-1)[flat] = (torch.cat(each) for each in zip(*pairs, strict=True))
             stacked.append((m, v))

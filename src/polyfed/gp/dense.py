@@ -40,14 +40,14 @@ class DenseModel:
     def rows(self) -> Rows:
         """The rows around all that is known of them before their labels; `plain` lack what they are told of shared latents."""
         if self._rows is None:
-            self._rows = self._told()
+            self._rows = self._informed_rows()
         return self._rows
 
     @rows.setter
     def rows(self, rows: Rows) -> None:
         self._rows = rows
 
-    def _told(self) -> Rows:
+    def _informed_rows(self) -> Rows:
         return self.plain
 
     def infer_at_once(

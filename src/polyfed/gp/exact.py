@@ -33,7 +33,7 @@ class ExactModel(DenseModel):
     ) -> None:
         """`distances` of an earlier model of the same rows spare their computation, if the kernels see the inputs;
         `knowledge` is what others know of latents that are shared."""
-        seen = prior.seen(rows.x)
+        seen = prior.features_of(rows.x)
         super().__init__(prior, rows.around(prior.mu(seen)))
         known = distances if prior.sees_inputs else None
         self.distances = known or Distances(prior.project(seen))
@@ -41,7 +41,7 @@ class ExactModel(DenseModel):
         self._differentiable = torch.is_grad_enabled()
         self.latents, self.knowledge = latents_of(prior, self.distances), knowledge
 
-    def _told(self) -> Rows:
+    def _informed_rows(self) -> Rows:
         return self.plain if self.informed is None else self.plain.shifted(self.informed.mean)
 
     @cached_property
@@ -81,7 +81,7 @@ class ExactModel(DenseModel):
         m = k*ᵀ α and v = k** − ‖L⁻¹ S k*‖², with k* the covariance to every row of every task.
         """
         q = getattr(q, "whole", q)
-        prior, rows, seen = self.prior, self.rows, self.prior.seen(x)
+        prior, rows, seen = self.prior, self.rows, self.prior.features_of(x)
         z, s = prior.project(seen), q.h.sqrt()
         mean, explained, variance = [], [], []
         at_first, known, known_with = (None, None, []) if self.informed is None else self.informed.at(z)

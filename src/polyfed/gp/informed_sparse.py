@@ -37,8 +37,8 @@ class InformedSparseModel(LatentSparseModel):
                 points = self._points(b, self.z_Z)
                 self.roots.append(root(prior.correlation(b, points, points)))
         if knowledge.n_shared:
-            self.told = (self.a * self._told_at_inputs()[self.of_row]).sum(1)
-            self.rows = self.rows.shifted(self.told)
+            self.sent = (self.a * self._known_at_inputs()[self.of_row]).sum(1)
+            self.rows = self.rows.shifted(self.sent)
 
     @property
     def widths(self) -> list[int]:

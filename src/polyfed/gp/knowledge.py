@@ -176,7 +176,7 @@ class Informed:
         self.Phi, self.K = Phi.detach(), K.detach()
         self.known = self.Phi - knowledge.spread(self.Phi).mT  # Φ (I − Ω⁻¹)
         self.covariance: Tensor
-        self.covariance, self.mean = _Told.apply(K, Phi, self.known, knowledge.mean)  # pyright: ignore[reportGeneralTypeIssues]
+        self.covariance, self.mean = _Known.apply(K, Phi, self.known, knowledge.mean)  # pyright: ignore[reportGeneralTypeIssues]
 
     def evidence(self, h: Float[Tensor, "*batch N"], alpha: Float[Tensor, "*batch N"]) -> Evidence:
         """What the labels say of u, given sites of precision h and α of the posterior that they led to.
@@ -217,7 +217,7 @@ class Informed:
         return mean, known, [self.known @ part.mT for part in wide]
 
 
-class _Told(torch.autograd.Function):
+class _Known(torch.autograd.Function):
     """K − Y Φᵀ for Y = ΦD, and Φμ, with D and μ constant and D symmetric; the gradient in the first is taken to be symmetric,
     as that of logZ is."""
 

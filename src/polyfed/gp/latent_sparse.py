@@ -48,7 +48,7 @@ class LatentSparseModel(InducingModel):
         self.used, self.of_row = rows.at.unique(return_inverse=True)  # rows of one datum share their input
         self.roots: list[Tensor] = []  # of each latent that has inducing inputs, with their graph
         self._features: dict[int, tuple[list[Tensor], Tensor]] = {}
-        self.told: Tensor | None = None  # (rows,) a mean of f that is known of its latents
+        self.sent: Tensor | None = None  # (rows,) a mean of f that is known of its latents
 
     @property
     @abstractmethod
@@ -149,10 +149,10 @@ class LatentSparseModel(InducingModel):
             return q.minus_kl + self.rows.local_bound(self.prior, q.m, q.v)
         assert isinstance(q, LatentSparseGaussian)
         rows, pull = self.rows, torch.zeros_like(q.m)
-        if self.told is None:
+        if self.sent is None:
             local = rows.local_bound(self.prior, q.m, q.v)
         else:  # a mean that is made of features: how the bound changes with it, and those with Θ
-            by = torch.zeros_like(self.told).requires_grad_()
+            by = torch.zeros_like(self.sent).requires_grad_()
             local = rows.shifted(by).local_bound(self.prior, q.m, q.v)
             (pull,) = torch.autograd.grad(local, by, retain_graph=True)
         slope = self._slope_of_mixing(q, pull)
@@ -162,7 +162,7 @@ class LatentSparseModel(InducingModel):
 
     def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
         """q(g(x)) at new inputs, with the variance that Z leaves unexplained."""
-        seen, columns = self.prior.seen(x), self.columns
+        seen, columns = self.prior.features_of(x), self.columns
         z, mean, A, lefts = self.prior.project(seen), [], [], []
         for b, first in enumerate(self.known_mean()):
             mine, left = self._project(b, z, self.roots, self.z_Z)
@@ -180,8 +180,8 @@ class LatentSparseModel(InducingModel):
             at, a = self.of_row, self.a
             C = q.Q + q.means[:, :, None] * q.means[:, None, :]
             slope = q.r[:, None] * q.means[at] - q.h[:, None] * ((C[at] @ a[:, :, None])[:, :, 0] + a * q.left[at])
-            if self.told is not None:
-                slope += pull[:, None] * self._told_at_inputs()[at]
+            if self.sent is not None:
+                slope += pull[:, None] * self._known_at_inputs()[at]
             return self.rows.A.mT @ slope
 
     def _carried(self) -> list[Tensor]:
@@ -221,7 +221,7 @@ class LatentSparseModel(InducingModel):
         self, part: slice, seen: Tensor | None, roots: Sequence[Tensor], z_Z: Tensor
     ) -> tuple[list[Tensor], Tensor]:
         at = self.used[part]
-        z = self.prior.project(self.prior.seen(self.rows.x[at]) if seen is None else seen[at])
+        z = self.prior.project(self.prior.features_of(self.rows.x[at]) if seen is None else seen[at])
         pairs = [self._project(b, z, roots, z_Z) for b in range(len(self.widths))]
         return [A for A, _ in pairs], torch.stack([left for _, left in pairs], -1)
 
@@ -231,7 +231,7 @@ class LatentSparseModel(InducingModel):
         H = (h[:, None] * a)[:, :, None] * a[:, None, :]
         return at_inputs(H, self.of_row, len(self.used)), at_inputs(r[:, None] * a, self.of_row, len(self.used))
 
-    def _told_at_inputs(self) -> Tensor:
+    def _known_at_inputs(self) -> Tensor:
         """The known mean of each latent at the used inputs, (n, B)."""
         known = self.known_mean()
         mean = self.a.new_empty(len(self.used), len(known))

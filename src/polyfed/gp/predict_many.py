@@ -24,9 +24,9 @@ def predict_batch(model: ExactModel, q: Gaussian, x: Tensor) -> tuple[Tensor, Te
         variance = torch.stack([prior.latent_variance(b, x) for b in range(prior.n_latents)], -1)
         mean, cov = x.new_zeros(variance.shape), torch.diag_embed(variance)
         if model.informed is not None:
-            told, known, with_rows = _known(model.informed, x)
-            mean[..., : told.shape[-1]] = told
-            cov[..., : told.shape[-1], : told.shape[-1]] -= known
+            sent, known, with_rows = _known(model.informed, x)
+            mean[..., : sent.shape[-1]] = sent
+            cov[..., : sent.shape[-1], : sent.shape[-1]] -= known
             for b, part in enumerate(with_rows):
                 covariances[b] = covariances[b] - part
         mean += torch.stack([(q.alpha[..., None, :] @ k)[..., 0, :] for k in covariances], -1)
@@ -43,12 +43,12 @@ def _known(informed: Informed, x: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]
     phi = [prior.amplitude(b).sqrt()[..., None, None] * part for b, part in enumerate(parts)]
     widths = [part.shape[-1] for part in phi]
     means = knowledge.mean.split(widths, -1)
-    told = torch.stack([(part @ mu[..., None])[..., 0] for part, mu in zip(phi, means, strict=True)], -1)
+    sent = torch.stack([(part @ mu[..., None])[..., 0] for part, mu in zip(phi, means, strict=True)], -1)
     less = torch.eye(sum(widths), dtype=x.dtype) - torch.cholesky_inverse(knowledge.L)  # I − Ω⁻¹
-    known = x.new_zeros(*told.shape, len(phi))
+    known = x.new_zeros(*sent.shape, len(phi))
     for b, rows in enumerate(less.split(widths, -2)):
         spread = (phi[b] @ rows).split(widths, -1)
         for c, part in enumerate(phi):
             known[..., b, c] = (spread[c] * part).sum(-1)
     with_rows = [mine @ part.mT for mine, part in zip(informed.known.split(widths, -1), phi, strict=True)]
-    return told, known, with_rows
+    return sent, known, with_rows

@@ -271,9 +271,9 @@ class Prior:
     def eta(self, x: Float[Tensor, "*batch N D"]) -> Float[Tensor, "*batch N E"]:
         """What the kernels see of an input (deepkernel, sec. 4.3): its features, or the input itself; of all latents
         side by side."""
-        return self.project(self.seen(x))
+        return self.project(self.features_of(x))
 
-    def seen(self, x: Tensor) -> Tensor:
+    def features_of(self, x: Tensor) -> Tensor:
         """x̃, what projections and the mean see of an input: the network's features, or the input itself."""
         if self.features is None:
             return x

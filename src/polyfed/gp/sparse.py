@@ -62,7 +62,7 @@ class InducingModel(ABC):
     def __init__(self, prior: Prior, rows: Rows, Z: Tensor) -> None:
         # A mean needs the features of all rows, with their graph; the kernels then take theirs from them, and the network has
         # run once. Without a mean they are made chunk by chunk.
-        self._seen = prior.seen(rows.x) if prior.has_mean else None
+        self._seen = prior.features_of(rows.x) if prior.has_mean else None
         self.prior, self.Z = prior, Z
         self.rows = rows if self._seen is None else rows.around(prior.mu(self._seen))
         self.z_Z = prior.eta(Z)
@@ -148,7 +148,7 @@ class InducingModel(ABC):
     def inputs(self, part: Part) -> tuple[Tensor, Tensor]:
         """What the kernels see of some rows' inputs, each once, and which of them is each row's."""
         inputs, of_row = torch.unique(self.rows.at[part], return_inverse=True)  # rows of one datum share their input
-        seen = self.prior.seen(self.rows.x[inputs]) if self._seen is None else self._seen[inputs]
+        seen = self.prior.features_of(self.rows.x[inputs]) if self._seen is None else self._seen[inputs]
         return self.prior.project(seen), of_row
 
     def statistics(self, h: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -197,7 +197,7 @@ class PaperSparseModel(InducingModel):
 
     def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
         """The outputs themselves in place of latent functions, so `mixing` is made of rows of the identity."""
-        T, M, seen = len(self.own_roots), len(self.Z), self.prior.seen(x)
+        T, M, seen = len(self.own_roots), len(self.Z), self.prior.features_of(x)
         weights = self._interpolation(self.prior.project(seen))
         Phi = torch.einsum("tmx,tmu->txu", weights, self.root.reshape(T, M, self.size))
         V = torch.linalg.solve_triangular(q.L, Phi.mT, upper=False)  # (T, T M, X)

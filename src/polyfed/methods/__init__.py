@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.bayesian_heads.pfedgp import PFedGP
 from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
 from polyfed.methods.gp.by_width import PFedHier
@@ -61,6 +61,7 @@ def method(name: str, **options: Any) -> Method:
 
 __all__ = [
     "METHODS",
+    "ClientResult",
     "ClientUpdate",
     "Ditto",
     "Fed3R",
@@ -73,7 +74,6 @@ __all__ = [
     "Job",
     "Local",
     "Method",
-    "Outcome",
     "PFedFDA",
     "PFedGP",
     "PFedHier",

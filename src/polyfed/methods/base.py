@@ -4,9 +4,9 @@
     own    = method.start(data, stream)                         what a client starts from
     ──── every round ────
     server      = method.begin_round(server, rounds_left)       as it is, for nearly all methods
-    sent        = method.download(server, client)               server → client
+    sent        = method.broadcast(server, client)               server → client
     own, update = method.local(own, sent, data, stream)         on the client, with its private data
-    reason      = method.objection(server, update)              on the server, beside its own checks (engine/guard.py)
+    reason      = method.objection(server, update)              on the server, beside its own checks (engine/validation.py)
     server      = method.aggregate(server, {client: update})    on the server
     ──── at any time ────
     predict = method.predictor(server, own, data);  predict(x)  own=None: the server's model alone
@@ -45,7 +45,7 @@ class Job:
     stream: Stream
 
 
-Outcome = tuple[State, ClientUpdate] | Exception
+ClientResult = tuple[State, ClientUpdate] | Exception
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,18 +124,18 @@ class Method(ABC):
         return server
 
     @abstractmethod
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         """What the server sends to a client."""
 
-    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+    def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
         """What the server sends to each of several clients; where that is the same for all, it may be made once."""
-        return [self.download(server, client) for client in clients]
+        return [self.broadcast(server, client) for client in clients]
 
     @abstractmethod
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         """A client's work in a round: its next state, which stays with it, and the update that leaves it."""
 
-    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         """The work of several clients, which a method may do faster together. One that fails hands over its error."""
         return [self._attempt(job) for job in jobs]
 
@@ -193,7 +193,7 @@ class Method(ABC):
         """The state of a client that took part in no round, from its own data and what the server has."""
         return self.start(data, stream)
 
-    def portion(self, server: State, client: str) -> State:
+    def prediction_state(self, server: State, client: str) -> State:
         """What of the server's state a client needs for its predictor and may have: this is sent to it and stays there."""
         return server
 
@@ -205,7 +205,7 @@ class Method(ABC):
         """What the server has learned, for people: plain lists and numbers; `data` of any client says which tasks there are."""
         return {}
 
-    def _attempt(self, job: Job) -> Outcome:
+    def _attempt(self, job: Job) -> ClientResult:
         try:
             return self.local(job.state, job.message, job.data, job.stream)
         except Exception as error:  # whatever breaks at one client must not end the round of the others

@@ -54,8 +54,8 @@ def check_method(method: Method) -> list[str]:
 
 
 def states_are_flat_dictionaries_of_tensors(method: Method) -> None:
-    played = _play(method)
-    for what, state in {"server": played.server, **played.states, "download": played.message}.items():
+    completed = _run_all(method)
+    for what, state in {"server": completed.server, **completed.states, "broadcast": completed.message}.items():
         _require(method, isinstance(state, Mapping), f"the state of {what!r} is a {type(state).__name__}, not a dict")
         for name, value in state.items():
             sound = isinstance(name, str) and isinstance(value, Tensor) and not value.requires_grad
@@ -64,9 +64,9 @@ def states_are_flat_dictionaries_of_tensors(method: Method) -> None:
 
 def updates_are_what_the_template_says(method: Method) -> None:
     """All clients alike, whatever tasks they have: the server must know the form before it looks."""
-    played = _play(method)
-    wanted = {name: (v.shape, v.dtype) for name, v in played.form.wire().items()}
-    for client, update in played.updates.items():
+    completed = _run_all(method)
+    wanted = {name: (v.shape, v.dtype) for name, v in completed.form.wire().items()}
+    for client, update in completed.updates.items():
         _require(method, isinstance(update, ClientUpdate), f"client {client!r} sent a {type(update).__name__}")
         found = {name: (v.shape, v.dtype) for name, v in update.wire().items()}
         different = sorted(n for n in wanted.keys() | found.keys() if wanted.get(n) != found.get(n))
@@ -76,8 +76,8 @@ def updates_are_what_the_template_says(method: Method) -> None:
 
 
 def messages_survive_the_wire(method: Method) -> None:
-    played = _play(method)
-    for update in played.updates.values():
+    completed = _run_all(method)
+    for update in completed.updates.values():
         again = ClientUpdate.from_wire(from_bytes(to_bytes(update.wire())))
         _require(method, _equal(again.wire(), update.wire()), "an update changes when it is sent and received")
         _require(method, update.n_bytes() == len(to_bytes(update.wire())), "an update's bytes are miscounted")
@@ -85,35 +85,35 @@ def messages_survive_the_wire(method: Method) -> None:
 
 def nothing_private_is_sent(method: Method) -> None:
     """No number of an upload is an input, a target or an entry of the client's own state."""
-    played = _play(method)
-    for client, update in played.updates.items():
+    completed = _run_all(method)
+    for client, update in completed.updates.items():
         sent = _numbers(value for value in [*update.arrays.values(), *(total for total, _ in update.pooled.values())])
-        data = played.data[client]
-        private = {float(v) for v in data.x.reshape(-1)} | {float(v) for v in data.seen.get("pulse", ((), ()))[1]}
+        data = completed.data[client]
+        private = {float(v) for v in data.x.reshape(-1)} | {float(v) for v in data.labels.get("pulse", ((), ()))[1]}
         _require(method, not sent & private, f"client {client!r} sends inputs or targets")
-        own = _numbers(value for name, value in played.states[client].items() if name.startswith("personal/"))
+        own = _numbers(value for name, value in completed.states[client].items() if name.startswith("personal/"))
         _require(method, not sent & own, f"client {client!r} sends what it keeps as personal")
 
 
 def functions_change_nothing_in_place(method: Method) -> None:
     server, data = method.init(_spec(method), START), _clients(method)
     client = next(iter(data))
-    state, message = method.start(data[client], START), method.download(server, client)
+    state, message = method.start(data[client], START), method.broadcast(server, client)
     before = [_copy(part) for part in (server, state, message)]
     _, update = method.local(state, message, data[client], Stream(0, "local", 1, client))
     method.aggregate(server, {client: update})
     method.predictor(server, state, data[client])(data[client].x)
-    for what, was, now in zip(("server", "client", "download"), before, (server, state, message), strict=True):
+    for what, was, now in zip(("server", "client", "broadcast"), before, (server, state, message), strict=True):
         _require(method, _equal(was, now), f"the {what}'s state is changed in place")
 
 
 def the_same_streams_give_the_same_result(method: Method) -> None:
     """Whatever the global generators have been doing."""
     torch.manual_seed(1)
-    first = _play(method)
+    first = _run_all(method)
     torch.manual_seed(2)
     torch.randn(7)
-    second = _play(method)
+    second = _run_all(method)
     _require(
         method,
         _equal(first.server, second.server, _precision(first.server)),
@@ -122,13 +122,13 @@ def the_same_streams_give_the_same_result(method: Method) -> None:
 
 
 def the_order_of_clients_does_not_matter(method: Method) -> None:
-    one, other = _play(method), _play(method, reverse=True)
+    one, other = _run_all(method), _run_all(method, reverse=True)
     _require(method, _equal(one.server, other.server, 1e-9), "the server's state depends on the order of the clients")
 
 
 def a_run_can_be_stored_and_resumed(method: Method) -> None:
-    whole = _play(method, rounds=3)
-    stored = _play(method, rounds=3, store=True)
+    whole = _run_all(method, rounds=3)
+    stored = _run_all(method, rounds=3, store=True)
     exact = _precision(whole.server)
     _require(method, _equal(whole.server, stored.server, exact), "the server's state after a resume is another")
     for client, state in whole.states.items():
@@ -139,9 +139,9 @@ def a_run_can_be_stored_and_resumed(method: Method) -> None:
 
 def personal_states_persist(method: Method) -> None:
     """A client goes on from where it was: without its own state it would end elsewhere, if it has one at all."""
-    played = _play(method, rounds=2)
-    for client, state in played.states.items():
-        first = method.start(played.data[client], START)
+    completed = _run_all(method, rounds=2)
+    for client, state in completed.states.items():
+        first = method.start(completed.data[client], START)
         kept = {name for name in first if name in state}
         _require(method, kept == set(first), f"client {client!r} loses {sorted(set(first) - kept)[:3]} in a round")
 
@@ -149,27 +149,31 @@ def personal_states_persist(method: Method) -> None:
 def every_client_gets_predictions(method: Method) -> None:
     """Those that lack tasks, have one class, one sample, were never sampled, or come later; and the server's model alone."""
     data = _clients(method)
-    played = _play(method, who=[client for client in data if client != "never sampled"])
+    completed = _run_all(method, who=[client for client in data if client != "never sampled"])
     new = _served(method, _client(np.random.default_rng(9), 6))
     for client, mine in data.items():
-        for state in (played.states[client], None):
-            _finite(method, method.predictor(played.server, state, mine)(mine.x[:3]), mine, client)
-    state = method.join(played.server, new, Stream(0, "join", client="new"))
-    _finite(method, method.predictor(played.server, state, new)(new.x[:3]), new, "new")
+        for state in (completed.states[client], None):
+            _finite(method, method.predictor(completed.server, state, mine)(mine.x[:3]), mine, client)
+    state = method.join(completed.server, new, Stream(0, "join", client="new"))
+    _finite(method, method.predictor(completed.server, state, new)(new.x[:3]), new, "new")
 
 
-def a_portion_of_the_server_is_enough_to_predict(method: Method) -> None:
-    """On many machines a client has no more of the server's state than `portion` gives it."""
-    played = _play(method)
-    for client, mine in played.data.items():
-        portion = method.portion(played.server, client)
-        foreign = sorted(portion.keys() - played.server.keys())
-        _require(method, not foreign, f"the portion of {client!r} has {foreign[:3]}, which the server has not")
-        for state in (played.states[client], None):
-            whole = method.predictor(played.server, state, mine)(mine.x[:3])
-            part = method.predictor(portion, state, mine)(mine.x[:3])
+def a_prediction_state_is_enough_to_predict(method: Method) -> None:
+    """On many machines a client has no more of the server's state than `prediction_state` gives it."""
+    completed = _run_all(method)
+    for client, mine in completed.data.items():
+        prediction_state = method.prediction_state(completed.server, client)
+        unexpected = sorted(prediction_state.keys() - completed.server.keys())
+        _require(
+            method, not unexpected, f"the prediction_state of {client!r} has {unexpected[:3]}, which the server has not"
+        )
+        for state in (completed.states[client], None):
+            whole = method.predictor(completed.server, state, mine)(mine.x[:3])
+            part = method.predictor(prediction_state, state, mine)(mine.x[:3])
             same = all(np.array_equal(_values(whole[task]), _values(part[task])) for task in whole)
-            _require(method, same, f"client {client!r} predicts otherwise with its portion of the server's state")
+            _require(
+                method, same, f"client {client!r} predicts otherwise with its prediction_state of the server's state"
+            )
 
 
 CHECKS: list[Callable[[Method], None]] = [
@@ -183,7 +187,7 @@ CHECKS: list[Callable[[Method], None]] = [
     a_run_can_be_stored_and_resumed,
     personal_states_persist,
     every_client_gets_predictions,
-    a_portion_of_the_server_is_enough_to_predict,
+    a_prediction_state_is_enough_to_predict,
 ]
 
 
@@ -191,7 +195,7 @@ CHECKS: list[Callable[[Method], None]] = [
 
 
 @dataclass
-class _Played:
+class _Completed:
     server: State
     states: dict[str, State]
     updates: dict[str, ClientUpdate]
@@ -214,7 +218,7 @@ def _client(
 def _served(method: Method, data: ClientData) -> ClientData:
     """The tasks of the kinds that a method says it serves."""
     codecs = {name: codec for name, codec in CODECS.items() if method.kinds is None or codec.task.kind in method.kinds}
-    return ClientData(data.x, {task: seen for task, seen in data.seen.items() if task in codecs}, codecs)
+    return ClientData(data.x, {task: seen for task, seen in data.labels.items() if task in codecs}, codecs)
 
 
 def _clients(method: Method) -> dict[str, ClientData]:
@@ -237,9 +241,9 @@ def _spec(method: Method) -> FederationSpec:
     return FederationSpec(tuple(codec.task for codec in codecs.values()), 3, tuple(clients), codecs)
 
 
-def _play(
+def _run_all(
     method: Method, rounds: int = 2, *, reverse: bool = False, store: bool = False, who: list[str] | None = None
-) -> _Played:
+) -> _Completed:
     data = _clients(method)
     names = list(reversed(who or list(data))) if reverse else who or list(data)
     server = method.init(_spec(method), START)
@@ -250,7 +254,7 @@ def _play(
     for r in range(1, rounds + 1):
         server = method.begin_round(server, rounds - r)
         form = method.template(server)
-        jobs = [Job(c, states[c], method.download(server, c), data[c], Stream(0, "local", r, c)) for c in names]
+        jobs = [Job(c, states[c], method.broadcast(server, c), data[c], Stream(0, "local", r, c)) for c in names]
         updates = {}
         for job, outcome in zip(jobs, method.local_many(jobs), strict=True):
             if isinstance(outcome, Exception):
@@ -265,7 +269,7 @@ def _play(
             server = from_bytes(to_bytes(server))
             states = {client: from_bytes(to_bytes(state)) for client, state in states.items()}
             data = _clients(method)
-    return _Played(server, states, updates, data, message, form)
+    return _Completed(server, states, updates, data, message, form)
 
 
 def _require(method: Method, holds: bool, what: str) -> None:

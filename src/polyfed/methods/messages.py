@@ -84,15 +84,15 @@ class ClientUpdate:
         )
 
 
-def part(state: Mapping[str, Tensor], label: str) -> State:
-    """The entries under one label, `label/name`, by their plain names."""
-    start = f"{label}/"
+def strip_prefix(state: Mapping[str, Tensor], prefix: str) -> State:
+    """The entries under one prefix, `prefix/name`, by their plain names."""
+    start = f"{prefix}/"
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 
 
-def labelled(label: str, values: Mapping[str, Tensor]) -> State:
-    """The same values under a label."""
-    return {f"{label}/{name}": value for name, value in values.items()}
+def with_prefix(prefix: str, values: Mapping[str, Tensor]) -> State:
+    """The same values under a prefix."""
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def client_key(client: str) -> int:
@@ -102,7 +102,7 @@ def client_key(client: str) -> int:
 
 def to_bytes(state: Mapping[str, Tensor]) -> bytes:
     """As it travels and as it is stored: safetensors, never pickle."""
-    # Copies: safetensors refuses arrays that share memory.
+    # Copies: safetensors rejects arrays that share memory.
     return save({name: value.detach().clone().contiguous() for name, value in state.items()})
 
 

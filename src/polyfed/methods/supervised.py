@@ -82,7 +82,7 @@ def n_outputs(codec: LabelCodec) -> int:
 
 def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
     """Inputs, coded labels and codec of some labels of a task."""
-    at, y = data.seen[task]
+    at, y = data.labels[task]
     return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
 
 

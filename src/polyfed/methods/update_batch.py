@@ -100,16 +100,18 @@ class Columns:
         self._updates = updates
         self._apart: list[tuple[int, ClientUpdate]] = []
         found: dict[int, tuple[UpdateBatch, list[int], list[int]]] = {}
-        last, here, there = None, [], []
-        for i, update in enumerate(updates):
-            batch = batch_of(update)
+        batches = [batch_of(update) for update in updates]
+        first = batches[0] if batches else None
+        if first is not None and all(batch is first for batch in batches):  # as a rule, and soon done
+            found[0] = first, list(range(self.n)), [update.place for update in updates]  # pyright: ignore[reportAttributeAccessIssue]
+            batches = []
+        for i, batch in enumerate(batches):
             if batch is None:
-                self._apart.append((i, update))
+                self._apart.append((i, updates[i]))
                 continue
-            if batch is not last:
-                last, here, there = found.setdefault(id(batch), (batch, [], []))
+            _, here, there = found.setdefault(id(batch), (batch, [], []))
             here.append(i)
-            there.append(update.place)  # pyright: ignore[reportAttributeAccessIssue]
+            there.append(updates[i].place)  # pyright: ignore[reportAttributeAccessIssue]
         self._parts = [(batch, torch.tensor(here), torch.tensor(there)) for batch, here, there in found.values()]
 
     def array(self, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""How good predictions are: errors, calibration, coverage, and whether foreign rows are noticed.
+"""How good predictions are: errors, calibration, coverage, and whether out-of-distribution rows are noticed.
 
 `score` has all the metrics of a kind of task, `pooled` makes one line of the scores of many clients; each metric
 is also a plain function of arrays.

@@ -56,7 +56,7 @@ def probabilities(proba: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def same_length(names: Iterable[str], arrays: Iterable[np.ndarray]) -> None:
-    """Refuse arrays that are empty or not equally long."""
+    """Reject arrays that are empty or not equally long."""
     first, *others = zip(names, arrays, strict=True)
     for name, array in others:
         if len(array) != len(first[1]):

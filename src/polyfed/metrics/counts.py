@@ -27,8 +27,8 @@ def poisson_deviance(mean: Any, y: Any) -> float:
     from scipy.special import xlogy  # here, because a report that reads scores does without scipy
 
     mean, y = numbers(mean=mean, y=y)
-    _refuse(y < 0, y, "y", "give counts from 0 up")
-    _refuse(mean < 0, mean, "mean", "give the expected counts, which are positive")
+    _reject(y < 0, y, "y", "give counts from 0 up")
+    _reject(mean < 0, mean, "mean", "give the expected counts, which are positive")
     mean = np.maximum(mean, _LEAST)
     return float(2 * np.mean(xlogy(y, y) - xlogy(y, mean) - y + mean))
 
@@ -38,14 +38,14 @@ def binomial_deviance(rate: Any, successes: Any, trials: Any) -> float:
     from scipy.special import xlogy
 
     rate, successes, trials = numbers(rate=rate, successes=successes, trials=trials)
-    _refuse((rate < 0) | (rate > 1), rate, "rate", "give a probability")
-    _refuse((successes < 0) | (successes > trials), successes, "successes", "give from 0 up to the number of trials")
+    _reject((rate < 0) | (rate > 1), rate, "rate", "give a probability")
+    _reject((successes < 0) | (successes > trials), successes, "successes", "give from 0 up to the number of trials")
     sides = ((successes, trials * rate), (trials - successes, trials * (1 - rate)))
     gains = (xlogy(k, k) - xlogy(k, np.maximum(expected, _LEAST)) for k, expected in sides)
     return float(2 * np.mean(sum(gains)))
 
 
-def _refuse(wrong: np.ndarray, values: np.ndarray, name: str, remedy: str) -> None:
+def _reject(wrong: np.ndarray, values: np.ndarray, name: str, remedy: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(f"{name} is {values[row]:g}", where=f"row {row}", remedy=remedy)

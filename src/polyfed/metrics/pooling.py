@@ -2,7 +2,7 @@
 
 >>> line = pooled([({"rmse": 1.0}, 30), ({"rmse": 3.0}, 10), ({}, 0)])
 >>> line["rmse"]
-Pooled(mean=2.0, spread=1.0, weighted_mean=1.5, n_clients=2, n_rows=40)
+Pooled(mean=2.0, std=1.0, weighted_mean=1.5, n_clients=2, n_rows=40)
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Pooled(NamedTuple):
     """One metric over all clients that have it.
 
     mean           each client counts once
-    spread         the standard deviation over the clients, which are all there are (0 for a single one)
+    std         the standard deviation over the clients, which are all there are (0 for a single one)
     weighted_mean  each row counts once; of an rmse, this is not the rmse of all rows together
     """
 
     mean: float
-    spread: float
+    std: float
     weighted_mean: float
     n_clients: int
     n_rows: int

@@ -12,7 +12,7 @@ from polyfed.gp import Likelihood, Rows, likelihood_for
 
 def rows_of(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Rows:
     """The labels of a client as rows of its model."""
-    seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in data.seen.items()}
+    seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in data.labels.items()}
     weights = {name: torch.from_numpy(weight) for name, weight in data.weights.items()}
     return Rows.of(torch.from_numpy(data.x), seen, likelihoods, weights)
 

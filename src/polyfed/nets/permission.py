@@ -1,8 +1,8 @@
 """Which code may run: a method's option can name a factory as `package.module:factory`, and whoever writes it decides what is
 imported and called. What one types oneself is one's own wish; what comes from a run folder or from a server is not.
 
->>> refuse_code({"network": "polyfed.nets.vision:resnet18?cut=layer3"}, where="the study")
->>> refuse_code({"network": "os:system"}, where="the study")
+>>> reject_code({"network": "polyfed.nets.vision:resnet18?cut=layer3"}, where="the study")
+>>> reject_code({"network": "os:system"}, where="the study")
 Traceback (most recent call last):
 polyfed.errors.ConfigError: the study: network = 'os:system' names code, which is not run unasked; ...
 """
@@ -21,7 +21,7 @@ from polyfed.nets.vision.weights import RANDOM
 _OWN = re.compile(r"polyfed\.nets\.vision:([^?:]+)(?:\?(.*))?", re.DOTALL)
 
 
-def refuse_code(options: Mapping[str, Any], allowed: Collection[str] = (), *, where: str, paths: bool = True) -> None:
+def reject_code(options: Mapping[str, Any], allowed: Collection[str] = (), *, where: str, paths: bool = True) -> None:
     """An error about the first option whose text names code that is neither polyfed's own nor allowed by this very name.
 
     Any text with a colon counts, whatever the option is called, for a method may come from another package. Unless `paths`,

@@ -26,7 +26,7 @@ def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], *, qu
     if rounds != published:
         found.append(f"{rounds} rounds instead of {published}")
     if len(chosen.seeds) > 1:
-        found.append(f"{len(chosen.seeds)} seeds and their spread; the publication has one number for each cell")
+        found.append(f"{len(chosen.seeds)} seeds and their std; the publication has one number for each cell")
     varied = any(variant.backbone for variant in chosen.variants)
     used = {block.config.data.images.backbone for block in blocks if block.config.data.images is not None}
     others = sorted(used - {PAPERS_BACKBONE})

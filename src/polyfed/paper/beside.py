@@ -1,4 +1,4 @@
-"""Rows of new runs in the tables of a page that was written before, whose runs need not be played again.
+"""Rows of new runs in the tables of a page that was written before, whose runs need not be completed again.
 
 Numbers and text of the page stay as they are; ranks make room, and what was run when is said at its end. Of two equal numbers,
 as they are printed, both have the rank between.
@@ -18,7 +18,7 @@ from polyfed.metrics import is_better
 from polyfed.paper.tables import NAMES, Table
 
 TABLE = re.compile(r"^\*\*(?P<title>[^*\n]+)\*\*\n\n(?P<lines>(?:\|.*\n?)+)", re.MULTILINE)
-CELL = re.compile(r"^(?P<value>-?[\d.e+]+)(?P<spread> ± [\d.e+-]+)?(?: \((?P<rank>[\d.]+)\))?$")
+CELL = re.compile(r"^(?P<value>-?[\d.e+]+)(?P<std> ± [\d.e+-]+)?(?: \((?P<rank>[\d.]+)\))?$")
 BETTER_HIGH = tuple(NAMES[metric] for metric in NAMES if is_better(metric, 1.0, 0.0))
 
 
@@ -92,7 +92,7 @@ def _ranked(cells: Sequence[str], n_old: int, high: bool) -> tuple[list[str], li
         for j in others:
             ranks[j] += (values[j] > values[i]) + 0.5 * (values[j] == values[i])
     texts = [
-        cell if match is None else f"{match['value']}{match['spread'] or ''} ({rank:g})"
+        cell if match is None else f"{match['value']}{match['std'] or ''} ({rank:g})"
         for cell, match, rank in zip(cells, found, ranks, strict=True)
     ]
     return texts, ranks

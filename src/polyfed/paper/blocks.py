@@ -54,7 +54,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Block:
-    """Runs on the same data: one cell for each method. `error` says why there are no data, and the cells cannot be played."""
+    """Runs on the same data: one cell for each method. `error` says why there are no data, so that no cell can run."""
 
     data: str
     setting: Setting
@@ -106,7 +106,7 @@ def with_cells(
         try:
             federation = block.federation
         except PolyfedError as error:
-            ready.append(replace(block, cells=_unplayed(block, folder), error=error))
+            ready.append(replace(block, cells=_unfinished(block, folder), error=error))
         else:
             ready.append(replace(block, cells=tuple(cells(block.config, federation, folder, where))))
     if ready and all(block.error is not None for block in ready):
@@ -114,7 +114,7 @@ def with_cells(
     return ready
 
 
-def _unplayed(block: Block, folder: Path) -> tuple[Cell, ...]:
+def _unfinished(block: Block, folder: Path) -> tuple[Cell, ...]:
     named = {method: folder / folder_name(method, {}, block.seed) for method in block.config.compare.methods}
     return tuple(Cell(method, block.seed, place, block.config) for method, place in named.items())
 

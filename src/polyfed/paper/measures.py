@@ -12,7 +12,7 @@ from polyfed.folders.lines import read_events
 from polyfed.folders.results_file import read_results
 from polyfed.metrics import brier, ece, nll
 from polyfed.paper.blocks import Block
-from polyfed.paper.foreign import foreign
+from polyfed.paper.out_of_distribution import ood_measures
 
 STANDARDISED = ("celeba",)  # data sets whose regression target is published in units of its standard deviation
 BAND = 1.96  # standard deviations on each side of a 95 % band, as results.json has it
@@ -84,8 +84,10 @@ def latents(block: Block, cell: Cell) -> list[Measure]:
 
 
 def ood(block: Block, cell: Cell) -> list[Measure]:
-    """Whether scores of uncertainty tell spoilt test images from those that are not."""
-    return [Measure(task, metric, value, case) for task, case, metric, value in foreign(block.config.data, cell.folder)]
+    """Whether scores of uncertainty tell corrupted test images from those that are not."""
+    return [
+        Measure(task, metric, value, case) for task, case, metric, value in ood_measures(block.config.data, cell.folder)
+    ]
 
 
 MEASURES: dict[str, Callable[[Block, Cell], list[Measure]]] = {

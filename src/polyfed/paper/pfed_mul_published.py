@@ -22,13 +22,13 @@ import torch
 
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.errors import ConfigError
-from polyfed.methods.base import Job, Method, Outcome, Predictor
+from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.pfed_mul import PFedMul
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.options import check_number
 from polyfed.modelling.rows import rows_of
-from polyfed.paper.published_inference import ConditionedTwice, Objective, adamw_step, is_log, mini_batches
+from polyfed.paper.published_inference import Objective, PublishedPredictor, adamw_step, is_log, mini_batches
 from polyfed.seeds import Stream
 
 RATES = {"features": 1e-4, "kernels": 1e-3, "mixing": 1e-3, "noise": 1e-3}
@@ -108,7 +108,7 @@ class PFedMulPublished(PFedMul):
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         model = self.model(data)
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
-        before = {**{name: message[name] for name in shared}, **part(state, "personal")}
+        before = {**{name: message[name] for name in shared}, **strip_prefix(state, "personal")}
         after, loss = self._learn(model, before, [*shared, *personal], data, self.local_steps, stream.numpy())
         counts, closed = data.counts(), model.closed_form_noise
         one = torch.ones((), dtype=torch.float64)
@@ -120,31 +120,31 @@ class PFedMulPublished(PFedMul):
             counts,
             {"bound": -loss},
         )
-        return labelled("personal", {name: after[name] for name in personal}), update
+        return with_prefix("personal", {name: after[name] for name in personal}), update
 
-    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         return Method.local_many(self, jobs)  # one by one: mini-batches do not go through the batched solver
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         model, values = self.model(data), self._values(server)
         personal = self._names(model, shared=False)
         after, _ = self._learn(model, values, personal, data, self.join_steps if personal else 0, stream.numpy())
-        return labelled("personal", {name: after[name] for name in personal})
+        return with_prefix("personal", {name: after[name] for name in personal})
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         """[10] As in `PFedMul`, but of φ the mean is taken, not of its logarithm."""
         after, sent = super().aggregate(server, updates), [updates[client] for client in sorted(updates)]
         weights = [1.0 if self.weighting == "uniform" else update.weight for update in sent]
-        for name, before in part(server, "theta").items():
+        for name, before in strip_prefix(server, "theta").items():
             if is_log(name) and sum(weights) > 0:
                 phi = [w * (before + update.arrays[name]).exp() for w, update in zip(weights, sent, strict=True)]
-                after |= labelled("theta", clamped({name: (torch.stack(phi).sum(0) / sum(weights)).log()}))
+                after |= with_prefix("theta", clamped({name: (torch.stack(phi).sum(0) / sum(weights)).log()}))
         return after
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         model = self.model(data)
-        prior = model.prior.with_values({**self._values(server), **part(state or {}, "personal")})
-        return ConditionedTwice(model, prior, data, self.mf_steps)
+        prior = model.prior.with_values({**self._values(server), **strip_prefix(state or {}, "personal")})
+        return PublishedPredictor(model, prior, data, self.mf_steps)
 
     def _learn(
         self,

@@ -58,7 +58,7 @@ def convergence(blocks: Sequence[Block], records: Sequence[Record], failed: Cont
             drawn = line([r.round or 0 for r in mine], [r.mean for r in mine], row, LINES[i % len(LINES)])
             if i >= len(LINES):
                 drawn["line"]["dash"] = "dot"
-            drawn["error_y"] = {"type": "data", "array": short([r.spread or 0.0 for r in mine]), "thickness": 1}
+            drawn["error_y"] = {"type": "data", "array": short([r.std or 0.0 for r in mine]), "thickness": 1}
             lines.append(drawn)
         last = max(r.round or 0 for r in here)
         shown = figure(lines, x="round", y="accuracy", height=420, xaxis=rounds_axis(last))
@@ -78,8 +78,8 @@ def points(blocks: Sequence[Block], records: Sequence[Record], failed: Container
         for i, case in enumerate(sorted(dict.fromkeys(r.case for r in here))):
             of_case = [r for r in here if r.case == case]
             rows, colour = [r.row for r in of_case], COLOURS[i % len(COLOURS)]
-            spread = {"type": "data", "array": short([r.spread or 0.0 for r in of_case]), "thickness": 1}
-            drawn.append({**_points(rows, [r.mean for r in of_case], case or "here", colour), "error_y": spread})
+            std = {"type": "data", "array": short([r.std or 0.0 for r in of_case]), "thickness": 1}
+            drawn.append({**_points(rows, [r.mean for r in of_case], case or "here", colour), "error_y": std})
             if any(r.published is not None for r in of_case):
                 known = [float("nan") if r.published is None else r.published for r in of_case]
                 drawn.append(_points(rows, known, "published", "--orange", symbol="diamond-open"))
@@ -94,7 +94,7 @@ def points(blocks: Sequence[Block], records: Sequence[Record], failed: Container
 
 def _around(records: Sequence[Record]) -> Figure:
     """An axis as long as the numbers need: plotly would begin it at zero, where no point is."""
-    values = [r.mean + sign * (r.spread or 0.0) for r in records for sign in (-1, 1)]
+    values = [r.mean + sign * (r.std or 0.0) for r in records for sign in (-1, 1)]
     values = [v for v in [*values, *(r.published for r in records)] if v is not None and isfinite(v)]
     margin = 0.06 * (max(values) - min(values)) if values else 0.0
     return {"range": short([min(values) - margin, max(values) + margin])} if margin else {}

@@ -38,11 +38,11 @@ LEAST_PHI = 1e-5  # [10]
 def mini_batches(data: ClientData, size: int, rng: np.random.Generator) -> Iterator[ClientData]:
     """[6] One pass: so many labels of each task at a time, in random order, until the first task has none left."""
     tasks = [task for task, count in data.counts().items() if count]
-    cuts = [np.split(rng.permutation(n), range(size, n, size)) for n in (len(data.seen[task][1]) for task in tasks)]
+    cuts = [np.split(rng.permutation(n), range(size, n, size)) for n in (len(data.labels[task][1]) for task in tasks)]
     for chosen in zip(*cuts, strict=False):
         x, seen, start = [], {}, 0
         for task, order in zip(tasks, chosen, strict=True):
-            at, y = data.seen[task]
+            at, y = data.labels[task]
             x.append(data.x[at[order]])
             seen[task] = (np.arange(start, start + len(order)), y[order])
             start += len(order)
@@ -130,7 +130,7 @@ def is_log(name: str) -> bool:
     return name.rpartition(".")[2].startswith("log_")
 
 
-class ConditionedTwice:
+class PublishedPredictor:
     """[7] The posterior of a client's data with that same posterior as its prior: every label counts twice."""
 
     def __init__(self, model: GPModel, prior: Prior, data: ClientData, mf_steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Measures of runs become records: the mean over the seeds, its spread, the rank, and the published figure."""
+"""Measures of runs become records: the mean over the seeds, its std, the rank, and the published figure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Record:
     case: str
     round: int | None
     mean: float
-    spread: float | None
+    std: float | None
     seeds: int
     rank: float | None = None
     published: float | None = None
@@ -52,13 +52,13 @@ def collect(blocks: Sequence[Block], what: str, failed: Container[Path], known: 
             row = block.variant.title or cell.method
             for task, metric, value, case, round in MEASURES[what](block, cell):
                 place = (block.data, block.setting.name, block.variant.group, row, cell.method)
-                key = Record(*place, task, metric, case, round, mean=0.0, spread=None, seeds=0)
+                key = Record(*place, task, metric, case, round, mean=0.0, std=None, seeds=0)
                 values.setdefault(key, []).append(value)
     made = [
         replace(
             key,
             mean=float(np.mean(found)),
-            spread=float(np.std(found, ddof=1)) if len(found) > 1 else None,
+            std=float(np.std(found, ddof=1)) if len(found) > 1 else None,
             seeds=len(found),
             published=known.figure(key.data, key.setting, key.row, key.metric),
         )

@@ -12,7 +12,7 @@ from typing import Any
 from polyfed.data import Federation
 from polyfed.data.images import make_images
 from polyfed.errors import DataError, PolyfedError
-from polyfed.experiments.comparing import Cell, Outcome, play
+from polyfed.experiments.comparing import Cell, Outcome, run_cells
 from polyfed.experiments.images import vision_room
 from polyfed.paper.about import differences, machine, versions
 from polyfed.paper.blocks import Block, Choices, blocks, with_cells
@@ -38,11 +38,11 @@ class Experiment:
 
     @property
     def cells(self) -> list[Cell]:
-        """Every run that can be played, once: variants that are the method as it is share theirs."""
+        """Every run that can be completed, once: variants that are the method as it is share theirs."""
         return list({cell.folder: cell for block in self.blocks if not block.error for cell in block.cells}.values())
 
     @property
-    def unplayed(self) -> dict[Path, PolyfedError]:
+    def unfinished(self) -> dict[Path, PolyfedError]:
         """Runs without data, and why."""
         return {cell.folder: block.error for block in self.blocks if block.error for cell in block.cells}
 
@@ -57,7 +57,7 @@ def prepare(
 ) -> Experiment:
     """Check everything, and read the data or have the features of images computed.
 
-    Experiments with the same `runs` play a run that they have in common once.
+    Experiments with the same `runs` run what they have in common once.
     """
     preset = choices.of(original)
     made = with_cells(blocks(preset, choices, where), runs or folder / "runs", where, on_block)
@@ -79,7 +79,7 @@ def run(
     def federation(cell: Cell) -> Federation:
         return block_of[cell.folder].federation
 
-    yield from play(experiment.cells, federation, where, jobs=jobs, on_event=on_event, command=command)
+    yield from run_cells(experiment.cells, federation, where, jobs=jobs, on_event=on_event, command=command)
 
 
 def write(

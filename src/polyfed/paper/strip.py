@@ -16,10 +16,10 @@ import numpy as np
 
 from polyfed.experiments.comparing import Cell
 from polyfed.experiments.config import ImagesConfig
-from polyfed.experiments.images import image_federation, images_of, spoilt, vision_room
+from polyfed.experiments.images import corrupted, image_federation, images_of, vision_room
 from polyfed.paper.blocks import Block
-from polyfed.paper.foreign import uncertainties
 from polyfed.paper.measures import BAND
+from polyfed.paper.out_of_distribution import uncertainties
 from polyfed.report.charts import Chart
 from polyfed.report.charts.base import Figure, figure, line, plain, short
 from polyfed.seeds import Stream
@@ -42,12 +42,12 @@ def strip(block: Block, cell: Cell) -> Chart | None:
     chosen = Stream(block.seed, "strip").numpy().permutation(len(images))[:SHOWN]
     masked = np.isin(np.arange(len(chosen)), MASKED)
     x_masked = image_federation(block.config.data, "masked").prepare(run.settings.seed).clients[client].test.x
-    x = np.where(masked[:, None], x_masked[chosen], run.study.clients[client].test.x[chosen])
+    x = np.where(masked[:, None], x_masked[chosen], run.prepared.clients[client].test.x[chosen])
     for task, found in run.client(client).predictor(x).items():
         if hasattr(found, "proba") and "variance" in uncertainties(found):
-            folder = vision_room().cache.cache_folder((block.config.data.images or ImagesConfig()).cache) / "spoilt"
+            folder = vision_room().cache.cache_folder((block.config.data.images or ImagesConfig()).cache) / "corrupted"
             paths = [images[i] for i in chosen]
-            seen = [spoilt(p, "masked", folder) if m else p for p, m in zip(paths, masked, strict=True)]
+            seen = [corrupted(p, "masked", folder) if m else p for p, m in zip(paths, masked, strict=True)]
             drawn = _figure(found.latent_mean, found.latent_std, masked, paths, [thumbnail(path) for path in seen])
             about = f"Test images of {block.data}, {len(MASKED)} of them masked, and the latent function of {task} below each."
             title = f"{block.data} {block.setting.name}, {cell.method}: {task}, {client}"

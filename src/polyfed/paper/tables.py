@@ -63,16 +63,16 @@ def _by_round(title: str, records: Sequence[Record]) -> str:
 
 
 def shown(record: Record | None) -> str:
-    """The mean, its spread and its rank.
+    """The mean, its std and its rank.
 
     >>> shown(None)
     '–'
     """
     if record is None or not np.isfinite(record.mean):
         return "–"
-    spread = f" ± {number(record.spread, record.metric)}" if record.spread is not None else ""
+    std = f" ± {number(record.std, record.metric)}" if record.std is not None else ""
     rank = f" ({record.rank:g})" if record.rank is not None else ""
-    return f"{number(record.mean, record.metric)}{spread}{rank}"
+    return f"{number(record.mean, record.metric)}{std}{rank}"
 
 
 def number(value: float | None, metric: str) -> str:

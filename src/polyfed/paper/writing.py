@@ -58,7 +58,7 @@ def write_all(
         says=says(document["preset"]),
         facts=facts(document),
         tables=[(table.title, table.headings, table.rows) for table in made],
-        claims=[(claim["text"], told(claim)) for claim in document["claims"]],
+        claims=[(claim["text"], reported(claim)) for claim in document["claims"]],
         differences=document["differences"],
         charts=charts,
     )
@@ -71,7 +71,7 @@ def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
     parts = [f"# {document['title']}", f"{says(document['preset'])}{published}"]
     parts += [table.markdown() for table in tables(records)]
     if document["claims"]:
-        lines = [f"- {claim['text']} (`{document['source']}`): {told(claim)}" for claim in document["claims"]]
+        lines = [f"- {claim['text']} (`{document['source']}`): {reported(claim)}" for claim in document["claims"]]
         parts.append("\n".join(["What the publication says, and whether it is so here:", "", *lines]))
     if failed := _failures(document["cells"]):
         parts.append("\n".join(["Runs that failed:", "", *(f"- {line}" for line in failed)]))
@@ -103,18 +103,18 @@ def _failures(cells: Sequence[dict[str, Any]]) -> list[str]:
 def facts(document: dict[str, Any]) -> list[str]:
     """Time, machine and versions."""
     machine = document["machine"]
-    played = {cell["folder"] for cell in document["cells"] if not cell["error"]}  # variants may share one
+    completed = {cell["folder"] for cell in document["cells"] if not cell["error"]}  # variants may share one
     memory = f", {machine['memory_gb']:g} GB of memory" if machine["memory_gb"] else ""
     return [
-        f"{len(played)} runs, {document['seconds']:.0f} s of computing",
+        f"{len(completed)} runs, {document['seconds']:.0f} s of computing",
         f"{machine['cores']} cores{memory}",
         ", ".join(f"{name} {number}" for name, number in document["versions"].items()),
     ]
 
 
-def told(claim: dict[str, Any]) -> str:
+def reported(claim: dict[str, Any]) -> str:
     """
-    >>> told({"holds": 2, "of": 2}), told({"holds": 1, "of": 2}), told({"holds": 0, "of": 0})
+    >>> reported({"holds": 2, "of": 2}), reported({"holds": 1, "of": 2}), reported({"holds": 0, "of": 0})
     ('yes', 'in 1 of 2 cases', 'not measured')
     """
     right, looked = claim["holds"], claim["of"]

@@ -28,7 +28,7 @@ def numbers(y: Any, *, n: int) -> np.ndarray:
 def counts(y: Any, *, n: int) -> np.ndarray:
     """One whole number from 0 up for each of the n rows."""
     y = numbers(y, n=n)
-    _refuse((y < 0) | (y != np.floor(y)), y, "is not a whole number from 0 up", "correct it or drop the row")
+    _reject((y < 0) | (y != np.floor(y)), y, "is not a whole number from 0 up", "correct it or drop the row")
     return y
 
 
@@ -37,9 +37,9 @@ def pairs(y: Any, *, n: int) -> tuple[np.ndarray, np.ndarray]:
     remedy = "give two columns, successes and trials, as in [[3, 10], [0, 4]]"
     y = _finite(y, (n, 2), remedy)
     successes, trials = y.T
-    _refuse((y != np.floor(y)).any(axis=1) | (successes < 0), y, "is not made of whole numbers from 0 up", remedy)
-    _refuse(trials < 1, y, "has no trials", "drop the row")
-    _refuse(successes > trials, y, "has more successes than trials", remedy)
+    _reject((y != np.floor(y)).any(axis=1) | (successes < 0), y, "is not made of whole numbers from 0 up", remedy)
+    _reject(trials < 1, y, "has no trials", "drop the row")
+    _reject(successes > trials, y, "has more successes than trials", remedy)
     return successes, trials
 
 
@@ -76,11 +76,11 @@ def _finite(y: Any, shape: tuple[int, ...], remedy: str) -> np.ndarray:
     if y.shape != shape and not y.size == shape[0] == 0:
         raise DataError(f"labels of shape {y.shape} do not fit {shape[0]} predictions", remedy=remedy)
     y = y.reshape(shape)
-    _refuse(~np.isfinite(y).all(axis=tuple(range(1, y.ndim))), y, "is not finite", "correct it or drop the row")
+    _reject(~np.isfinite(y).all(axis=tuple(range(1, y.ndim))), y, "is not finite", "correct it or drop the row")
     return y
 
 
-def _refuse(wrong: np.ndarray, y: np.ndarray, what: str, remedy: str) -> None:
+def _reject(wrong: np.ndarray, y: np.ndarray, what: str, remedy: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         label = ", ".join(f"{number:g}" for number in np.atleast_1d(y[row]))

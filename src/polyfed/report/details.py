@@ -13,11 +13,11 @@ from polyfed.report import charts
 from polyfed.report.charts import Chart, Control
 from polyfed.report.doubts import doubts
 from polyfed.report.folders import RunFolder
-from polyfed.report.history import Refusal
+from polyfed.report.history import Rejection
 from polyfed.report.left_out import left_out
 from polyfed.report.tables.clients import ClientTable, client_table
 
-MOST_REFUSALS = 200
+MOST_REJECTIONS = 200
 
 
 class Amount(NamedTuple):
@@ -57,8 +57,8 @@ class RunDetails:
     length_scales: list[tuple[str, str, str]]  # latent function, kernel, lengths
     noise: dict[str, str]
     traffic: Chart | None
-    refusals: list[Refusal]
-    n_refusals: int
+    rejections: list[Rejection]
+    n_rejections: int
     lost_rounds: list[int]  # without a quorum
     dropped_rounds: dict[int, str]  # round → what was wrong with the state that came out
     warnings: list[str]
@@ -117,8 +117,8 @@ def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> RunDe
         length_scales=[_length_scale(one) for one in model.get("length_scales") or []],
         noise={task: f"{value:.4g}" for task, value in (model.get("noise") or {}).items() if value is not None},
         traffic=charts.traffic(id, history),
-        refusals=history.refusals[:MOST_REFUSALS],
-        n_refusals=len(history.refusals),
+        rejections=history.rejections[:MOST_REJECTIONS],
+        n_rejections=len(history.rejections),
         lost_rounds=[round.round for round in history.rounds if not round.used and round.dropped is None],
         dropped_rounds={round.round: round.dropped for round in history.rounds if round.dropped is not None},
         warnings=run.warnings,

@@ -28,7 +28,7 @@ def doubts(history: History) -> list[str]:
     lines = []
     for task, kind in history.kinds.items():
         scores = {client: tasks[task] for client, tasks in final.items() if tasks.get(task)}
-        lines += [f"{task}: {told}" for told in (*_guessing(scores, kind), *_absurd(scores, kind))]
+        lines += [f"{task}: {reported}" for reported in (*_guessing(scores, kind), *_absurd(scores, kind))]
     return lines
 
 

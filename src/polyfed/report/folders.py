@@ -64,8 +64,8 @@ def durations(timing: list[dict[str, Any]]) -> list[float]:
 
 
 def read_run(folder: Path) -> RunFolder:
-    """The run in a folder; refuses a folder without one, and files that are damaged."""
-    described = read_description(folder)
+    """The run in a folder; rejects a folder without one, and files that are damaged."""
+    described = read_summary(folder)
     if described is None:
         raise DataError("there is no run.json", where=str(folder), remedy="give the folder of a run")
     history = History()
@@ -77,7 +77,7 @@ def read_run(folder: Path) -> RunFolder:
     return RunFolder(folder, described, history, timing, results, trouble)
 
 
-def read_description(folder: Path) -> dict[str, Any] | None:
+def read_summary(folder: Path) -> dict[str, Any] | None:
     """`run.json`, or None if the run has not begun."""
     path = folder / "run.json"
     return read_document(path, RunDocument) if path.exists() else None

@@ -26,14 +26,14 @@ class Round(NamedTuple):
 
     round: int
     n_sampled: int
-    n_refused: int
+    n_rejected: int
     used: bool
     bytes_down: int
     bytes_up: int
     dropped: str | None = None  # why what came out of it was not kept
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """An update that the server did not use, and why."""
 
     round: int
@@ -48,7 +48,7 @@ class History:
     kinds: dict[str, str] = field(default_factory=dict)  # task → kind
     clients: list[str] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
     training: dict[str, dict[int, float]] = field(default_factory=dict)  # metric → round → mean over the clients
     last: dict[tuple[str, str], tuple[int, Scores]] = field(default_factory=dict)  # (model, part) → round, scores
     _curves: dict[tuple[str, str, str, str], dict[int, float]] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class History:
             self._add_evaluation(event)
 
     def _add_round(self, event: Mapping[str, Any]) -> None:
-        number, refused = event["round"], event["refused"]
+        number, rejected = event["round"], event["rejected"]
         sizes = event["bytes_down"], event["bytes_up"]
         self.rounds.append(
-            Round(number, len(event["sampled"]), len(refused), event["used"], *sizes, event.get("dropped"))
+            Round(number, len(event["sampled"]), len(rejected), event["used"], *sizes, event.get("dropped"))
         )
-        self.refusals += [Refusal(number, client, reason) for client, reason in refused.items()]
+        self.rejections += [Rejection(number, client, reason) for client, reason in rejected.items()]
         for metric, mean in _means(event["metrics"]).items():
             self.training.setdefault(metric, {})[number] = mean
 

@@ -14,20 +14,22 @@ MOST = 5  # names in a line
 FEWEST = 10  # labels that a node sends anything of, unless its owner says otherwise: `polyfed.data.DEPLOYED`
 
 
-def left_out(told: Mapping[str, Any]) -> list[str]:
+def left_out(reported: Mapping[str, Any]) -> list[str]:
     """A line for each kind of omission there is; `told` as `results.json` has it under `left_out`."""
     lines = []
-    if silent := told.get("silent"):
+    if silent := reported.get("silent"):
         lines.append(f"Too few labels to take part in rounds, so served as clients that join late: {_listed(silent)}")
-    if rejected := told.get("rejected"):
+    if rejected := reported.get("rejected"):
         reasons = _listed((f"{client} ({why})" for client, why in rejected.items()), len(rejected))
         lines.append(f"What they told in round 0 could not be used, so they took no part: {reasons}")
-    if unknown := told.get("unknown"):
+    if unknown := reported.get("unknown"):
         lines.append(
             "Labels of classes that no client named from its training rows were neither learned nor scored "
             f"(give the task classes=...): {_counted(unknown)}"
         )
-    if below := {c: tasks for c, tasks in (told.get("below") or {}).items() if c not in (told.get("silent") or ())}:
+    if below := {
+        c: tasks for c, tasks in (reported.get("below") or {}).items() if c not in (reported.get("silent") or ())
+    }:
         lines.append(
             "On a machine of its own this would stay out of what is sent "
             f"(fewer than {FEWEST} training labels): {_counted(below)}"

@@ -58,8 +58,8 @@ def test_columns_of_a_page_are_its_numbers():
     mse, accuracy = columns(page)
     assert (mse.table, mse.heading, mse.methods) == ("celeba", "MSE", ["fedavg", "pfed-hier"])
     assert mse.values == [0.545, 0.468]
-    assert mse.spreads[0] == 0.068
-    assert math.isnan(mse.spreads[1])
+    assert mse.stds[0] == 0.068
+    assert math.isnan(mse.stds[1])
     assert mse.published is not None
     assert mse.published[0] == 0.672
     assert accuracy.values[0] == 81.33

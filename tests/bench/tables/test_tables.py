@@ -97,13 +97,13 @@ def test_scores_are_in_spreads_of_the_target(table):
     line = measure(Cell("pupils", "few", 10, 0, variant, 1), problem)
     run = pf.simulate("sklearn-linear-pooled", problem.federation, 1, 0)
     sd, rmse, nlpd, losses, proba, truth = pupils()["mark"].std(), [], [], [], [], []
-    for client, parts in run.study.clients.items():
+    for client, parts in run.prepared.clients.items():
         said = run.client(client).predictor(parts.test.x)
-        y = parts.test.codecs["mark"].decode(parts.test.seen["mark"][1]) / sd
+        y = parts.test.codecs["mark"].decode(parts.test.labels["mark"][1]) / sd
         mean, std = said["mark"].mean / sd, said["mark"].std / sd
         rmse.append(np.sqrt(np.mean((y - mean) ** 2)))
         nlpd.append(np.mean(0.5 * np.log(2 * np.pi * std**2) + 0.5 * ((y - mean) / std) ** 2))
-        passed = parts.test.seen["passed"][1] > 0
+        passed = parts.test.labels["passed"][1] > 0
         losses.append(log_loss(passed, said["passed"].proba, labels=[False, True]))
         proba, truth = [*proba, *said["passed"].proba], [*truth, *passed]
     scores = line["scores"]
@@ -111,7 +111,7 @@ def test_scores_are_in_spreads_of_the_target(table):
     assert scores["mark"]["nlpd"] == pytest.approx(np.mean(nlpd))
     assert scores["passed"]["log_loss"] == pytest.approx(np.mean(losses))
     assert scores["passed"]["auroc"] == pytest.approx(roc_auc_score(truth, proba))
-    assert line["refused"] == 0
+    assert line["rejected"] == 0
 
 
 def test_auroc_of_several_classes_is_one_against_the_others():

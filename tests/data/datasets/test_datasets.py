@@ -11,7 +11,7 @@ from polyfed.data.datasets.synthetic import draw_functions
 from polyfed.errors import ConfigError, MissingExtraError
 
 
-def refusal(kind, name, **options):
+def rejection(kind, name, **options):
     with pytest.raises(kind) as caught:
         load_dataset(name, **options)
     return str(caught.value)
@@ -27,23 +27,23 @@ def test_every_data_set_can_be_prepared(name):
 
 
 def test_wrong_names_and_options():
-    assert refusal(ConfigError, "pinguins") == (
+    assert rejection(ConfigError, "pinguins") == (
         "data set 'pinguins' is not known; did you mean 'penguins'? known are 'penguins', 'phone_health', 'synthetic'."
     )
-    assert refusal(ConfigError, "phone_health", clients=3) == (
+    assert rejection(ConfigError, "phone_health", clients=3) == (
         "data set 'phone_health' has no option 'clients'; did you mean 'n_clients'? "
         "known are 'n_clients', 'rows', 'seed', 'missing'."
     )
-    assert refusal(ConfigError, "penguins", seed=3) == (
+    assert rejection(ConfigError, "penguins", seed=3) == (
         "data set 'penguins' has no option 'seed'; known are 'labelled', 'draw'."
     )
-    assert refusal(ConfigError, "synthetic", n_clients=0) == (
+    assert rejection(ConfigError, "synthetic", n_clients=0) == (
         "synthetic: n_clients=0 is not a whole number that will do; give 1 or more."
     )
-    assert refusal(ConfigError, "synthetic", noise=-0.1) == (
+    assert rejection(ConfigError, "synthetic", noise=-0.1) == (
         "synthetic: noise=-0.1 is out of range; give at least 0 and less than inf."
     )
-    assert refusal(ConfigError, "phone_health", missing=1.0) == (
+    assert rejection(ConfigError, "phone_health", missing=1.0) == (
         "phone_health: missing=1.0 is out of range; give at least 0 and less than 1."
     )
 
@@ -59,7 +59,7 @@ def test_few_labelled_penguins():
     assert all(set(parts.test.counts().values()) == {len(parts.test.x)} for parts in study.clients.values())
     other = load_dataset("penguins", labelled=5, draw=1).prepare(0)
     assert not np.array_equal(other.clients["Biscoe 2007"].train.x, study.clients["Biscoe 2007"].train.x)
-    assert refusal(ConfigError, "penguins", labelled=0) == (
+    assert rejection(ConfigError, "penguins", labelled=0) == (
         "data set 'penguins': labelled=0 is not a whole number that will do; give 1 or more."
     )
 
@@ -74,7 +74,7 @@ def test_synthetic_sizes():
     for parts in study.clients.values():
         assert parts.train.counts() == parts.test.counts() == {"regression": 50, "classification": 100}
         assert len(parts.train.x) == len(parts.test.x) == 150  # the tasks are at different inputs
-        assert set(parts.train.seen["classification"][1]) == {-1.0, 1.0}
+        assert set(parts.train.labels["classification"][1]) == {-1.0, 1.0}
         assert parts.train.x.min() >= 0
         assert parts.train.x.max() <= 100
     grid = study.truth["client 3"]["x"]
@@ -90,9 +90,9 @@ def test_the_truth_is_what_was_observed():
         def at(x, task, truth=truth):
             return np.interp(x, truth["x"][:, 0], truth[task])
 
-        rows, y = parts.train.seen["regression"]
+        rows, y = parts.train.labels["regression"]
         residuals.append(y - at(parts.train.x[rows, 0], "regression"))
-        rows, label = parts.train.seen["classification"]
+        rows, label = parts.train.labels["classification"]
         logits.append(at(parts.train.x[rows, 0], "classification"))
         hits.append(label > 0)
     residuals, logits, hits = map(np.concatenate, (residuals, logits, hits))
@@ -151,13 +151,13 @@ def test_penguins():
     assert study.encoders["Dream 2008"].names == ("bill_length_mm", "bill_depth_mm", "flipper_length_mm")
     assert study.spec.tasks[1].classes == ("female", "male")
     # Gentoo penguins live on Biscoe alone.
-    gentoo = {name for name, parts in study.clients.items() if 2.0 in parts.train.seen["species"][1]}
+    gentoo = {name for name, parts in study.clients.items() if 2.0 in parts.train.labels["species"][1]}
     assert gentoo == {"Biscoe 2007", "Biscoe 2008", "Biscoe 2009"}
 
 
 def test_penguins_without_their_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "palmerpenguins", None)
-    assert refusal(MissingExtraError, "penguins") == (
+    assert rejection(MissingExtraError, "penguins") == (
         "data set 'penguins': the data lies in the package palmerpenguins, which is not installed; "
         "pip install 'polyfed[demo]'."
     )

@@ -16,7 +16,7 @@ from polyfed.errors import DataError
 NAN = float("nan")
 
 
-def refusal(*args, **options):
+def rejection(*args, **options):
     with pytest.raises(DataError) as caught:
         as_features(*args, **options)
     return str(caught.value)
@@ -115,19 +115,19 @@ def test_no_rows_are_allowed():
         ),
     ],
 )
-def test_what_is_refused_and_how(X, text):
-    assert refusal(X) == text
+def test_what_is_rejected_and_how(X, text):
+    assert rejection(X) == text
 
 
 @pytest.mark.parametrize("unit", ["ns", "D"])
 def test_dates_and_durations_are_no_features(unit):
-    assert "is not a number" in refusal(np.array([["2024-01-01"]], dtype=f"M8[{unit}]"))
-    assert "is not a number" in refusal(np.array([[3]], dtype=f"m8[{unit}]"))
-    assert "column 't': value Timestamp" in refusal(pd.DataFrame({"t": pd.to_datetime(["2024-01-01"])}))
+    assert "is not a number" in rejection(np.array([["2024-01-01"]], dtype=f"M8[{unit}]"))
+    assert "is not a number" in rejection(np.array([[3]], dtype=f"m8[{unit}]"))
+    assert "column 't': value Timestamp" in rejection(pd.DataFrame({"t": pd.to_datetime(["2024-01-01"])}))
 
 
 def test_the_place_can_be_named():
-    assert refusal([[NAN]], where="client 'basel', X").startswith("client 'basel', X, row 0, column 0: ")
+    assert rejection([[NAN]], where="client 'basel', X").startswith("client 'basel', X, row 0, column 0: ")
 
 
 def test_tables_are_put_into_the_training_order():
@@ -145,17 +145,17 @@ def test_numbered_columns_have_text_for_names():
 
 def test_missing_and_doubled_columns_are_named():
     frame = pd.DataFrame({"a": [1]})
-    assert refusal(frame, names=("a", "b", "c")) == (
+    assert rejection(frame, names=("a", "b", "c")) == (
         "X: lacks column 'b', column 'c' of the training data; add what is missing or fit the model without it."
     )
     doubled = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    assert refusal(doubled) == "X: column 'a' appears twice; rename or drop one of them."
+    assert rejection(doubled) == "X: column 'a' appears twice; rename or drop one of them."
 
 
 @pytest.mark.parametrize("options", [{"names": tuple("abcde")}, {"width": 5}])
 def test_without_names_the_width_is_checked(options):
     assert as_features(np.ones((1, 5)), **options).names is None
-    assert refusal(np.ones((1, 3)), **options) == (
+    assert rejection(np.ones((1, 3)), **options) == (
         "X: has 3 columns but the model was fitted on 5; give the columns of the training data."
     )
 

@@ -1,4 +1,4 @@
-"""Ranks of inputs among those of all clients: how near they are to the truth, what is sent for them, what is refused."""
+"""Ranks of inputs among those of all clients: how near they are to the truth, what is sent for them, what is rejected."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sklearn.preprocessing import QuantileTransformer
 
 from polyfed.data import Federation, Limits, Split, describe
 from polyfed.data.features.ranks import MOST_GROUPS, MOST_KNOTS, Ranks, Sketch
+from polyfed.data.prepared import PreparedFederation
 from polyfed.data.splits import divide
-from polyfed.data.study import Study
 from polyfed.errors import DataError
 
 NUMBERS = st.floats(-1e300, 1e300) | st.integers(-3, 3).map(float)
@@ -108,12 +108,12 @@ def test_what_is_sent():
     raw = fed.raw["a"]
     division = divide(fed.tasks, raw, fed.split, seed=0, client="a")
     note = json.loads(json.dumps(describe(fed.tasks, raw, division, limits=limits).to_dict()))
-    told = note["ranks"]["pay"]
+    reported = note["ranks"]["pay"]
     assert note["kinds"] == ["rank", "number"]
-    assert min(told["count"]) >= 7
-    assert sum(told["count"]) == len(division.train)
+    assert min(reported["count"]) >= 7
+    assert sum(reported["count"]) == len(division.train)
     assert note["moments"]["count"][0] == note["moments"]["mean"][0] == 0
-    assert not {*told["mean"]} & {*table["pay"][table["pay"] > 0]}
+    assert not {*reported["mean"]} & {*table["pay"][table["pay"] > 0]}
     few = describe(fed.tasks, raw, division, limits=Limits(min_rows=len(division.train) + 1))
     assert few.is_silent
     assert few.ranks == {}
@@ -122,7 +122,7 @@ def test_what_is_sent():
 def test_a_study_is_stored_with_its_ranks_and_late_joining_clients_use_them():
     table = incomes()
     study = federation(table).prepare(0)
-    again = Study.from_saved(json.loads(json.dumps(study.to_dict())), study.arrays())
+    again = PreparedFederation.from_saved(json.loads(json.dumps(study.to_dict())), study.arrays())
     rows = table[table["ward"] == "b"]
     assert np.array_equal(again.encode("b", rows), study.clients["b"].train.x)
     assert np.array_equal(again.admit("d", rows)[0].x, study.clients["b"].train.x)

@@ -32,7 +32,7 @@ def test_gaps_are_left_out():
     moments = Moments.of([[1.0, NAN], [NAN, NAN], [5.0, NAN]])
     assert moments.count.tolist() == [2, 0]
     assert moments.mean.tolist() == [3.0, 0.0]
-    assert moments.spread.tolist() == [2.0, 0.0]
+    assert moments.std.tolist() == [2.0, 0.0]
 
 
 @given(CLIENTS)
@@ -43,21 +43,21 @@ def test_pooled_moments_are_those_of_all_rows_together(clients):
         size = max((abs(value) for value in values if value == value), default=0.0)
         assert pooled.count[column] == count
         assert pooled.mean[column] == pytest.approx(mean, rel=1e-12, abs=1e-12 * size)
-        assert pooled.spread[column] ** 2 == pytest.approx(variance, rel=1e-9, abs=1e-24 * size**2)
+        assert pooled.std[column] ** 2 == pytest.approx(variance, rel=1e-9, abs=1e-24 * size**2)
 
 
 def test_small_spread_around_a_large_mean_does_not_cancel():
     # Sums of squares would leave nothing: (1e9)² has no digit left for 1.
     pooled = Moments.pool([Moments.of([[1e9 - 1]]), Moments.of([[1e9 + 1]])])
     assert pooled.mean.tolist() == [1e9]
-    assert pooled.spread.tolist() == [1.0]
+    assert pooled.std.tolist() == [1.0]
 
 
 @pytest.mark.parametrize("size", [1e200, 1e-200])
 def test_squares_neither_overflow_nor_vanish(size):
     pooled = Moments.pool([Moments.of([[size]]), Moments.of([[3 * size]])])
     assert pooled.mean / size == pytest.approx(2.0)
-    assert pooled.spread / size == pytest.approx(1.0)
+    assert pooled.std / size == pytest.approx(1.0)
 
 
 def test_a_constant_column_keeps_scale_1():
@@ -76,5 +76,5 @@ def test_nothing_at_all_is_scaled_by_nothing():
 def test_json_keeps_every_bit(clients):
     moments = Moments.of(clients[0])
     again = Moments.from_dict(json.loads(json.dumps(moments.to_dict())))
-    for field in ("count", "mean", "spread"):
+    for field in ("count", "mean", "std"):
         assert getattr(again, field).tobytes() == getattr(moments, field).tobytes()

@@ -1,4 +1,4 @@
-"""Logarithms of inputs and of targets: what they are, that new rows have the same, and what is refused."""
+"""Logarithms of inputs and of targets: what they are, that new rows have the same, and what is rejected."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_every_label_meets_the_features_of_its_image(scans):
     }
     for (client, part, task), pairs in expected.items():
         data = getattr(study.clients[client], part)
-        rows, labels = data.seen[task]
+        rows, labels = data.labels[task]
         found = {tuple(x): y for x, y in zip(data.x[rows].tolist(), labels, strict=True)}
         assert found == {tuple(code(f"{name}.png")): y for name, y in pairs.items()}, (client, part, task)
 
@@ -102,7 +102,7 @@ def test_images_and_labels_of_a_task(scans):
 def test_regression_targets_are_scaled_by_training_images_alone(scans):
     study = wards(scans).with_features(Eye()).with_options(split=Split(test=0.0)).prepare(0)
     ages = np.array([61.0, 40.0, 50.0])
-    _, coded = study.clients["w1"].test.seen["age"]
+    _, coded = study.clients["w1"].test.labels["age"]
     np.testing.assert_allclose(coded, (np.array([70.0, 30.0]) - ages.mean()) / ages.std(), rtol=1e-12)
 
 
@@ -222,9 +222,9 @@ def test_a_table_of_images(table):
     parts = plain_study(fed.with_features(eye)).clients
     assert eye.calls == [(["a.png", "b.png", "c.png", "d.png"], None)]
     assert parts["1"].train.x.tolist() == [code("b.png")] * 2
-    assert parts["1"].train.seen["tumour"][1].tolist() == [-1.0, 1.0]
+    assert parts["1"].train.labels["tumour"][1].tolist() == [-1.0, 1.0]
     assert parts["2"].train.x.tolist() == [code("a.png"), code("d.png")]
-    assert [a.tolist() for a in parts["2"].train.seen["age"]] == [[1], [60.0]]
+    assert [a.tolist() for a in parts["2"].train.labels["age"]] == [[1], [60.0]]
 
 
 def test_a_parquet_file_in_another_folder(table, tmp_path):

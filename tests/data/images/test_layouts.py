@@ -338,7 +338,7 @@ def test_made_up_images_show_what_their_table_says(folders):
         assert camera in {f"camera {i}" for i in range(1, 5)}
         discs.append(shape == "disc")
         xs.append(float(x))
-    assert np.corrcoef(discs, xs)[0, 1] == pytest.approx(0.65, abs=0.2)  # 150 images: a spread of 0.05
+    assert np.corrcoef(discs, xs)[0, 1] == pytest.approx(0.65, abs=0.2)  # 150 images: a std of 0.05
 
 
 def test_made_up_images_are_the_same_every_time(folders, tmp_path):
@@ -368,10 +368,10 @@ def test_where_matters_to_the_methods(folders):
 
     fed = load(folders, "celeba", shots=40, n_clients=1).with_features(pixels)
     parts = fed.prepare(0).clients["client 1"]
-    rows, y = parts.train.seen["rightmouth_x"]
+    rows, y = parts.train.labels["rightmouth_x"]
     x = parts.train.x
     weights = x[rows].T @ np.linalg.solve(x[rows] @ x[rows].T + 50.0 * np.eye(len(rows)), y)
-    rows, y = parts.test.seen["rightmouth_x"]
+    rows, y = parts.test.labels["rightmouth_x"]
     assert np.corrcoef(parts.test.x[rows] @ weights, y)[0, 1] > 0.5
 
 

@@ -20,7 +20,7 @@ CURED, VISITS = Task("cured", "proportion"), Task("visits", "count")
 NAN = float("nan")
 
 
-def refusal(action):
+def rejection(action):
     with pytest.raises(DataError) as caught:
         action()
     return str(caught.value)
@@ -58,14 +58,14 @@ def test_binary_classes_are_learned_as_they_are_written(y, classes):
 
 def test_a_third_class_is_named_with_its_row():
     y = ["no", None, "yes", "no", "maybe"]
-    assert refusal(lambda: LabelCodec.learn(SICK, y)) == (
+    assert rejection(lambda: LabelCodec.learn(SICK, y)) == (
         "task 'sick', row 4: label 'maybe' is a third class after 'no' and 'yes'; "
         "declare the task multiclass or correct the label."
     )
 
 
 def test_one_word_alone_does_not_tell_the_other():
-    assert refusal(lambda: LabelCodec.learn(SICK, [None, "yes"])) == (
+    assert rejection(lambda: LabelCodec.learn(SICK, [None, "yes"])) == (
         "task 'sick', row 1: all labels are 'yes', so the other class is unknown; "
         "leave the task out, or give it classes=(negative, positive)."
     )
@@ -96,7 +96,7 @@ def test_multiclass_classes_are_sorted(y, classes):
 )
 def test_multiclass_needs_two_classes(y, text):
     expected = f"task 'stage': {text}; leave the task out, or give it classes=(...) with all of them."
-    assert refusal(lambda: LabelCodec.learn(STAGE, y)) == expected
+    assert rejection(lambda: LabelCodec.learn(STAGE, y)) == expected
 
 
 def test_declared_classes_keep_their_order():
@@ -115,14 +115,14 @@ def test_declared_classes_keep_their_order():
 )
 def test_unknown_labels_are_named(y, label, text):
     codec = LabelCodec.learn(SICK, y)
-    assert refusal(lambda: codec.encode([None, label])) == f"task 'sick', row 1: {text}"
+    assert rejection(lambda: codec.encode([None, label])) == f"task 'sick', row 1: {text}"
 
 
 @pytest.mark.parametrize("value", [datetime(2024, 1, 1), (1, 2, 3), Decimal(1), 1j, float("inf")])
 def test_labels_are_text_numbers_or_booleans(value):
     column = np.empty(2, dtype=object)
     column[:] = ["a", value]
-    assert "task 'stage', row 1: label" in refusal(lambda: LabelCodec.learn(STAGE, column))
+    assert "task 'stage', row 1: label" in rejection(lambda: LabelCodec.learn(STAGE, column))
 
 
 # Containers
@@ -220,7 +220,7 @@ def test_any_dtype_of_numbers(dtype):
 )
 def test_wrong_shapes(task, y, text):
     codec = LabelCodec(task, (0, 1) if task is SICK else None, 0.0, 1.0)
-    assert refusal(lambda: codec.encode(y)) == f"task {task.name!r}: {text}"
+    assert rejection(lambda: codec.encode(y)) == f"task {task.name!r}: {text}"
 
 
 # Targets
@@ -309,12 +309,12 @@ def test_counts_have_their_mean_as_unit_and_stay_counts():
 )
 def test_targets_that_cannot_be_used(task, y, text):
     codec = LabelCodec(task, None, 0.0, 1.0)
-    assert refusal(lambda: codec.encode(y)) == f"task {task.name!r}, {text}"
+    assert rejection(lambda: codec.encode(y)) == f"task {task.name!r}, {text}"
 
 
 def test_dates_are_no_targets():
     dates = pd.Series(pd.to_datetime(["2024-01-01", None]))
-    assert "row 0: label datetime.datetime(2024, 1, 1, 0, 0) is not a number" in refusal(
+    assert "row 0: label datetime.datetime(2024, 1, 1, 0, 0) is not a number" in rejection(
         lambda: LabelCodec.learn(PULSE, dates)
     )
     assert LabelCodec.learn(PULSE, dates[1:]).encode(dates[1:])[0].tolist() == []
@@ -371,7 +371,7 @@ def test_only_positions_of_classes_are_decoded():
     assert codec.decode_labels([-1.0, 1.0]).tolist() == ["no", "yes"]
     stage = LabelCodec.learn(STAGE, ["a", "b", "c"])
     for wrong in ([-1], [3]):
-        assert "with 3 classes they are 0 to 2" in refusal(lambda wrong=wrong: stage.decode_labels(wrong))
+        assert "with 3 classes they are 0 to 2" in rejection(lambda wrong=wrong: stage.decode_labels(wrong))
     with pytest.raises(UsageError, match="task 'pulse': a regression task has no classes"):
         LabelCodec.learn(PULSE, [1.0]).decode_labels([0])
 

@@ -1,4 +1,4 @@
-"""Weights of rows and of classes: how they are read, what they become, and what is refused."""
+"""Weights of rows and of classes: how they are read, what they become, and what is rejected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from polyfed.data import Federation, Split, Study, Task
+from polyfed.data import Federation, PreparedFederation, Split, Task
 from polyfed.errors import ConfigError, DataError
 
 N = 60
@@ -30,7 +30,7 @@ def prepared(table=TABLE, *, weights="w", class_weights=None, **options):
 
 def rows_of(data, task):
     """The rows of the table that have the labels; ages are their numbers."""
-    return data.x[data.seen[task][0], 0].astype(int)
+    return data.x[data.labels[task][0], 0].astype(int)
 
 
 def test_they_are_relative_to_the_mean_of_a_client():
@@ -58,7 +58,7 @@ def test_balanced_classes_weigh_the_same():
     study = prepared(weights=None, class_weights="balanced")
     for parts in study.clients.values():
         assert set(parts.train.weights) == {"sick"}
-        _, y = parts.train.seen["sick"]
+        _, y = parts.train.labels["sick"]
         weights = parts.train.weights["sick"]
         assert weights[y > 0].sum() == pytest.approx(weights[y < 0].sum(), rel=1e-9)
         assert weights.mean() == pytest.approx(1.0, rel=1e-9)
@@ -66,7 +66,7 @@ def test_balanced_classes_weigh_the_same():
 
 def test_weights_of_rows_and_of_classes_are_multiplied():
     for parts in prepared(class_weights={"yes": 5}).clients.values():
-        (_, y), rows = parts.train.seen["sick"], rows_of(parts.train, "sick")
+        (_, y), rows = parts.train.labels["sick"], rows_of(parts.train, "sick")
         wanted = TABLE["w"].to_numpy()[rows] * np.where(y > 0, 5, 1)
         assert parts.train.weights["sick"] == pytest.approx(wanted / wanted.mean(), rel=1e-9)
 
@@ -79,14 +79,14 @@ def test_a_numeric_class_is_named_as_it_is_written():
 
 def test_a_study_is_stored_with_its_weights():
     study = prepared(class_weights={"yes": 5})
-    again = Study.from_saved(study.to_dict(), study.arrays())
+    again = PreparedFederation.from_saved(study.to_dict(), study.arrays())
     for name, parts in study.clients.items():
         for task, weights in parts.train.weights.items():
             assert np.array_equal(again.clients[name].train.weights[task], weights)
     assert again.agreed.codecs["sick"].task.class_weights == (("yes", 5.0),)
     arrays = study.arrays() | {"client/0/train/0/weight": 1e9 * study.arrays()["client/0/train/0/weight"]}
     with pytest.raises(DataError, match="weights of task 'pulse' that are not one, on average, for each label"):
-        Study.from_saved(study.to_dict(), arrays)
+        PreparedFederation.from_saved(study.to_dict(), arrays)
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,17 @@ def test_a_study_is_stored_with_its_weights():
         (np.inf, "is 'inf'"),
     ],
 )
-def test_a_weight_that_is_none_is_refused(bad, text):
+def test_a_weight_that_is_none_is_rejected(bad, text):
     table = TABLE.copy()
     table.loc[7, "w"] = bad
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as reported:
         prepared(table)
-    assert str(told.value) == (
+    assert str(reported.value) == (
         f"row 7 (client 'b'): column 'w', by which rows are weighted, {text}; give each row a finite number from 0 up."
     )
 
 
-def test_weights_that_are_all_zero_are_refused():
+def test_weights_that_are_all_zero_are_rejected():
     with pytest.raises(DataError, match=r"column 'w', by which rows are weighted, is zero everywhere; give some row"):
         prepared(TABLE.assign(w=0))
 
@@ -121,11 +121,11 @@ def test_weights_that_are_all_zero_are_refused():
         ({"yse": 2}, "class 'yse' has a weight, and is no class of it; did you mean 'yes'?"),
     ],
 )
-def test_class_weights_that_are_none_are_refused(given, text):
-    with pytest.raises(ConfigError) as told:
+def test_class_weights_that_are_none_are_rejected(given, text):
+    with pytest.raises(ConfigError) as reported:
         prepared(class_weights=given)
-    assert "task 'sick'" in str(told.value)
-    assert text in str(told.value)
+    assert "task 'sick'" in str(reported.value)
+    assert text in str(reported.value)
 
 
 def test_numbers_have_no_class_weights():

@@ -45,11 +45,11 @@ def read(source, **options):
 def test_a_class_may_be_called_like_nothing(here, marker):
     """It keeps its rows, and that it was taken for a class is said."""
     (here / "t.csv").write_text(table_of(["a", "b", f'"{marker}"', "a"]))
-    with pytest.warns(UserWarning, match="is taken for a class") as told:
+    with pytest.warns(UserWarning, match="is taken for a class") as reported:
         fed = read("t.csv")
     assert vocabulary(fed) == {"a", "b", marker}
     assert rows(fed) == 4
-    assert str(told[0].message) == (
+    assert str(reported[0].message) == (
         f"t.csv: task 'stage': {marker!r} is taken for a class (1 rows); if it means that there is no label, say so with "
         f"missing={['', marker]} (--missing)"
     )
@@ -142,7 +142,7 @@ def test_a_derived_column_sees_numbers_in_labels(here):
 
 
 def test_clients_are_told_apart_as_they_are_written(here):
-    names = ["1", "01", "1.0", "1e0", "NA", "None", "nan", "True", "mean", "spread"]
+    names = ["1", "01", "1.0", "1e0", "NA", "None", "nan", "True", "mean", "std"]
     (here / "t.csv").write_text("ward,age,pulse\n" + "".join(f"{name},{i},{i}\n" for i, name in enumerate(names)))
     fed = read("t.csv", tasks={"pulse": "regression"})
     assert set(fed.names) == set(names)
@@ -151,7 +151,7 @@ def test_clients_are_told_apart_as_they_are_written(here):
     )
 
 
-def test_a_row_of_nobody_is_refused_in_every_spelling(here):
+def test_a_row_of_nobody_is_rejected_in_every_spelling(here):
     (here / "t.csv").write_text("ward,age,pulse\na,1,2\n?,1,2\n")
     with pytest.raises(DataError, match=r"line 3 of t.csv: column 'ward' is empty"):
         read("t.csv", tasks={"pulse": "regression"}, missing=["?"])
@@ -160,7 +160,7 @@ def test_a_row_of_nobody_is_refused_in_every_spelling(here):
         read("t.csv", tasks={"pulse": "regression"}, missing=[])
 
 
-def test_one_name_in_two_types_is_refused():
+def test_one_name_in_two_types_is_rejected():
     frame = pd.DataFrame({"ward": ["1", 1, "2"], "age": [1, 2, 3], "pulse": [1, 2, 3]})
     with pytest.raises(DataError) as caught:
         read(frame, tasks={"pulse": "regression"})
@@ -254,7 +254,7 @@ def test_types_of_names(names):
     assert read(frame, tasks={"pulse": "regression"}).names == ("01", "1")
 
 
-def test_decimals_are_refused_as_classes_and_taken_as_targets(here):
+def test_decimals_are_rejected_as_classes_and_taken_as_targets(here):
     frame = pd.DataFrame({"ward": ["w"] * 2, "age": [1, 2], "stage": [Decimal(1), Decimal(2)]})
     with pytest.raises(DataError, match=r"label Decimal\('1'\) is a Decimal"):
         read(frame)

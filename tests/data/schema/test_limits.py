@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import polyfed as pf
-from polyfed.data import DEPLOYED, OPEN, Encoder, Limits, Study, Task, agree, as_tasks, describe
+from polyfed.data import DEPLOYED, OPEN, Encoder, Limits, PreparedFederation, Task, agree, as_tasks, describe
 from polyfed.data.features.raw import read_features
 from polyfed.data.raw import read_client
 from polyfed.data.schema.coding import shared_part
@@ -20,7 +20,7 @@ TASKS = as_tasks({"pulse": "regression", "stage": "multiclass"})
 NONE = np.array([], dtype=np.int64)
 
 
-def note(columns, labels, limits=DEPLOYED, held_out=(), tasks=TASKS, **options):
+def summary(columns, labels, limits=DEPLOYED, held_out=(), tasks=TASKS, **options):
     X = pd.DataFrame(columns)
     raw = read_client("a", (X, labels), tasks)
     held_out = np.array(held_out, dtype=np.int64)
@@ -38,21 +38,21 @@ def text_of(described):
 def test_a_column_of_names_is_not_told():
     names = [f"Patient {i}" for i in range(4000)]
     for limits in (OPEN, DEPLOYED):
-        told = note({"age": np.arange(4000.0), "name": names}, {"pulse": np.arange(4000.0)}, limits)
-        assert "Patient" not in text_of(told)
-        assert (told.kinds, told.categories) == (("number", "wide"), {})
-    assert Encoder.of(agree(TASKS[:1], {"a": told})).names == ("age",)
+        reported = summary({"age": np.arange(4000.0), "name": names}, {"pulse": np.arange(4000.0)}, limits)
+        assert "Patient" not in text_of(reported)
+        assert (reported.kinds, reported.categories) == (("number", "wide"), {})
+    assert Encoder.of(agree(TASKS[:1], {"a": reported})).names == ("age",)
 
 
 def test_of_many_levels_the_most_frequent_are_told():
     streets = [f"street {i:03}" for i in range(300) for _ in range(1 + (i >= 50) + (i >= 210))]
-    told = note({"street": streets}, {"pulse": np.arange(float(len(streets)))}, OPEN)
-    assert told.kinds == ("text",)
+    reported = summary({"street": streets}, {"pulse": np.arange(float(len(streets)))}, OPEN)
+    assert reported.kinds == ("text",)
     # 90 of three rows, and of those with two the first by name; of the 50 with a single row none
-    assert set(told.categories["street"]) == {*(f"street {i}" for i in (*range(210, 300),)), OTHER} | {
+    assert set(reported.categories["street"]) == {*(f"street {i}" for i in (*range(210, 300),)), OTHER} | {
         f"street {i:03}" for i in range(50, 60)
     }
-    encoder = Encoder.of(agree(TASKS[:1], {"a": told}))
+    encoder = Encoder.of(agree(TASKS[:1], {"a": reported}))
     rows = read_features(pd.DataFrame({"street": ["street 299", "street 000"]}), where="X")
     at = encoder.names.index("street=other")
     assert encoder.encode(rows, where="X")[:, at].tolist() == [0, 1]
@@ -60,27 +60,27 @@ def test_of_many_levels_the_most_frequent_are_told():
 
 def test_levels_of_few_rows_become_one_other():
     wards = ["north"] * 6 + ["south"] * 5 + ["Dr Meier"] * 4 + ["Dr Huber"]
-    told = note({"ward": wards}, {"pulse": np.arange(16.0)})
-    assert told.categories == {"ward": ("north", OTHER, "south")}
-    assert note({"ward": wards}, {"pulse": np.arange(16.0)}, OPEN).categories["ward"] == tuple(sorted(set(wards)))
+    reported = summary({"ward": wards}, {"pulse": np.arange(16.0)})
+    assert reported.categories == {"ward": ("north", OTHER, "south")}
+    assert summary({"ward": wards}, {"pulse": np.arange(16.0)}, OPEN).categories["ward"] == tuple(sorted(set(wards)))
     long = ["x" * (LONGEST_TEXT + 1)] * 16
-    assert note({"ward": long}, {"pulse": np.arange(16.0)}, OPEN).categories == {"ward": (OTHER,)}
+    assert summary({"ward": long}, {"pulse": np.arange(16.0)}, OPEN).categories == {"ward": (OTHER,)}
 
 
 def test_levels_of_all_clients_that_are_too_many_for_everyone_are_cut_to_those_that_most_have():
-    def told(levels):
-        return note({"ward": levels}, {"pulse": np.arange(float(len(levels)))}, OPEN)
+    def reported(levels):
+        return summary({"ward": levels}, {"pulse": np.arange(float(len(levels)))}, OPEN)
 
     usual = [f"z{i}" for i in range(60)]
-    notes = {"a": told(usual), "b": told(usual), "m": told([f"a{i}" for i in range(100)])}
-    (column,) = agree(TASKS[:1], notes).columns
+    summaries = {"a": reported(usual), "b": reported(usual), "m": reported([f"a{i}" for i in range(100)])}
+    (column,) = agree(TASKS[:1], summaries).columns
     assert len(column.categories) == 101
     assert {*usual, OTHER} <= set(column.categories)
 
 
 def test_an_unknown_level_is_other_where_there_is_one():
-    told = note({"ward": ["north"] * 9 + ["south"] * 2}, {"pulse": np.arange(11.0)})
-    encoder = Encoder.of(agree(TASKS[:1], {"a": told}))
+    reported = summary({"ward": ["north"] * 9 + ["south"] * 2}, {"pulse": np.arange(11.0)})
+    encoder = Encoder.of(agree(TASKS[:1], {"a": reported}))
     assert encoder.names == ("ward=north", "ward=other")
     rows = read_features(pd.DataFrame({"ward": ["north", "south", "west", None]}), where="X")
     assert encoder.encode(rows, where="X").tolist() == [[1, 0], [0, 1], [0, 1], [0, 0]]
@@ -88,25 +88,27 @@ def test_an_unknown_level_is_other_where_there_is_one():
 
 def test_classes_are_named_by_training_rows_and_not_by_few_of_them():
     stages = ["a"] * 6 + ["b"] * 5 + ["c"] * 2 + ["d"] * 7
-    told = note({"age": np.arange(20.0)}, {"stage": stages}, held_out=range(13, 20))
-    assert told.classes == {"stage": ("a", "b")}
-    assert note({"age": np.arange(20.0)}, {"stage": stages}, OPEN, range(13, 20)).classes == {"stage": ("a", "b", "c")}
+    reported = summary({"age": np.arange(20.0)}, {"stage": stages}, held_out=range(13, 20))
+    assert reported.classes == {"stage": ("a", "b")}
+    assert summary({"age": np.arange(20.0)}, {"stage": stages}, OPEN, range(13, 20)).classes == {
+        "stage": ("a", "b", "c")
+    }
 
 
 def test_labels_that_few_shot_learning_sets_aside_still_name_their_classes():
     raw = read_client("a", ([[float(i)] for i in range(6)], {"stage": ["a", "b", "c", "a", "b", "d"]}), TASKS)
     division = Division(np.array([0]), NONE, np.array([5]), {"stage": np.array([0])})
-    told = describe(TASKS, raw, division)
-    assert (told.labels, told.classes) == ({"stage": 1}, {"stage": ("a", "b", "c")})
+    reported = describe(TASKS, raw, division)
+    assert (reported.labels, reported.classes) == ({"stage": 1}, {"stage": ("a", "b", "c")})
 
 
 # Small clients
 
 
 def test_a_client_with_few_labels_tells_nothing():
-    told = note({"age": np.arange(9.0), "sex": ["m"] * 9}, {"pulse": np.arange(9.0), "stage": ["a"] * 9})
-    assert told.is_silent
-    assert told.to_dict() == {
+    reported = summary({"age": np.arange(9.0), "sex": ["m"] * 9}, {"pulse": np.arange(9.0), "stage": ["a"] * 9})
+    assert reported.is_silent
+    assert reported.to_dict() == {
         **{key: [] for key in ("columns", "kinds", "gaps")},
         **{key: {} for key in ("categories", "classes", "labels", "targets", "ranks")},
         "moments": None,
@@ -115,17 +117,17 @@ def test_a_client_with_few_labels_tells_nothing():
 
 def test_a_task_with_few_labels_is_not_spoken_of():
     stages = ["a", "b"] * 4 + [None] * 4
-    told = note({"age": np.arange(12.0)}, {"pulse": np.arange(12.0), "stage": stages})
-    assert told.labels == {"pulse": 12}
-    assert told.classes == {}
-    assert list(told.targets) == ["pulse"]
+    reported = summary({"age": np.arange(12.0)}, {"pulse": np.arange(12.0), "stage": stages})
+    assert reported.labels == {"pulse": 12}
+    assert reported.classes == {}
+    assert list(reported.targets) == ["pulse"]
 
 
 def test_a_column_with_few_values_is_as_if_it_were_empty():
     weight = [80.0] + [None] * 11
-    told = note({"age": np.arange(12.0), "weight": weight}, {"pulse": np.arange(12.0)})
-    assert told.moments.to_dict() == {"count": [12, 0], "mean": [5.5, 0.0], "spread": [told.moments.spread[0], 0.0]}
-    assert note({"age": np.arange(12.0), "weight": weight}, {"pulse": np.arange(12.0)}, OPEN).moments.mean[1] == 80.0
+    reported = summary({"age": np.arange(12.0), "weight": weight}, {"pulse": np.arange(12.0)})
+    assert reported.moments.to_dict() == {"count": [12, 0], "mean": [5.5, 0.0], "std": [reported.moments.std[0], 0.0]}
+    assert summary({"age": np.arange(12.0), "weight": weight}, {"pulse": np.arange(12.0)}, OPEN).moments.mean[1] == 80.0
 
 
 @pytest.mark.parametrize("wrong", [{"min_rows": 0}, {"min_count": -1}, {"min_rows": 2.5}, {"min_count": True}])
@@ -161,7 +163,7 @@ def hospitals(small=4, seed=0):
 KINDS = {"pulse": "regression", "visits": "count"}
 
 
-def prepared(limits, clients=None) -> Study:
+def prepared(limits, clients=None) -> PreparedFederation:
     made = pf.Federation.from_clients(clients or hospitals(), KINDS, split=pf.Split(test=0.0))
     return made.with_options(limits=limits).prepare(0)
 
@@ -178,8 +180,8 @@ def test_what_updates_are_made_of():
     study = prepared(Limits(10, 2))
     assert study.shared("zug").n_labels == 0
     assert study.clients["zug"].train.n_labels == 8
-    assert list(study.shared("basel").seen) == ["pulse"]
-    assert set(study.clients["basel"].train.seen) == {"pulse", "visits"}
+    assert list(study.shared("basel").labels) == ["pulse"]
+    assert set(study.clients["basel"].train.labels) == {"pulse", "visits"}
     whole = prepared(OPEN)
     assert all(whole.shared(name) is whole.clients[name].train for name in whole.clients)
 
@@ -188,8 +190,8 @@ def test_a_rare_level_is_no_level_in_an_update_even_if_others_named_it():
     columns = agree(
         TASKS[:1],
         {
-            "a": note({"ward": ["north"] * 9 + ["south"] * 5}, {"pulse": np.arange(14.0)}),
-            "b": note({"ward": ["north"] * 9 + ["south"] * 2}, {"pulse": np.arange(11.0)}),
+            "a": summary({"ward": ["north"] * 9 + ["south"] * 5}, {"pulse": np.arange(14.0)}),
+            "b": summary({"ward": ["north"] * 9 + ["south"] * 2}, {"pulse": np.arange(11.0)}),
         },
     ).columns
     assert columns[0].categories == ("north", OTHER, "south")
@@ -201,7 +203,7 @@ def test_a_rare_level_is_no_level_in_an_update_even_if_others_named_it():
 
 def test_limits_survive_storage():
     study = prepared(Limits(10, 2))
-    again = Study.from_saved(json.loads(json.dumps(study.to_dict())), study.arrays())
+    again = PreparedFederation.from_saved(json.loads(json.dumps(study.to_dict())), study.arrays())
     assert again.round0 == study.round0
     assert again.shared("basel").x.tobytes() == study.shared("basel").x.tobytes()
 
@@ -226,8 +228,8 @@ def test_everyone_is_silent():
 def test_given_classes_serve_where_no_client_may_name_them():
     task = [Task("sick", "binary", classes=("no", "yes"))]
     labels = ["no"] * 10 + ["yes"] * 2
-    assert note({"age": np.arange(12.0)}, {"sick": labels}, tasks=task).classes == {}
+    assert summary({"age": np.arange(12.0)}, {"sick": labels}, tasks=task).classes == {}
     open_task = as_tasks({"sick": "binary"})
-    told = note({"age": np.arange(12.0)}, {"sick": labels}, tasks=open_task)
+    reported = summary({"age": np.arange(12.0)}, {"sick": labels}, tasks=open_task)
     with pytest.raises(DataError, match=r"so the other class is unknown; leave the task out, or give it classes="):
-        agree(open_task, {"a": told})
+        agree(open_task, {"a": reported})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from polyfed.data import Agreement, Description, Encoder, Task, agree, as_tasks, describe
+from polyfed.data import ClientSummary, Encoder, Schema, Task, agree, as_tasks, describe
 from polyfed.data.features.raw import read_features
 from polyfed.data.raw import read_client
 from polyfed.data.schema.limits import OTHER
@@ -20,7 +20,7 @@ TASKS = as_tasks({"pulse": "regression", "visits": "count", "sick": "binary", "s
 NONE = np.array([], dtype=np.int64)
 
 
-def note(columns, labels=None, train=None, tasks=TASKS, **options):
+def summary(columns, labels=None, train=None, tasks=TASKS, **options):
     X = pd.DataFrame(columns)
     raw = read_client("a", (X, labels or {"pulse": np.zeros(len(X))}), tasks)
     train = np.arange(len(X)) if train is None else np.array(train)
@@ -28,9 +28,9 @@ def note(columns, labels=None, train=None, tasks=TASKS, **options):
     return describe(tasks, raw, Division(train, NONE, rest), **options)
 
 
-def refusal(descriptions, tasks=TASKS[:1]):
+def rejection(summaries, tasks=TASKS[:1]):
     with pytest.raises(DataError) as caught:
-        agree(tasks, descriptions)
+        agree(tasks, summaries)
     return str(caught.value)
 
 
@@ -38,22 +38,22 @@ def refusal(descriptions, tasks=TASKS[:1]):
 
 
 def test_a_description_by_hand():
-    told = note(
+    reported = summary(
         {"age": [10.0, 30.0, 99.0], "sex": ["m", None, "f"], "gap": [None] * 3},
         {"pulse": [60, 80, 1000], "visits": [4, None, 9], "stage": ["b", "b", "a"]},
         train=[0, 1],
     )
-    assert told.to_dict() == {
+    assert reported.to_dict() == {
         "columns": ["age", "sex", "gap"],
         "kinds": ["number", "text", "empty"],
         "gaps": [False, True, True],
         "categories": {"sex": ["m"]},
         "classes": {"stage": ["b"]},  # the one of the test row is nobody's business
         "labels": {"pulse": 2, "visits": 1, "stage": 2},
-        "moments": {"count": [2, 0], "mean": [20.0, 0.0], "spread": [10.0, 0.0]},
+        "moments": {"count": [2, 0], "mean": [20.0, 0.0], "std": [10.0, 0.0]},
         "targets": {
-            "pulse": {"count": [2], "mean": [70.0], "spread": [10.0]},
-            "visits": {"count": [1], "mean": [4.0], "spread": [0.0]},
+            "pulse": {"count": [2], "mean": [70.0], "std": [10.0]},
+            "visits": {"count": [1], "mean": [4.0], "std": [0.0]},
         },
         "ranks": {},
     }
@@ -61,28 +61,28 @@ def test_a_description_by_hand():
 
 @pytest.mark.parametrize("scaling", ["local", "none"])
 def test_nothing_numeric_is_told_of_what_is_not_scaled_together(scaling):
-    told = note({"age": [10.0, 30.0]}, {"pulse": [60, 80]}, scaling=scaling).to_dict()
-    assert told["moments"] is None
-    assert told["targets"] == {}
+    reported = summary({"age": [10.0, 30.0]}, {"pulse": [60, 80]}, scaling=scaling).to_dict()
+    assert reported["moments"] is None
+    assert reported["targets"] == {}
 
 
 def test_of_features_that_stay_as_they_are_nothing_is_told():
-    told = note({"age": [10.0, 30.0]}, {"pulse": [60, 80]}, scaling="targets").to_dict()
-    assert told["moments"] is None
-    assert told["targets"] == {"pulse": {"count": [2], "mean": [70.0], "spread": [10.0]}}
+    reported = summary({"age": [10.0, 30.0]}, {"pulse": [60, 80]}, scaling="targets").to_dict()
+    assert reported["moments"] is None
+    assert reported["targets"] == {"pulse": {"count": [2], "mean": [70.0], "std": [10.0]}}
 
 
 def test_given_classes_are_not_told():
     task = Task("sick", "binary", classes=("no", "yes"))
-    assert note({"age": [1.0]}, {"sick": ["no"]}, tasks=[task]).classes == {}
+    assert summary({"age": [1.0]}, {"sick": ["no"]}, tasks=[task]).classes == {}
 
 
 def test_a_description_travels_as_json():
-    told = note({"age": [0.1, 0.7], "sex": ["é", None]}, {"pulse": [1, 2], "stage": [1, "x"]})
-    text = json.dumps(told.to_dict())
-    again = Description.from_dict(json.loads(text))
+    reported = summary({"age": [0.1, 0.7], "sex": ["é", None]}, {"pulse": [1, 2], "stage": [1, "x"]})
+    text = json.dumps(reported.to_dict())
+    again = ClientSummary.from_dict(json.loads(text))
     assert json.dumps(again.to_dict()) == text
-    assert told.n_bytes == len(text.replace(", ", ",").replace(": ", ":").encode())
+    assert reported.n_bytes == len(text.replace(", ", ",").replace(": ", ":").encode())
 
 
 # What the server makes of it
@@ -111,15 +111,15 @@ def out_of_reach(clients):
     data=st.data(),
 )
 def test_several_clients_agree_on_what_one_with_all_rows_would_have(clients, data):
-    def told(rows):
-        return note({"age": [row[0] for row in rows]}, {"pulse": [row[1] for row in rows]})
+    def reported(rows):
+        return summary({"age": [row[0] for row in rows]}, {"pulse": [row[1] for row in rows]})
 
-    notes = {f"client {i}": told(rows) for i, rows in enumerate(clients)}
+    summaries = {f"client {i}": reported(rows) for i, rows in enumerate(clients)}
     everyone = np.array([row for rows in clients for row in rows])
     assume(not any(out_of_reach([[row[k] for row in rows] for rows in clients]) for k in (0, 1)))
-    agreed = agree(TASKS[:1], notes)
+    agreed = agree(TASKS[:1], summaries)
     ages = everyone[:, 0][~np.isnan(everyone[:, 0])]
-    # A spread of rounding errors is none; whether it is taken for one may differ when it is that close.
+    # A std of rounding errors is none; whether it is taken for one may differ when it is that close.
     for values, mean, scale in [
         (ages, agreed.scaler.mean[0], agreed.scaler.scale[0]),
         (everyone[:, 1], agreed.codecs["pulse"].shift, agreed.codecs["pulse"].scale),
@@ -134,8 +134,8 @@ def test_columns_in_any_order_and_categories_of_all():
     agreed = agree(
         TASKS[:1],
         {
-            "b": note({"sex": ["m"], "age": [40.0], "day": ["mon"]}),
-            "a": note({"age": [20.0], "day": [None], "sex": ["f"]}),
+            "b": summary({"sex": ["m"], "age": [40.0], "day": ["mon"]}),
+            "a": summary({"age": [20.0], "day": [None], "sex": ["f"]}),
         },
     )
     assert [column.name for column in agreed.columns] == ["age", "day", "sex"]  # as client a has them
@@ -146,8 +146,8 @@ def test_columns_in_any_order_and_categories_of_all():
 
 
 def test_moments_follow_their_columns():
-    notes = {"a": note({"age": [20.0], "weight": [70.0]}), "b": note({"weight": [90.0], "age": [40.0]})}
-    agreed = agree(TASKS[:1], notes)
+    summaries = {"a": summary({"age": [20.0], "weight": [70.0]}), "b": summary({"weight": [90.0], "age": [40.0]})}
+    agreed = agree(TASKS[:1], summaries)
     assert (agreed.scaler.mean.tolist(), agreed.scaler.scale.tolist()) == ([30.0, 80.0], [10.0, 10.0])
 
 
@@ -162,29 +162,33 @@ def test_moments_follow_their_columns():
     ],
 )
 def test_binary_classes_of_all_clients(one, two, classes):
-    notes = {"a": note({"age": [1.0] * len(one)}, {"sick": one}), "b": note({"age": [1.0] * len(two)}, {"sick": two})}
-    for descriptions in (notes, {"a": notes["b"], "b": notes["a"]}):
-        found = agree(TASKS[2:3], descriptions).tasks[0].classes
+    summaries = {
+        "a": summary({"age": [1.0] * len(one)}, {"sick": one}),
+        "b": summary({"age": [1.0] * len(two)}, {"sick": two}),
+    }
+    for each in (summaries, {"a": summaries["b"], "b": summaries["a"]}):
+        found = agree(TASKS[2:3], each).tasks[0].classes
         assert [(type(label), label) for label in found] == [(type(label), label) for label in classes]
 
 
 def test_a_third_class_is_traced_to_its_client():
-    notes = {
-        name: note({"age": [1.0]}, {"sick": [label]}) for name, label in zip("abc", ["no", "yes", "maybe"], strict=True)
+    summaries = {
+        name: summary({"age": [1.0]}, {"sick": [label]})
+        for name, label in zip("abc", ["no", "yes", "maybe"], strict=True)
     }
-    assert refusal(notes, TASKS[2:3]) == (
+    assert rejection(summaries, TASKS[2:3]) == (
         "client 'c', task 'sick': label 'maybe' is a third class after 'no' and 'yes' of other clients; "
         "declare the task multiclass or correct the label."
     )
 
 
 def test_classes_that_cannot_be_known():
-    only = {"a": note({"age": [1.0]}, {"sick": ["yes"], "stage": ["b"]})}
-    assert refusal(only, TASKS[2:3]) == (
+    only = {"a": summary({"age": [1.0]}, {"sick": ["yes"], "stage": ["b"]})}
+    assert rejection(only, TASKS[2:3]) == (
         "task 'sick': all labels are 'yes', so the other class is unknown; "
         "leave the task out, or give it classes=(negative, positive)."
     )
-    assert refusal(only, TASKS[3:]) == (
+    assert rejection(only, TASKS[3:]) == (
         "task 'stage': the only label is 'b', so the classes are unknown; "
         "leave the task out, or give it classes=(...) with all of them."
     )
@@ -194,40 +198,40 @@ SAME = "give all clients the same columns, empty where values are unknown (those
 
 
 def test_columns_that_do_not_match():
-    assert refusal({"a": note({"age": [1.0], "sex": ["m"]}), "b": note({"age": [1.0]})}) == (
+    assert rejection({"a": summary({"age": [1.0], "sex": ["m"]}), "b": summary({"age": [1.0]})}) == (
         f"client 'b': lacks column 'sex', which client 'a' has; {SAME}"
     )
-    assert refusal({"a": note({"age": [1.0]}), "b": note({"age": [1.0], "sex": ["m"]})}) == (
+    assert rejection({"a": summary({"age": [1.0]}), "b": summary({"age": [1.0], "sex": ["m"]})}) == (
         f"client 'a': lacks column 'sex', which client 'b' has; {SAME}"
     )
-    assert refusal({"a": note({"age": ["old"]}), "b": note({"age": [3.0]})}) == (
+    assert rejection({"a": summary({"age": ["old"]}), "b": summary({"age": [3.0]})}) == (
         "client 'b': column 'age' holds numbers here but text at client 'a'; "
         "make it text or numbers everywhere, or drop it."
     )
 
 
 def test_too_many_categories():
-    (column,) = agree(TASKS[:1], {"a": note({"id": [f"p{i}" for i in range(100)]})}).columns
+    (column,) = agree(TASKS[:1], {"a": summary({"id": [f"p{i}" for i in range(100)]})}).columns
     assert len(column.categories) == 100
-    notes = {"a": note({"id": [f"p{i}" for i in range(60)]}), "b": note({"id": [f"q{i}" for i in range(41)]})}
-    (column,) = agree(TASKS[:1], notes).columns
+    summaries = {"a": summary({"id": [f"p{i}" for i in range(60)]}), "b": summary({"id": [f"q{i}" for i in range(41)]})}
+    (column,) = agree(TASKS[:1], summaries).columns
     assert len(column.categories) == 101  # one of them is for all others
     assert OTHER in column.categories
 
 
 def test_text_that_no_training_row_has_gives_no_column():
-    notes = {"a": note({"age": [1.0, 2.0], "sex": [None, "m"]}, train=[0])}
-    assert Encoder.of(agree(TASKS[:1], notes)).names == ("age", "sex is missing")
-    nothing = note({"sex": [None, None, "m"]}, train=[0, 1])
+    summaries = {"a": summary({"age": [1.0, 2.0], "sex": [None, "m"]}, train=[0])}
+    assert Encoder.of(agree(TASKS[:1], summaries)).names == ("age", "sex is missing")
+    nothing = summary({"sex": [None, None, "m"]}, train=[0, 1])
     assert Encoder.of(agree(TASKS[:1], {"a": nothing})).names == ("sex is missing",)
 
 
 def test_an_agreement_travels_as_json():
     agreed = agree(
         TASKS,
-        {"a": note({"age": [0.1, 0.7], "sex": ["m", None]}, {"pulse": [1, 2], "sick": [0, 1], "stage": ["u", 3]})},
+        {"a": summary({"age": [0.1, 0.7], "sex": ["m", None]}, {"pulse": [1, 2], "sick": [0, 1], "stage": ["u", 3]})},
     )
-    again = Agreement.from_dict(json.loads(json.dumps(agreed.to_dict())))
+    again = Schema.from_dict(json.loads(json.dumps(agreed.to_dict())))
     assert again.columns == agreed.columns
     assert again.codecs == agreed.codecs
     assert again.scaler.mean.tobytes() == agreed.scaler.mean.tobytes()
@@ -244,7 +248,7 @@ def encode(agreed, columns):
 @pytest.fixture
 def agreed():
     return agree(
-        TASKS[:1], {"a": note({"age": [20.0, 40.0, NAN], "sex": ["m", "f", None], "ill": [True, False, True]})}
+        TASKS[:1], {"a": summary({"age": [20.0, 40.0, NAN], "sex": ["m", "f", None], "ill": [True, False, True]})}
     )
 
 
@@ -258,7 +262,7 @@ def test_names_and_values(agreed):
 
 def test_a_column_without_any_value_is_missing(agreed):
     assert encode(agreed, {"age": [None], "sex": [None], "ill": [None]}).tolist() == [[0, 1, 0, 0, 1, 0]]
-    first = agree(TASKS[:1], {"a": note({"sex": ["m", "f"], "age": [20.0, 40.0]})})
+    first = agree(TASKS[:1], {"a": summary({"sex": ["m", "f"], "age": [20.0, 40.0]})})
     assert encode(first, {"sex": [None], "age": [50.0]}).tolist() == [[0, 0, 2]]
     assert encode(agreed, {"age": [], "sex": [], "ill": []}).shape == (0, 6)
 

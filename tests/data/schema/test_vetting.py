@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzzing import fuzz
-from polyfed.data import Description, Encoder, agree, as_tasks, describe
+from polyfed.data import ClientSummary, Encoder, agree, as_tasks, describe
 from polyfed.data.features.robust_units import pool_robustly
 from polyfed.data.features.scaling import Moments
 from polyfed.data.features.transforms import to_transform
 from polyfed.data.raw import read_client
-from polyfed.data.schema.vetting import FIELDS, MOST_ROWS, Rejected, read_agreement, vet
+from polyfed.data.schema.vetting import FIELDS, MOST_ROWS, Rejected, read_schema, vet
 from polyfed.data.splits import Division
 
 TASKS = as_tasks({"pulse": "regression", "visits": "count", "sick": "binary", "stage": "multiclass"})
@@ -39,12 +39,12 @@ def honest(i=0, n=20):
 
 
 def changed(*path, to):
-    told = honest(2)
-    at = told
+    reported = honest(2)
+    at = reported
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = to
-    return told
+    return reported
 
 
 def without(key):
@@ -52,22 +52,22 @@ def without(key):
 
 
 def checked(bad, scaling="federated"):
-    """What is rejected of two honest notes and this one; the honest two agree on as much as ever."""
-    notes, rejected = vet(TASKS, {"a": honest(0), "b": honest(1), "m": bad}, scaling)
-    agreed = agree(TASKS, notes)
+    """What is rejected of two honest summaries and this one; the honest two agree on as much as ever."""
+    summaries, rejected = vet(TASKS, {"a": honest(0), "b": honest(1), "m": bad}, scaling)
+    agreed = agree(TASKS, summaries)
     if rejected:
-        two = {name: Description.from_dict(honest(i)) for i, name in enumerate("ab")}
+        two = {name: ClientSummary.from_dict(honest(i)) for i, name in enumerate("ab")}
         assert agreed.to_dict() == agree(TASKS, two).to_dict()
     return rejected
 
 
 NAN, HUGE = float("nan"), 10**400
 BAD = [
-    (5, "its note is 5, not an object"),
-    ([], "its note is a list, not an object"),
-    (None, "its note is None, not an object"),
-    (without("moments"), "its note lacks 'moments'"),
-    ({**honest(2), "more": 1}, "its note has 'more', which nobody asked for"),
+    (5, "its summary is 5, not an object"),
+    ([], "its summary is a list, not an object"),
+    (None, "its summary is None, not an object"),
+    (without("moments"), "its summary lacks 'moments'"),
+    ({**honest(2), "more": 1}, "its summary has 'more', which nobody asked for"),
     (changed("columns", to=3), "columns are 3, not a list"),
     (changed("columns", to=["age", "age", "gap"]), "columns have 'age' twice"),
     (changed("columns", to=["age", "x" * 5000, "gap"]), "columns have a text of 5000 characters"),
@@ -96,8 +96,8 @@ BAD = [
     (changed("moments", "count", 0, to=10**15), "moments: a count is 1000000000000000"),
     (changed("moments", "count", 0, to=-1), "moments: a count is -1"),
     (changed("moments", "count", 0, to=2.5), "moments: a count is 2.5, not a whole number"),
-    (changed("moments", "spread", 0, to=-1.0), "moments: a spread is -1.0"),
-    (changed("moments", "mean", 1, to=4.0), "moments: a column without values has a mean or a spread"),
+    (changed("moments", "std", 0, to=-1.0), "moments: a std is -1.0"),
+    (changed("moments", "mean", 1, to=4.0), "moments: a column without values has a mean or a std"),
     (changed("moments", "mean", to=[1.0]), "moments, mean are 1, not 3"),
     (changed("targets", "pulse", "mean", 0, to=NAN), "target 'pulse': a mean is nan"),
     (changed("targets", "pulse", "count", 0, to=19), "target 'pulse' has a count of 19, but 20 labels"),
@@ -132,16 +132,16 @@ def test_a_bad_note_is_rejected_by_name(bad, reason):
 
 def test_honest_notes_pass_whatever_is_scaled():
     assert checked(honest(2)) == {}
-    told = {**honest(2), "moments": None}
-    assert vet(TASKS, {"a": told}, "targets")[1] == {}
-    assert vet(TASKS, {"a": told}, "none")[1] == {"a": "targets have 'pulse', which nobody asked for"}
+    reported = {**honest(2), "moments": None}
+    assert vet(TASKS, {"a": reported}, "targets")[1] == {}
+    assert vet(TASKS, {"a": reported}, "none")[1] == {"a": "targets have 'pulse', which nobody asked for"}
     assert vet(TASKS, {"a": honest()}, "targets")[1] == {"a": "it tells moments, which nobody asked for"}
 
 
 def test_kinds_are_settled_by_most_clients():
     other = changed("kinds", to=["text", "text", "empty", "rank"])
     other["categories"]["age"] = ["old"]
-    other["moments"] = {"count": [0, 0], "mean": [0.0, 0.0], "spread": [0.0, 0.0]}
+    other["moments"] = {"count": [0, 0], "mean": [0.0, 0.0], "std": [0.0, 0.0]}
     assert checked(other) == {"m": "column 'age' holds text, and number at most clients"}
     other = changed("kinds", 3, to="log")
     other["ranks"] = {}
@@ -149,28 +149,28 @@ def test_kinds_are_settled_by_most_clients():
 
 
 def test_more_columns_than_most_clients_have():
-    told = honest(2)
-    told["columns"].append("shoe"), told["kinds"].append("empty"), told["gaps"].append(True)
-    for values in told["moments"].values():
+    reported = honest(2)
+    reported["columns"].append("shoe"), reported["kinds"].append("empty"), reported["gaps"].append(True)
+    for values in reported["moments"].values():
         values.append(0)
-    assert checked(told) == {"m": "has column 'shoe', which most clients lack"}
+    assert checked(reported) == {"m": "has column 'shoe', which most clients lack"}
 
 
 # Units
 
 
-def says(mean, spread, count=20):
-    return Moments(np.array([count]), np.array([mean]), np.array([spread]))
+def says(mean, std, count=20):
+    return Moments(np.array([count]), np.array([mean]), np.array([std]))
 
 
-HONEST = [says(mean, spread) for mean, spread in ((60.0, 9.0), (64.0, 11.0), (70.0, 8.0), (58.0, 10.0))]
+HONEST = [says(mean, std) for mean, std in ((60.0, 9.0), (64.0, 11.0), (70.0, 8.0), (58.0, 10.0))]
 
 
 @pytest.mark.parametrize("mean", [1e300, -1e300, 1e9, 64.0, -1.7e308])
-@pytest.mark.parametrize("spread", [0.0, 1e9, 1.7e308])
+@pytest.mark.parametrize("std", [0.0, 1e9, 1.7e308])
 @pytest.mark.parametrize("count", [1, 20, MOST_ROWS])
-def test_one_client_cannot_choose_the_units(mean, spread, count):
-    pooled = pool_robustly([*HONEST, says(mean, spread, count)]).scaler()
+def test_one_client_cannot_choose_the_units(mean, std, count):
+    pooled = pool_robustly([*HONEST, says(mean, std, count)]).scaler()
     assert abs(pooled.mean[0] - 63) < 110
     assert 5 < pooled.scale[0] < 110
     exact = Moments.pool(HONEST).scaler()
@@ -179,9 +179,9 @@ def test_one_client_cannot_choose_the_units(mean, spread, count):
 
 def test_honest_clients_are_pooled_to_the_last_bit():
     exact, robust = Moments.pool(HONEST), pool_robustly(HONEST)
-    assert all(getattr(exact, key).tobytes() == getattr(robust, key).tobytes() for key in ("count", "mean", "spread"))
+    assert all(getattr(exact, key).tobytes() == getattr(robust, key).tobytes() for key in ("count", "mean", "std"))
     apart = [says(0.0, 1.0), says(1000.0, 1.0)]  # of two, nobody can tell which one is odd
-    assert pool_robustly(apart).spread.tobytes() == Moments.pool(apart).spread.tobytes()
+    assert pool_robustly(apart).std.tobytes() == Moments.pool(apart).std.tobytes()
 
 
 def test_a_column_that_only_some_have_is_judged_by_those():
@@ -217,14 +217,14 @@ def places(value, path=()):
 
 
 @st.composite
-def spoilt(draw, make):
+def corrupted(draw, make):
     """An honest document with up to three of its parts replaced or removed; or anything."""
     if draw(st.integers(0, 9)) == 0:
         return draw(JSON)
-    told = make()
-    known = [path for path in places(told) if path]
+    reported = make()
+    known = [path for path in places(reported) if path]
     for path in draw(st.lists(st.sampled_from(known), min_size=1, max_size=3)):
-        at = told
+        at = reported
         try:
             for key in path[:-1]:
                 at = at[key]
@@ -234,40 +234,40 @@ def spoilt(draw, make):
                 at[path[-1]] = draw(JSON)
         except (KeyError, IndexError, TypeError):
             continue  # what is replaced already has no such part
-    return told
+    return reported
 
 
 @fuzz(400)
-@given(spoilt(lambda: honest(2)), st.sampled_from(["federated", "targets", "none", "local"]))
+@given(corrupted(lambda: honest(2)), st.sampled_from(["federated", "targets", "none", "local"]))
 def test_no_note_ends_round_0(bad, scaling):
     """Rejected, or harmless: what is agreed then is finite and travels as JSON."""
-    told = {name: honest(i) for i, name in enumerate("ab")}
+    reported = {name: honest(i) for i, name in enumerate("ab")}
     if scaling != "federated":
-        told = {name: {**note, "moments": None} for name, note in told.items()}
+        reported = {name: {**summary, "moments": None} for name, summary in reported.items()}
     if scaling in ("none", "local"):
-        told = {name: {**note, "targets": {}} for name, note in told.items()}
-    notes, rejected = vet(TASKS, {**told, "m": bad}, scaling)
+        reported = {name: {**summary, "targets": {}} for name, summary in reported.items()}
+    summaries, rejected = vet(TASKS, {**reported, "m": bad}, scaling)
     assert set(rejected) <= {"m"}
     assert all(len(reason) < 300 and reason.isprintable() for reason in rejected.values())
-    agreed = agree(TASKS, notes)
+    agreed = agree(TASKS, summaries)
     assert np.isfinite(agreed.scaler.mean).all()
     assert (np.isfinite(agreed.scaler.scale) & (agreed.scaler.scale > 0)).all()
     assert len(Encoder.of(agreed).names) < 300
     json.dumps(agreed.to_dict(), allow_nan=False).encode()
 
 
-def agreement():
-    notes = {name: Description.from_dict(honest(i)) for i, name in enumerate("ab")}
-    return json.loads(json.dumps(agree(TASKS, notes).to_dict()))
+def schema():
+    summaries = {name: ClientSummary.from_dict(honest(i)) for i, name in enumerate("ab")}
+    return json.loads(json.dumps(agree(TASKS, summaries).to_dict()))
 
 
 @fuzz(200)
-@given(spoilt(agreement))
+@given(corrupted(schema))
 def test_nothing_that_a_server_says_was_agreed_breaks_a_client(bad):
-    """Rejected in a few words, or an agreement that is finite and travels as JSON."""
+    """Rejected in a few words, or an schema that is finite and travels as JSON."""
     agreed, why = None, ""
     try:
-        agreed = read_agreement(bad)
+        agreed = read_schema(bad)
     except Rejected as reason:
         why = str(reason)
     assert len(why) < 300
@@ -280,4 +280,4 @@ def test_nothing_that_a_server_says_was_agreed_breaks_a_client(bad):
 
 
 def test_an_honest_agreement_passes():
-    assert read_agreement(agreement()).to_dict() == agreement()
+    assert read_schema(schema()).to_dict() == schema()

@@ -62,7 +62,7 @@ def test_few_rows_of_each_are_told():
 # A wrong one
 
 
-def test_clients_of_one_row_are_refused_with_the_likely_column():
+def test_clients_of_one_row_are_rejected_with_the_likely_column():
     table = pd.DataFrame({"ward": texts(4, "w"), "income": np.arange(N) * 1.5, "pulse": RNG.standard_normal(N)})
     with pytest.raises(DataError) as caught:
         Federation.from_table(table, client="income", tasks=PULSE)

@@ -37,6 +37,6 @@ def test_a_row_without_a_value_stays_without():
     "text",
     ["num", "num >", "> 0", "num > zero", "num > 0 and num < 2", "num = 0", "num > inf", "__import__('os') > 0 > 1", 3],
 )
-def test_what_is_no_comparison_is_refused(text):
+def test_what_is_no_comparison_is_rejected(text):
     with pytest.raises(ConfigError, match="is not a comparison"):
         Comparison.parse("new", text)

@@ -39,7 +39,7 @@ def check(table):
     pd.testing.assert_frame_equal(table.frame.reset_index(drop=True), TABLE, check_dtype=False)
 
 
-def refusal(source, kind=DataError, **options):
+def rejection(source, kind=DataError, **options):
     with pytest.raises(kind) as caught:
         load_table(source, **options)
     return str(caught.value)
@@ -56,11 +56,11 @@ def test_damaged_or_falsely_named(here, ending):
     whole = PACKED[ending](TEXT.encode() * 100)
     for damaged in (whole[: len(whole) // 2], b"ward,age\n", b"\0" * 40 if ending != ".zst" else whole[:10]):
         (here / f"t.csv{ending}").write_bytes(damaged)
-        text = refusal(f"t.csv{ending}")
+        text = rejection(f"t.csv{ending}")
         assert text.startswith(f"t.csv{ending}: cannot be uncompressed: ")
         assert text.endswith("; compress the file anew.")
     (here / "t.csv").write_bytes(whole)
-    assert refusal("t.csv") == f"t.csv: is compressed; let its name end in .csv{ending}."
+    assert rejection("t.csv") == f"t.csv: is compressed; let its name end in .csv{ending}."
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_classes_and_clients_are_what_is_written(here):
 )
 def test_decimals_in_two_ways(here, text, said):
     (here / "t.csv").write_text(text)
-    assert refusal("t.csv") == f"{said}; write all of them in one way."
+    assert rejection("t.csv") == f"{said}; write all of them in one way."
 
 
 def test_a_slip_of_the_pen_among_decimal_commas(here):
     (here / "t.csv").write_text("ward;age\n" + "a;1,5\n" * 20 + "b;1,5x\n")
-    assert refusal("t.csv") == (
+    assert rejection("t.csv") == (
         "line 22 of t.csv, column 'age': '1,5x' stands among numbers; correct it, leave it empty, or drop the column."
     )
     (here / "t.csv").write_text("ward;remark\n" + "a;well, x\n" * 20 + "b;1,5\n")
@@ -141,13 +141,13 @@ def test_a_name_with_a_star_is_a_name(here):
 
 
 def test_patterns_that_match_nothing_or_different_things(here):
-    assert refusal("*.csv") == "*.csv: no table matches; correct the pattern."
+    assert rejection("*.csv") == "*.csv: no table matches; correct the pattern."
     TABLE.to_csv("p1.csv", index=False)
     TABLE.drop(columns="age").to_csv("p2.csv", index=False)
-    assert refusal("p*.csv") == "p2.csv: lacks column 'age', which p1.csv has; give all files the same columns."
+    assert rejection("p*.csv") == "p2.csv: lacks column 'age', which p1.csv has; give all files the same columns."
     TABLE.to_parquet("p2.parquet")
     (here / "p2.csv").unlink()
-    assert refusal("p*") == "p*: matches files of text and others; choose files of one kind."
+    assert rejection("p*") == "p*: matches files of text and others; choose files of one kind."
 
 
 # Other kinds
@@ -157,7 +157,7 @@ def test_feather(here):
     TABLE.to_feather("t.feather")
     check(load_table("t.feather"))
     (here / "t.feather").write_bytes(b"nonsense")
-    assert refusal("t.feather").startswith("t.feather: cannot be read as Feather: ")
+    assert rejection("t.feather").startswith("t.feather: cannot be read as Feather: ")
 
 
 def test_excel(here):
@@ -170,7 +170,7 @@ def test_excel(here):
     with pytest.warns(UserWarning, match="has 2 sheets; the first, 'rows', is read"):
         check(load_table("t.xlsx"))
     (here / "t.xlsx").write_bytes(b"nonsense")
-    assert refusal("t.xlsx").startswith("t.xlsx: cannot be read as Excel: ")
+    assert rejection("t.xlsx").startswith("t.xlsx: cannot be read as Excel: ")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_excel(here):
 def test_a_missing_package_is_named(here, monkeypatch, name, package, text):
     monkeypatch.setitem(sys.modules, package, None)
     (here / name).write_bytes(b"PK\3\4")
-    assert refusal(name, MissingExtraError) == text
+    assert rejection(name, MissingExtraError) == text
 
 
 @pytest.fixture(params=["sqlite", "duckdb"])
@@ -227,26 +227,26 @@ def test_a_query(database):
 )  # fmt: skip
 def test_a_query_that_fails_or_does_more_than_reading(database, query, here):
     before = {path.name: path.read_bytes() for path in here.iterdir()}
-    text = refusal(database, query=query)
+    text = rejection(database, query=query)
     assert text.startswith(f"{database}: the query fails: ")
     assert text.endswith("; correct it: it may only read (SELECT ...).")
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
-    assert refusal(database, ConfigError, query=" ").startswith(f"{database}: the query is empty; ")
+    assert rejection(database, ConfigError, query=" ").startswith(f"{database}: the query is empty; ")
 
 
 def test_databases_that_are_none(here, database):
     (here / database).write_bytes(b"nonsense" * 500)
-    assert refusal(database).endswith(", or damaged; write it anew.")
+    assert rejection(database).endswith(", or damaged; write it anew.")
     (here / "t.csv").write_text(TEXT)
-    assert refusal("t.csv", ConfigError, query="SELECT 1") == (
+    assert rejection("t.csv", ConfigError, query="SELECT 1") == (
         "query is given, but t.csv is no database; leave it out, or give a database."
     )
 
 
 def test_several_tables(here):
     connection = sqlite3.connect("t.db")
-    assert refusal("t.db") == "t.db: has no table; say with a query what is to be read (--query)."
+    assert rejection("t.db") == "t.db: has no table; say with a query what is to be read (--query)."
     connection.execute("CREATE TABLE a (x REAL)")
     connection.execute("CREATE VIEW b AS SELECT * FROM a")
     connection.close()
-    assert refusal("t.db") == "t.db: has 2 tables (a, b); say with a query what is to be read (--query)."
+    assert rejection("t.db") == "t.db: has 2 tables (a, b); say with a query what is to be read (--query)."

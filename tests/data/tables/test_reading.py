@@ -27,7 +27,7 @@ def federation(source, **options):
     return Federation.from_table(source, **{"client": "ward", "tasks": PULSE, "scaling": "none", **options})
 
 
-def refusal(source, kind=DataError, **options):
+def rejection(source, kind=DataError, **options):
     with pytest.raises(kind) as caught:
         federation(source, **options)
     return str(caught.value)
@@ -52,9 +52,9 @@ def check_table(fed):
     a, b = parts.clients["a"].train, parts.clients["b"].train
     assert a.x.tolist() == [[60, 0, 0, 1], [80, 0, 1, 0]]
     assert b.x.tolist() == [[50, 0, 1, 0], [70, 1, 0, 0]]
-    assert [part.tolist() for part in a.seen["pulse"]] == [[1], [85.0]]
-    assert [part.tolist() for part in b.seen["sick"]] == [[0], [-1.0]]
-    assert [part.tolist() for part in a.seen["sick"]] == [[0, 1], [1.0, 1.0]]
+    assert [part.tolist() for part in a.labels["pulse"]] == [[1], [85.0]]
+    assert [part.tolist() for part in b.labels["sick"]] == [[0], [-1.0]]
+    assert [part.tolist() for part in a.labels["sick"]] == [[0, 1], [1.0, 1.0]]
 
 
 def test_a_frame():
@@ -204,25 +204,25 @@ def test_many_clients_keep_their_rows():
     ],
 )
 def test_columns_that_are_not_there(options, kind, text):
-    assert refusal(TABLE, kind, **options) == text
+    assert rejection(TABLE, kind, **options) == text
 
 
 def test_a_row_of_nobody():
-    assert refusal(TABLE.assign(ward=["a", "b", None, "a"])) == (
+    assert rejection(TABLE.assign(ward=["a", "b", None, "a"])) == (
         "row 2: column 'ward' is empty; say whose row it is, or drop the row."
     )
 
 
 def test_rows_of_a_frame_are_named_as_in_the_whole_table():
     table = TABLE.assign(pulse=[1.0, 2.0, 3.0, float("inf")]).set_axis(["p", "q", "r", "s"])
-    assert refusal(table) == (
+    assert rejection(table) == (
         "task 'pulse', row 3 (index 's') (client 'a'): label inf is not finite; correct it or mark it missing with NaN."
     )
 
 
 def test_something_that_is_no_table():
-    assert refusal([1, 2]) == "table: is a list; give a DataFrame or a path."
-    assert refusal(TABLE[:0]) == "table: has no rows; give at least one."
+    assert rejection([1, 2]) == "table: is a list; give a DataFrame or a path."
+    assert rejection(TABLE[:0]) == "table: has no rows; give at least one."
 
 
 # Errors about files
@@ -287,7 +287,7 @@ HEADER = "ward,age,pulse\n"
     ],
 )
 def test_broken_csv(write, text, said):
-    assert refusal(write(text)) == said
+    assert rejection(write(text)) == said
 
 
 def test_a_file_from_a_spreadsheet_begins_with_a_mark(write):
@@ -295,40 +295,40 @@ def test_a_file_from_a_spreadsheet_begins_with_a_mark(write):
 
 
 def test_missing_and_foreign_files(write):
-    assert refusal("nowhere.csv") == "nowhere.csv: there is no such file; correct the path."
+    assert rejection("nowhere.csv") == "nowhere.csv: there is no such file; correct the path."
     write("x", "t.ods")
-    assert refusal("t.ods") == (
+    assert rejection("t.ods") == (
         "t.ods: is not a kind of table that can be read; give a .csv, .tsv (also .gz, .bz2, .xz, .zst), .parquet, .feather, "
         ".xlsx, .sqlite or .duckdb file."
     )
     write("junk", "t.parquet")
-    assert refusal("t.parquet").startswith("t.parquet: cannot be read as Parquet: ")
-    assert refusal("t.parquet").endswith("; write the file anew.")
+    assert rejection("t.parquet").startswith("t.parquet: cannot be read as Parquet: ")
+    assert rejection("t.parquet").endswith("; write the file anew.")
 
 
 def test_folders_that_cannot_be_used(write, tmp_path):
     (tmp_path / "d").mkdir()
-    assert refusal("d", client=None) == (
+    assert rejection("d", client=None) == (
         "d: has no table in it; put one .csv, .csv.gz or .parquet file for each client there."
     )
     write("age,pulse\n1,60\n", "d/a.csv")
-    assert refusal("d", ConfigError) == (
+    assert rejection("d", ConfigError) == (
         "d: client='ward', but in a folder the names of the files are the clients; leave client out."
     )
-    assert refusal("d", client=None, tasks={"puls": "regression"}) == (
+    assert rejection("d", client=None, tasks={"puls": "regression"}) == (
         "d: task 'puls' has no column; did you mean 'pulse'? known are 'age', 'pulse'."
     )
-    assert refusal("d", client=None, drop=["agee"]) == (
+    assert rejection("d", client=None, drop=["agee"]) == (
         "d: has no column 'agee'; did you mean 'age'? known are 'age', 'pulse'."
     )
     write("age,pulse\n1,60\n2,high\n", "d/b.csv")
-    assert refusal("d", client=None) == (
+    assert rejection("d", client=None) == (
         "client 'b', task 'pulse', line 3 of b.csv: label 'high' is not a number; correct it or drop the row."
     )
     write("", "d/b.csv")
-    assert refusal("d", client=None) == (
+    assert rejection("d", client=None) == (
         "client 'b', d/b.csv: has no header; begin the file with the names of columns."
     )
     (tmp_path / "d" / "b.csv").unlink()
     pd.DataFrame({"age": [1], "pulse": [2]}).to_parquet(tmp_path / "d" / "a.parquet")
-    assert refusal("d", client=None) == "d: two files are of client 'a'; keep one of them."
+    assert rejection("d", client=None) == "d: two files are of client 'a'; keep one of them."

@@ -77,7 +77,7 @@ def says(url, query=None, kind=PolyfedError):
         "snowflake://db.example.org/clinic?private_key=hunter2",
     ],
 )
-def test_a_password_is_refused_and_not_repeated(url):
+def test_a_password_is_rejected_and_not_repeated(url):
     text = says(url, kind=ConfigError)
     assert text == (
         f"{url.partition(':')[0]}://db.example.org/clinic: there is a password in this URL; "
@@ -88,8 +88,8 @@ def test_a_password_is_refused_and_not_repeated(url):
 def test_what_a_server_says_is_shown_without_secrets(monkeypatch):
     monkeypatch.setenv("PASSWORD", SECRET)
     url = "postgresql://reader:${PASSWORD}@h/clinic"
-    told = _shown(ValueError(f"no login with {SECRET} or hunter%3A2%2F%40%3F"), url, "cannot be reached")
-    assert str(told) == (
+    reported = _shown(ValueError(f"no login with {SECRET} or hunter%3A2%2F%40%3F"), url, "cannot be reached")
+    assert str(reported) == (
         f"{url}: cannot be reached: no login with ${{PASSWORD}} or ${{PASSWORD}}; "
         "correct the query (it may only read), or the URL."
     )

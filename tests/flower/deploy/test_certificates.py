@@ -38,7 +38,7 @@ def port(deployment):
                 plain, _ = listener.accept()
                 with plain, context.wrap_socket(plain, server_side=True):
                     pass
-            except OSError:  # ssl's errors too: that the client refuses is what is tested
+            except OSError:  # ssl's errors too: that the client rejects is what is tested
                 continue
 
     thread = threading.Thread(target=shake)
@@ -104,7 +104,7 @@ def test_the_days_that_are_left(deployment):
     assert check(deployment) in (364, 365)
 
 
-def test_an_expired_certificate_is_refused_and_renewed(tmp_path, monkeypatch, capsys):
+def test_an_expired_certificate_is_rejected_and_renewed(tmp_path, monkeypatch, capsys):
     made = make_deployment(tmp_path / "d", "127.0.0.1", ["basel"], days=10)
 
     class Later(datetime):
@@ -133,7 +133,7 @@ def test_renewing_needs_the_key_of_the_authority(tmp_path, capsys):
     assert made.certificate.read_bytes() == before
 
 
-def test_what_does_not_fit_together_is_refused(tmp_path, deployment):
+def test_what_does_not_fit_together_is_rejected(tmp_path, deployment):
     other = make_deployment(tmp_path / "other", "server.example.org", [])
     mixed = make_deployment(tmp_path / "mixed", "server.example.org", [])
     with pytest.raises(ConfigError, match=r"is for server\.example\.org, .*, not for 'else\.example\.org'; renew it"):
@@ -159,7 +159,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path, capsys, m
         made = make_deployment(tmp_path / "d", "127.0.0.1", [], port=port)
         assert main(["deploy", "server", str(made.root)]) == 1
     assert f"port {port} of 127.0.0.1 cannot be used: Address already in use" in capsys.readouterr().err
-    server.refuse_port_in_use("127.0.0.1", port)  # it is free again
+    server.reject_port_in_use("127.0.0.1", port)  # it is free again
     assert read_deployment(made.root).port == port
 
 

@@ -1,4 +1,4 @@
-"""`polyfed deploy init`, `add` and `renew`: which files there are, who may read them, and what is refused."""
+"""`polyfed deploy init`, `add` and `renew`: which files there are, who may read them, and what is rejected."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from polyfed.flower.deploy.restarts import RestartPolicy
 from polyfed.flower.own_config import OwnConfig
 
 # What Flower 1.41 prints when the server does not know the key, and also when it takes the node for alive.
-REFUSED = """ERROR :     Exit Code: 305
+REJECTED = """ERROR :     Exit Code: 305
 Failed to initialize the connection to the SuperLink.
 [code: 2004] Failed to activate SuperNode."""
 CONNECTED = "INFO :      SuperNode ID: 14237039924117601768"
@@ -145,21 +145,21 @@ def test_flower_reads_texts_as_they_are(text):
 
 def test_a_key_that_nobody_knows_is_given_up():
     policy = RestartPolicy()
-    waits = [policy.after(REFUSED, code=1, seconds=3) for _ in range(2)]
+    waits = [policy.after(REJECTED, code=1, seconds=3) for _ in range(2)]
     assert sum(waits) <= 30
-    with pytest.raises(PolyfedError, match="refuses this node's key: it is not registered there") as raised:
-        policy.after(REFUSED, code=1, seconds=3)
+    with pytest.raises(PolyfedError, match="rejects this node's key: it is not registered there") as raised:
+        policy.after(REJECTED, code=1, seconds=3)
     assert raised.value.exit_code == 1
 
 
 def test_a_node_that_was_alive_a_moment_ago_waits_until_it_is_forgotten():
     policy = RestartPolicy(alive=5.0)
-    assert policy.after(REFUSED, code=1, seconds=3) >= 60
-    assert policy.after(REFUSED, code=1, seconds=3) < 60  # from here on it is a key that nobody knows
-    policy.after(REFUSED, code=1, seconds=3)
-    with pytest.raises(PolyfedError, match="refuses"):
-        policy.after(REFUSED, code=1, seconds=3)
-    assert RestartPolicy(alive=3600.0).after(REFUSED, code=1, seconds=3) < 60
+    assert policy.after(REJECTED, code=1, seconds=3) >= 60
+    assert policy.after(REJECTED, code=1, seconds=3) < 60  # from here on it is a key that nobody knows
+    policy.after(REJECTED, code=1, seconds=3)
+    with pytest.raises(PolyfedError, match="rejects"):
+        policy.after(REJECTED, code=1, seconds=3)
+    assert RestartPolicy(alive=3600.0).after(REJECTED, code=1, seconds=3) < 60
 
 
 def test_a_node_that_was_killed_waits_a_minute_and_one_that_left_does_not():

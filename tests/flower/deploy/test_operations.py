@@ -90,7 +90,7 @@ def test_status_says_how_far_a_study_is_and_who_is_late(deployment, flwr, capsys
     folder = deployment.root / "runs" / "hearts"
     folder.mkdir()
     late = {"bern": "NoAnswer: none within 60 s", "basel": "its update is not finite"}
-    event = {"event": "round", "round": 1, "sampled": ["basel", "bern"], "refused": late, "used": False}
+    event = {"event": "round", "round": 1, "sampled": ["basel", "bern"], "rejected": late, "used": False}
     (folder / "events.jsonl").write_text(json.dumps(event | {"bytes_up": 1, "bytes_down": 2, "metrics": {}}) + "\n")
     assert main(["deploy", "status", str(deployment.root), "--json"]) == 0
     document = DEPLOY_DOCUMENTS["deploy status"].model_validate_json(capsys.readouterr().out).model_dump()

@@ -67,7 +67,7 @@ def test_a_run_is_sent_and_followed(deployment, tmp_path, flwr, capsys):
 
     def advance(status):
         folder.mkdir(exist_ok=True)
-        event = {"event": "round", "round": 1, "sampled": ["basel", "bern"], "refused": {"bern": "NaN"}, "used": True}
+        event = {"event": "round", "round": 1, "sampled": ["basel", "bern"], "rejected": {"bern": "NaN"}, "used": True}
         event |= {"bytes_up": 1, "bytes_down": 2, "metrics": {}}
         if status == "running":
             (folder / "events.jsonl").write_text(json.dumps(event) + "\n")
@@ -78,7 +78,7 @@ def test_a_run_is_sent_and_followed(deployment, tmp_path, flwr, capsys):
     printed = capsys.readouterr()
     document = DEPLOY_DOCUMENTS["deploy run"].model_validate_json(printed.out).model_dump()
     assert (document["run"], document["completed"], document["folder"]) == ("77", True, str(folder))
-    assert "Round 1: 1 of 2 nodes, refused bern (NaN)" in printed.err
+    assert "Round 1: 1 of 2 nodes, rejected bern (NaN)" in printed.err
     sent = fake.sent
     assert (sent["nodes"], sent["timeout"], sent["folder"]) == (2, 30.0, str(folder))
     assert "wait" not in sent  # the app has a default

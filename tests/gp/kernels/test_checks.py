@@ -1,4 +1,4 @@
-"""A kernel that breaks inference is refused before it meets data, in a sentence that says why."""
+"""A kernel that breaks inference is rejected before it meets data, in a sentence that says why."""
 
 from __future__ import annotations
 

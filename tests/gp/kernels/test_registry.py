@@ -87,7 +87,7 @@ LACKS = "write names with + and * between them, as in 'rbf + periodic'"
         ("rbf + " * 60 + "rbf", "a kernel of 363 characters; give at most 200"),
     ],
 )
-def test_what_is_no_kernel_is_refused_in_a_sentence(given, says):
+def test_what_is_no_kernel_is_rejected_in_a_sentence(given, says):
     with pytest.raises(ConfigError) as caught:
         kernel_of(given)
     assert says in str(caught.value)

@@ -36,14 +36,14 @@ def numerical_site(of: Likelihood, y: Tensor, m: Tensor, v: Tensor, noise: Tenso
 
 
 @pytest.mark.parametrize(("kind", "bound"), CASES)
-@given(seed=st.integers(0, 2**16), classes=st.integers(2, 6), spread=st.floats(0.1, 6.0))
+@given(seed=st.integers(0, 2**16), classes=st.integers(2, 6), std=st.floats(0.1, 6.0))
 @law(25)
-def test_the_site_is_the_derivative_of_the_local_bound(kind, bound, seed, classes, spread):
+def test_the_site_is_the_derivative_of_the_local_bound(kind, bound, seed, classes, std):
     rng = np.random.default_rng(seed)
     of = likelihood(kind, bound=bound, classes=classes)
     y = labels(of, 12, rng)
     rows = of.pattern(y).shape[1]
-    m, v = spread * normal(rng, 12, rows), (2.0 * normal(rng, 12, rows)).exp()
+    m, v = std * normal(rng, 12, rows), (2.0 * normal(rng, 12, rows)).exp()
     noise = normal(rng).exp()
 
     h, r = of.site(y, m, v, noise)

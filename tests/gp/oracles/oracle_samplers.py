@@ -71,7 +71,7 @@ class Moments:
 
     @classmethod
     def of(cls, total: Array, total_square: Array, sweeps: int) -> Moments:
-        """From sums over sweeps, (chains, U, T). Chains are independent, so their spread is an honest error."""
+        """From sums over sweeps, (chains, U, T). Chains are independent, so their std is an honest error."""
         of_chains = total / sweeps
         mean = of_chains.mean(0)
         sd = np.sqrt((total_square / sweeps).mean(0) - mean**2)

@@ -28,7 +28,7 @@ from polyfed.methods.bayesian_heads.pfedgp import PFedGP
 from polyfed.methods.bayesian_heads.polya_gamma_draws import draw_polya_gamma, gibbs
 from polyfed.methods.bayesian_heads.task_gp import TaskGP, halves
 from polyfed.methods.checks import CHECKS
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.predictions import CountPrediction, ProportionPrediction, RobustPrediction
 from polyfed.seeds import Stream
 
@@ -324,7 +324,7 @@ def test_a_round_by_hand():
     }
     made = PFedGP(**BARE, objective="marginal")
     server, _, updates = play(made, spec_of(data), data, rounds=1)
-    assert list(part(server, "theta")) == ["noise.0"]
+    assert list(strip_prefix(server, "theta")) == ["noise.0"]
     assert float(server["theta/noise.0"]) - np.log(0.1) == pytest.approx(0.05 * (0.05 / 0.9 - 0.05 / 8.1) / 2, rel=1e-9)
     assert float(server["theta/noise.0"]) - np.log(0.1) == pytest.approx(0.00123457, abs=1e-8)
     loss = 0.5 * np.log(2 * np.pi * 8.1) + 81 / 16.2
@@ -373,19 +373,23 @@ def test_every_kind_of_task_is_learned_and_predicted(kind, options):
     start = made.init(spec, START)
     server, states, _ = play(made, spec, data, rounds=6)
     assert all(torch.isfinite(v).all() for v in server.values())
-    moved = [name for name in part(server, "theta") if not torch.equal(server[f"theta/{name}"], start[f"theta/{name}"])]
-    assert moved == list(part(server, "theta"))
+    moved = [
+        name
+        for name in strip_prefix(server, "theta")
+        if not torch.equal(server[f"theta/{name}"], start[f"theta/{name}"])
+    ]
+    assert moved == list(strip_prefix(server, "theta"))
     mine = data["client 0"]
     prediction = made.predictor(server, states["client 0"], mine)(mine.x)[kind]
-    truth = mine.codecs[kind].decode(mine.seen[kind][1])
-    assert np.isfinite(prediction.take(mine.seen[kind][0]).log_density(truth)).all()
+    truth = mine.codecs[kind].decode(mine.labels[kind][1])
+    assert np.isfinite(prediction.take(mine.labels[kind][0]).log_density(truth)).all()
 
 
 # ---- gradients -----------------------------------------------------------------------------------------------------
 
 
 def scalar_loss(made, data, kind, values, net):
-    batch = {kind: np.arange(len(data.seen[kind][1]))}
+    batch = {kind: np.arange(len(data.labels[kind][1]))}
     return made.step(net, dict(values), data, batch, list(values), Stream(0, "draws"))
 
 
@@ -399,7 +403,7 @@ def test_gradients_against_differences(kind, objective):
     data = clients["client 0"]
     made = PFedGP(hidden=(3,), activation="tanh", objective=objective, learn_kernel=True, clip=1e9)
     spec = spec_of({"one": data})
-    values, net = part(made.init(spec, START), "theta"), made.net_of(data)
+    values, net = strip_prefix(made.init(spec, START), "theta"), made.net_of(data)
     _, gradient, _ = scalar_loss(made, data, kind, values, net)
     assert gradient.keys() == values.keys()
     for name, g in gradient.items():
@@ -418,7 +422,7 @@ def test_gibbs_gradients_are_those_of_the_evidence():
     data = classes("binary", y, x)
     options = {"objective": "marginal", "learn_kernel": True, "n_chains": 6000, "n_sweeps": 20}
     made = PFedGP(hidden=(), inference="gibbs", **options)
-    values = part(made.init(spec_of({"one": data}), START), "theta")
+    values = strip_prefix(made.init(spec_of({"one": data}), START), "theta")
     found = scalar_loss(made, data, "binary", values, made.net_of(data))[1]
     white, z = rng.standard_normal((400_000, 6)), unit_features(tensor(x))
 
@@ -440,7 +444,7 @@ def test_a_gradient_is_clipped():
     _, clients = federation(1, kinds=("regression",))
     data = clients["client 0"]
     loose, tight = PFedGP(clip=1e9), PFedGP(clip=0.01)
-    values = part(loose.init(spec_of({"one": data}), START), "theta")
+    values = strip_prefix(loose.init(spec_of({"one": data}), START), "theta")
     a, b = (scalar_loss(made, data, "regression", values, made.net_of(data))[1] for made in (loose, tight))
     norm = sum(float(g.square().sum()) for g in b.values()) ** 0.5
     assert norm == pytest.approx(0.01)
@@ -456,16 +460,16 @@ def test_scored_labels_have_no_say_in_what_scores_them(kind, inference):
     """The loss is that of a client that has the other half alone and is asked for these rows."""
     _, clients = federation(1, kinds=(kind,), seed=5, whole=True)
     data = clients["client 0"]
-    at, y = data.seen[kind]
+    at, y = data.labels[kind]
     chains = {"n_chains": 400, "n_test_chains": 400, "n_sweeps": 10} if inference == "gibbs" else {}
     made = PFedGP(hidden=(4,), inference=inference, **chains)
     server = made.init(spec_of({"one": data}), START)
-    loss = scalar_loss(made, data, kind, part(server, "theta"), made.net_of(data))[0]
+    loss = scalar_loss(made, data, kind, strip_prefix(server, "theta"), made.net_of(data))[0]
     given, scored = (rows.numpy() for rows in halves(tensor(y), 0.5))
     assert not set(given) & set(scored)
     assert set(given) | set(scored) == set(range(len(y)))
     assert set(y[scored]) <= set(y[given])
-    half = replace(data, seen={kind: (at[given], y[given])})
+    half = replace(data, labels={kind: (at[given], y[given])})
     proba = made.predictor(server, {}, half)(data.x[at[scored]])[kind].class_proba
     position = (y[scored] > 0).astype(int) if kind == "binary" else y[scored].astype(int)
     floor = made.floor / 3 * (3 - len(set(y[given]))) if kind == "multiclass" else 0.0
@@ -499,8 +503,8 @@ def test_steps_split_anew():
 def test_a_client_with_one_class_teaches_nothing_and_is_not_averaged_in(kind, objective):
     _, data = federation(2, kinds=(kind,), whole=True, seed=1)
     lonely = data["client 0"]
-    at, y = lonely.seen[kind]
-    data["client 0"] = replace(lonely, seen={kind: (at, np.ones_like(y))})
+    at, y = lonely.labels[kind]
+    data["client 0"] = replace(lonely, labels={kind: (at, np.ones_like(y))})
     made = PFedGP(objective=objective, hidden=(4,))
     spec = spec_of(data)
     both, states, updates = play(made, spec, data, rounds=2)
@@ -515,8 +519,8 @@ def test_a_client_with_one_class_teaches_nothing_and_is_not_averaged_in(kind, ob
 def test_one_sample_or_none():
     spec, data = federation(2, kinds=("regression", "binary", "multiclass"), whole=True)
     one = data["client 1"]
-    data["client 1"] = replace(one, seen={task: (at[:1], y[:1]) for task, (at, y) in one.seen.items()})
-    data["nobody"] = replace(one, seen={})
+    data["client 1"] = replace(one, labels={task: (at[:1], y[:1]) for task, (at, y) in one.labels.items()})
+    data["nobody"] = replace(one, labels={})
     spec = spec_of(data)
     for inference in ("mf", "gibbs"):
         made = PFedGP(inference=inference, n_chains=4, n_test_chains=4)
@@ -538,7 +542,7 @@ def test_the_diagonal_of_the_kernel_is_its_amplitude():
     _, clients = federation(1, n_features=2)
     data = clients["client 0"]
     made = PFedGP()
-    values = part(made.init(spec_of({"one": data}), START), "theta")
+    values = strip_prefix(made.init(spec_of({"one": data}), START), "theta")
     z = unit_features(made.net_of(data).features(values, tensor(100 * rng.standard_normal((30, 2))), "binary"))
     np.testing.assert_allclose(z.norm(dim=-1), 1.0, rtol=1e-12)
     K = TaskGP.of(made, values, data, "binary").covariance(z, z)
@@ -552,7 +556,7 @@ def test_no_head_and_no_label_travels_and_kernels_stay_unless_asked_for():
     assert {name.split(".")[0] for name in updates["client 0"].arrays} == {"trunk", "noise"}
     assert not states["client 0"]
     server, _, _ = play(PFedGP(learn_kernel=True), spec, data, rounds=2)
-    assert {name.split(".")[0] for name in part(server, "theta")} == {"trunk", "noise", "kernel"}
+    assert {name.split(".")[0] for name in strip_prefix(server, "theta")} == {"trunk", "noise", "kernel"}
     assert all(abs(float(server[f"theta/kernel.{i}.length"])) > 1e-9 for i in range(3))
 
 
@@ -562,7 +566,7 @@ def test_averages_are_uniform_over_those_with_the_task():
     start = made.init(spec, START)
     server, _, updates = play(made, spec, data, rounds=1)
     for i, task in enumerate(spec.codecs):
-        owners = [name for name, mine in data.items() if task in mine.seen]
+        owners = [name for name, mine in data.items() if task in mine.labels]
         assert 0 < len(owners) < 3 or task == "regression"
         name = f"trunk.{i}.0.weight"
         mean = torch.stack([updates[owner].arrays[name] for owner in owners]).mean(0)
@@ -571,7 +575,7 @@ def test_averages_are_uniform_over_those_with_the_task():
 
 @pytest.mark.slow
 def test_learning_features_pays():
-    """Two inputs that matter among noise: a network trained by others predicts a newcomer better than one that is not."""
+    """Two inputs that matter among noise: a network trained by others predicts a late_client better than one that is not."""
     rng = np.random.default_rng(0)
     codecs = codecs_of(("binary",))
 

@@ -19,11 +19,11 @@ from polyfed.methods import FedPer
 from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
 from polyfed.methods.bayesian_heads.uncertain_heads import Labels, divergence, expected_loss, prior_variance
 from polyfed.methods.checks import CHECKS
-from polyfed.methods.messages import ClientUpdate, from_bytes, part, to_bytes
+from polyfed.methods.messages import ClientUpdate, from_bytes, strip_prefix, to_bytes
 from polyfed.seeds import Stream
 
 TWO = {"y": LabelCodec(Task("y", "binary", classes=("no", "yes")), ("no", "yes"), 0.0, 1.0)}
-TINY = -40.0  # softplus of it is 4e-18: no spread at all
+TINY = -40.0  # softplus of it is 4e-18: no std at all
 
 
 def row(*numbers):
@@ -95,12 +95,12 @@ def test_the_bound_is_below_the_evidence_and_meets_it_at_the_posterior():
 
 @pytest.mark.parametrize("kind", ["regression", "robust", "binary", "multiclass", "count", "proportion"])
 def test_the_expected_loss_is_a_log_likelihood_up_to_a_constant(kind):
-    """Its differences between two heads without spread are those of textbook likelihoods."""
+    """Its differences between two heads without std are those of textbook likelihoods."""
     from scipy import stats
 
     _, data = federation(1, kinds=(kind,))
     mine = data["client 0"]
-    (at, y), codec = mine.seen[kind], mine.codecs[kind]
+    (at, y), codec = mine.labels[kind], mine.codecs[kind]
     h = torch.from_numpy(np.column_stack([mine.x[at], np.ones(len(at))]))
     noise = 0.0 if kind == "count" else 0.3
     n_outputs = 3 if kind == "multiclass" else 1
@@ -138,7 +138,7 @@ def test_the_expected_loss_is_a_log_likelihood_up_to_a_constant(kind):
 
 
 def test_two_head_steps_by_hand():
-    """Four labels of 2 with feature 1, noise 1, μ = (0, 0) without spread, w = (1, 1): ρ² = (1 + 1)/2 = 1, step 0.1/(4 + 1).
+    """Four labels of 2 with feature 1, noise 1, μ = (0, 0) without std, w = (1, 1): ρ² = (1 + 1)/2 = 1, step 0.1/(4 + 1).
 
     Slope 4 (f − 2) + (μ − w)/ρ²:  4·(−2) − 1 = −9, μ = 0.18;   4·(0.36 − 2) − 0.82 = −7.38, μ = 0.18 + 0.1476 = 0.3276.
     With momentum 0.9 the second step is along −7.38 − 8.1: 0.18 + 0.3096 = 0.4896.
@@ -171,7 +171,7 @@ def test_many_steps_find_the_posterior():
     net = made.net_of(data["ann"])
     # one step of 1.: σ² + (μ − w)² has the mean 1, with w = 0
     state = {"mean/0": row(0.6, 0.8), "raw/0": raw(0.8, 0.6)}
-    values = part(headed({}, 0.0, 0.0), "theta")
+    values = strip_prefix(headed({}, 0.0, 0.0), "theta")
     [((mean, s), rho2)] = made.head_phase(net, "y", [(state, values, {}, data["ann"], Stream(0, "head"))])
     assert float(rho2) == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(mean, [[1 / 3, 1 / 3]], atol=0.05)
@@ -186,13 +186,13 @@ def test_without_spread_and_prior_it_is_fedper_with_separate_phases():
     per = FedPer(**options, learning_rate=0.05)
     net = per.net(spec.codecs, spec.n_features)
     server = made.init(spec, START)
-    first = part(server, "theta")
+    first = strip_prefix(server, "theta")
     far = {"theta/head.0.weight": torch.full((1, 5), 1e7, dtype=torch.float64)}
     mean = torch.cat([first["head.0.weight"], first["head.0.bias"][:, None]], 1)
     mine, stream = data["client 1"], Stream(0, "local", 1, "client 1")
     state = {"mean/0": mean, "raw/0": torch.full_like(mean, TINY)}
-    state, update = made.local(state, made.download(server | far, "client 1"), mine, stream)
-    everything = {"binary": np.arange(len(mine.seen["binary"][0]))}
+    state, update = made.local(state, made.broadcast(server | far, "client 1"), mine, stream)
+    everything = {"binary": np.arange(len(mine.labels["binary"][0]))}
     values = dict(first)
     for _ in range(3):
         _, g = per.gradient(net, values, mine, everything, net.heads)
@@ -209,7 +209,7 @@ def test_phases_of_a_round_with_batch_norm(monkeypatch):
     my_networks(monkeypatch, normed=normed)
     _, data = federation(2, kinds=("multiclass",))
     mine = data["client 1"]
-    at, y = mine.seen["multiclass"]
+    at, y = mine.labels["multiclass"]
     assert len(at) > 6
     data = {"ann": ClientData(mine.x, {"multiclass": (at[:6], y[:6])}, mine.codecs)}
     made = PFedVEM(network="my_networks:normed", batch_size=3, local_epochs=3, head_steps=7)
@@ -224,7 +224,7 @@ def test_batch_norm_with_a_client_of_one_sample(monkeypatch, buffers, kind):
     my_networks(monkeypatch, normed=normed)
     spec, data = federation(3, kinds=(kind,))
     one = data["client 1"]
-    data["client 1"] = ClientData(one.x[:1], {kind: (np.array([0]), one.seen[kind][1][:1])}, one.codecs)
+    data["client 1"] = ClientData(one.x[:1], {kind: (np.array([0]), one.labels[kind][1][:1])}, one.codecs)
     made = PFedVEM(network="my_networks:normed", bn_buffers=buffers, batch_size=3, local_epochs=1)
     server, states, _ = play(made, spec, data, rounds=3)
     assert all(torch.isfinite(v).all() for v in [*server.values(), *states["client 1"].values()])
@@ -264,10 +264,10 @@ def wide(n_features=2000, seed=0, scale=1.0):
 
 
 def exact_loss(trunk, mean, sigma, data):
-    """½ E (z − β·h)² by hand: the square at μ, and Σ σ² h² for the spread of the head."""
+    """½ E (z − β·h)² by hand: the square at μ, and Σ σ² h² for the std of the head."""
     weight, bias = trunk
     h = np.column_stack([np.maximum(data.x @ weight.T + bias, 0), np.ones(len(data.x))])
-    return 0.5 * np.mean((data.seen["z"][1] - h @ mean[0]) ** 2 + h**2 @ sigma[0] ** 2)
+    return 0.5 * np.mean((data.labels["z"][1] - h @ mean[0]) ** 2 + h**2 @ sigma[0] ** 2)
 
 
 def test_epochs_on_the_trunk_never_make_it_worse():
@@ -275,7 +275,7 @@ def test_epochs_on_the_trunk_never_make_it_worse():
     made = PFedVEM(**WIDE)
     data = {"ann": wide()}
     server, states = made.init(spec_of(data), START), {"ann": made.start(data["ann"], START)}
-    first = part(server, "theta")
+    first = strip_prefix(server, "theta")
     _, updates = one_round(made, server, states, data)
     mean, sigma = states["ann"]["mean/1"].numpy(), softplus(states["ann"]["raw/1"]).numpy()
     names = "trunk.1.0.weight", "trunk.1.0.bias"
@@ -294,7 +294,7 @@ def test_many_rounds_on_wide_features_stay_sensible():
     data = {f"client {i}": wide(seed=i) for i in range(3)}
     server, _, _ = play(made, spec_of(data), data, rounds=10)
     assert float(server["noise/z"]) < 1.25
-    assert all(value.abs().max() < 10 for value in part(server, "theta").values())
+    assert all(value.abs().max() < 10 for value in strip_prefix(server, "theta").values())
 
 
 def test_the_trouble_of_one_task_is_not_that_of_another():
@@ -312,7 +312,7 @@ def test_the_noise_is_that_under_the_head_not_at_its_mean():
     """E_q (y − f)² = (y − μ·h)² + Σ σ² h². h = (2, 1), μ = (1, −1), y = 1.5: 0.25; σ = (0.3, 0.4): 4·0.09 + 0.16 = 0.52."""
     data = client_of([2.0], [1.5])
     made = PFedVEM(hidden=(), read_draws=20_000)
-    net, values = made.net_of(data), part(headed({}, 0.0, 0.0), "theta")
+    net, values = made.net_of(data), strip_prefix(headed({}, 0.0, 0.0), "theta")
     total, count = made.noise_under(net, values, data, "y", (row(1.0, -1.0), raw(0.3, 0.4)))
     assert float(count) == 1
     assert float(total) == pytest.approx(0.77, abs=0.02)
@@ -355,7 +355,7 @@ def test_who_lacks_a_task_has_no_say_in_its_head():
     spec, data = federation(3)
     made = PFedVEM(hidden=(4,), local_epochs=1)
     _, states, updates = play(made, spec, data, rounds=2)
-    lacking = next(task for task in KINDS if task not in data["client 1"].seen)
+    lacking = next(task for task in KINDS if task not in data["client 1"].labels)
     i = KINDS.index(lacking)
     assert float(updates["client 1"].pooled[f"precision/{i}"][0]) == 0
     assert f"mean/{i}" not in states["client 1"]
@@ -404,7 +404,7 @@ def test_regression_reads_out_the_spread_of_the_head():
     """μ = (1, 2), σ = (0.3, 0.4), x = 2: mean 4, σ_f² = 4·0.09 + 0.16 = 0.52.
 
     Noise from the labels 1 and −1 at x = 1, where f is N(3, 0.09 + 0.16): (4 + 16)/2 + 0.25 = 10.25. Standard deviation
-    √(10.25 + 0.52); √10 with `mean`, which knows of no spread.
+    √(10.25 + 0.52); √10 with `mean`, which knows of no std.
     """
     read = reading(NUMBER, (1.0, 2.0), (0.3, 0.4), [2.0], read_draws=20_000)
     assert read.mean[0] == pytest.approx(4.0, abs=1e-14)
@@ -436,7 +436,7 @@ def test_probabilities_are_averaged_over_the_head():
 
 
 def test_the_servers_model_and_a_newcomer():
-    """The server alone reads w. A newcomer with y = 1 at ten rows of x = 1 goes from w = 0 towards f = 1, w alone does not."""
+    """The server alone reads w. A late client with ten rows of x = y = 1 goes from w = 0 towards f = 1; w alone does not."""
     data = {"ann": client_of([1.0] * 10, [1.0] * 10)}
     made = PFedVEM(hidden=(), join_rounds=20)
     server = headed(made.init(spec_of(data), START), 0.0, 0.0)

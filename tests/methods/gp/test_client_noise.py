@@ -53,19 +53,19 @@ def test_own_noise_is_the_one_that_its_sums_ask_for(learned):
     states = dict(states)  # they move on
     _, updates = one_round(made, server, states, data)
     for name, update in updates.items():
-        told = server[f"pooled/{NOISE}"], server[f"strength/{NOISE}"]
-        wanted = noise_pool.own_log_noise(*update.pooled[NOISE], *told)
+        reported = server[f"pooled/{NOISE}"], server[f"strength/{NOISE}"]
+        wanted = noise_pool.own_log_noise(*update.pooled[NOISE], *reported)
         assert states[name][f"personal/{NOISE}"].item() == pytest.approx(wanted.item(), abs=1e-12)
 
 
 def test_predictions_have_it(learned):
     made, data, server, states, _ = learned
-    spread = {}
+    std = {}
     for name in ("calm", "busy"):
         read = made.predictor(server, states[name], data[name])(np.array([[0.0]]))["regression"]
-        spread[name] = read.std[0]
-    assert spread["calm"] < 0.15
-    assert 0.7 < spread["busy"] < 1.4
+        std[name] = read.std[0]
+    assert std["calm"] < 0.15
+    assert 0.7 < std["busy"] < 1.4
 
 
 def test_a_client_that_joins_finds_it_too(learned):
@@ -73,7 +73,7 @@ def test_a_client_that_joins_finds_it_too(learned):
     for name in ("calm", "busy"):
         joined = made.join(server, data[name], START)
         assert joined[f"personal/{NOISE}"].exp().sqrt().item() == pytest.approx(LEVELS[name], rel=0.3)
-    nothing = replace(data["calm"], seen={})
+    nothing = replace(data["calm"], labels={})
     assert f"personal/{NOISE}" not in made.join(server, nothing, START)  # the common level, then
     assert (
         made.predictor(server, made.join(server, nothing, START), nothing)(np.array([[0.0]]))["regression"].std[0] > 0
@@ -90,7 +90,7 @@ def test_better_than_one_level_for_all():
         server, states, _ = play(made, spec, data, rounds=25)
         scores = []
         for name in ("calm", "usual", "busy"):
-            x, (at, y) = fresh[name].x, fresh[name].seen["regression"]
+            x, (at, y) = fresh[name].x, fresh[name].labels["regression"]
             read = made.predictor(server, states[name], data[name])(x)["regression"].take(at)
             scores.append(read.log_density(y).mean())
         found[own] = np.mean(scores)

@@ -11,7 +11,7 @@ from federations import START, federation, my_networks, play
 from polyfed.errors import ConfigError
 from polyfed.methods import PFedMul, known_methods
 from polyfed.methods.checks import check_method
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.nets import Network
 
 METHODS = known_methods()
@@ -56,7 +56,7 @@ def test_what_is_frozen_is_no_part_of_theta_and_stays():
     made = PFedMul(network="my_networks:half_frozen", projection=2)
     spec, data = federation(2)
     server, _, updates = play(made, spec, data, rounds=2)
-    learned = {name for name in part(server, "theta") if name.startswith("features.")}
+    learned = {name for name in strip_prefix(server, "theta") if name.startswith("features.")}
     assert learned == {"features.2.weight", "features.2.bias", "features.projection"}
     assert server["theta/features.2.weight"].dtype == torch.float32
     assert {name for name in updates["client 0"].arrays if name.startswith("features.")} == learned
@@ -75,7 +75,7 @@ def test_the_gradient_goes_through_the_network(options):
     state = made.start(mine, START)
 
     def bound(server):
-        _, update = made.local(state, made.download(server, "client 0"), mine, START)
+        _, update = made.local(state, made.broadcast(server, "client 0"), mine, START)
         return update
 
     gradient = bound(server).arrays
@@ -102,7 +102,7 @@ def test_each_latent_has_a_network_that_starts_and_moves_by_itself():
     made = PFedMul(network="my_networks:small", network_per_latent=True, n_latents=2, scheme="N")
     spec, data = federation(2)
     start = made.init(spec, START)
-    names = set(part(start, "theta"))
+    names = set(strip_prefix(start, "theta"))
     assert names == {f"features.{b}.{layer}.{kind}" for b in (0, 1) for layer in (0, 2) for kind in ("weight", "bias")}
     assert not torch.equal(start["theta/features.0.0.weight"], start["theta/features.1.0.weight"])
     end, states, _ = play(made, spec, data, rounds=2)
@@ -119,8 +119,8 @@ def test_networks_and_projections_decay_and_nothing_else(mode):
     options = {"network": "my_networks:small", "projection": 2, "mode": mode, "learning_rate": {"features": 0.02}}
     made, decaying = PFedMul(**options), PFedMul(**options, weight_decay=0.5)
     start = made.init(spec, START)
-    ends = [part(play(one, spec, data, rounds=1)[0], "theta") for one in (made, decaying)]
-    for name, before in part(start, "theta").items():
+    ends = [strip_prefix(play(one, spec, data, rounds=1)[0], "theta") for one in (made, decaying)]
+    for name, before in strip_prefix(start, "theta").items():
         shrunk = 0.02 * 0.5 * before if name.startswith("features.") else torch.zeros_like(before)
         torch.testing.assert_close(ends[0][name] - ends[1][name], shrunk, rtol=1e-4, atol=1e-6)
 

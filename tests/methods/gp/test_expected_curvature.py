@@ -9,12 +9,12 @@ from federations import START, federation
 from polyfed.gp import hyperprior
 from polyfed.methods import PFedHier, PFedMul
 from polyfed.methods.gp.expected_curvature import LEAST, OF_NOISE, expected_curvature
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 
 
 def expected_of(made, server, data):
     return expected_curvature(
-        part(server, "theta"), part(server, "pooled"), server, [mine.counts() for mine in data.values()]
+        strip_prefix(server, "theta"), strip_prefix(server, "pooled"), server, [mine.counts() for mine in data.values()]
     )
 
 
@@ -47,10 +47,10 @@ def test_without_labels_the_prior_is_all_there_is(scheme):
     spec, _ = federation(4, kinds=("regression", "binary"))
     made = PFedMul(theta_prior="weak", per_dimension=True, scheme=scheme)
     server = made.init(spec, START)
-    theta, pooled = part(server, "theta"), part(server, "pooled")
+    theta, pooled = strip_prefix(server, "theta"), strip_prefix(server, "pooled")
     found = expected_curvature(theta, pooled, server, [{}])
     assert found.keys() == (theta | pooled).keys()
-    densities = part(server, "density")
+    densities = strip_prefix(server, "density")
     for name, value in (theta | pooled).items():
         log_p = torch.func.hessian(lambda x, name=name: hyperprior.log_density({name: x}, densities))(value)
         bends = -log_p.reshape(value.numel(), value.numel()).diagonal().reshape(value.shape) / 4

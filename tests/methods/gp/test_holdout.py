@@ -13,8 +13,8 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods import PFedMul
 from polyfed.methods.checks import check_method
-from polyfed.methods.gp.holdout import kept_apart, parted
-from polyfed.methods.messages import ClientUpdate, part
+from polyfed.methods.gp.holdout import held_out_inputs, parted
+from polyfed.methods.messages import ClientUpdate, strip_prefix
 
 KINDS = ("regression", "binary")
 
@@ -26,25 +26,25 @@ def client():
 
 def with_other_labels(data, where):
     """The same client with other labels of the regression task at some inputs."""
-    at, y = data.seen["regression"]
-    return replace(data, seen={**data.seen, "regression": (at, np.where(where[at], y + 1.5, y))})
+    at, y = data.labels["regression"]
+    return replace(data, labels={**data.labels, "regression": (at, np.where(where[at], y + 1.5, y))})
 
 
 def answer(made, server, state, data):
-    return made.local(state, made.download(server, "client"), data, START)[1]
+    return made.local(state, made.broadcast(server, "client"), data, START)[1]
 
 
 def test_the_share_is_that_of_every_task():
     _, data = client()
     for share in (0.2, 1 / 3, 0.5):
-        kept = kept_apart(data, share, np.random.default_rng(3)).numpy()
+        kept = held_out_inputs(data, share, np.random.default_rng(3)).numpy()
         assert abs(kept.sum() - share * len(data.x)) <= 1
     seen, held = parted(data, torch.from_numpy(kept))
     assert seen.n_labels + held.n_labels == data.n_labels
-    for task, (at, y) in held.seen.items():
+    for task, (at, y) in held.labels.items():
         place = np.flatnonzero(kept)[at]  # where its inputs are in the whole
         np.testing.assert_array_equal(held.x[at], data.x[place])
-        whole = dict(zip(*data.seen[task], strict=True))
+        whole = dict(zip(*data.labels[task], strict=True))
         assert [whole[p] for p in place] == y.tolist()
     assert parted(data, torch.from_numpy(kept))[0] is seen
 
@@ -86,12 +86,12 @@ def test_the_server_takes_the_part_of_a_step_that_both_parts_ask_for():
     made, plain = (PFedMul(projection=1, projection_start="random", mean="zero", holdout=h) for h in (None, 0.0))
     server, whole = made.init(spec, START), plain.init(spec, START)
     server["agreement/features"] = torch.tensor(0.05, dtype=torch.float64)
-    gradient = {name: torch.ones_like(value) for name, value in part(server, "theta").items()}
+    gradient = {name: torch.ones_like(value) for name, value in strip_prefix(server, "theta").items()}
     projection = gradient["features.projection"]  # (2, 2): two inputs, a dimension for each of two latents
     asked = torch.tensor([[1.0, 1.0], [1.0, -0.6]], dtype=torch.float64)
     cosine = 2.4 / (2.0 * np.sqrt(3.36))
     assert projection.shape == asked.shape
-    noise = {name: (torch.ones(()), torch.ones(())) for name in part(server, "pooled")}
+    noise = {name: (torch.ones(()), torch.ones(())) for name in strip_prefix(server, "pooled")}
     counts = dict.fromkeys(KINDS, 5)
 
     def after(method, state, sign):
@@ -149,7 +149,7 @@ def test_the_contract_holds(options):
         ({"projection": 2, "scheme": ["kernels"], "holdout": 0.3}, "set projection or network, share them"),
     ],
 )
-def test_where_it_has_no_meaning_it_is_refused(options, text):
+def test_where_it_has_no_meaning_it_is_rejected(options, text):
     with pytest.raises(ConfigError) as error:
         PFedMul(**options)
     assert text in str(error.value)

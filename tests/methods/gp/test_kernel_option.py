@@ -46,7 +46,7 @@ def test_torch_and_compiled_code_give_the_same_run(name, inducing, monkeypatch):
         server = made.init(spec, START)
         updates = {}
         for client, own in data.items():
-            _, updates[client] = made.local({}, made.download(server, client), own, START)
+            _, updates[client] = made.local({}, made.broadcast(server, client), own, START)
         return updates, made.aggregate(server, updates)
 
     monkeypatch.setenv(compiled.SWITCH, "0")
@@ -67,7 +67,7 @@ def test_a_sum_of_one_kernel_with_itself_is_that_kernel():
     gradients = []
     for made in (plain, doubled):
         server = made.init(spec, START)
-        gradients.append(made.local({}, made.download(server, "client 0"), data["client 0"], START)[1].arrays)
+        gradients.append(made.local({}, made.broadcast(server, "client 0"), data["client 0"], START)[1].arrays)
     of_plain, of_sum = gradients
     summed = {name: value for name, value in of_sum.items() if name in of_plain}
     assert summed.keys() == of_plain.keys() - {"kernels.0.log_phi1"}

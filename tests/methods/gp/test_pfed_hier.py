@@ -10,13 +10,13 @@ import torch
 
 from federations import START, client, codecs_of, federation, one_round, play
 from polyfed.data import ClientData
-from polyfed.engine.rounds import Progress, conclude, play_round
+from polyfed.engine.rounds import FederationState, conclude, run_round
 from polyfed.engine.settings import Settings
 from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence
 from polyfed.methods import PFedHier, PFedMul, method
 from polyfed.methods.gp.evidence_limits import is_evidence_of_someone
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.methods.update_batch import UpdateBatch
 from polyfed.modelling.sparsity import Sparsity
 from polyfed.seeds import Stream
@@ -38,11 +38,11 @@ def same(a, b):
 
 
 def own_of(state):
-    return Evidence(**part(state, "own"))
+    return Evidence(**strip_prefix(state, "own"))
 
 
 def sums_of(server):
-    return Evidence(**part(server, "evidence"))
+    return Evidence(**strip_prefix(server, "evidence"))
 
 
 # ---- the ends at which it is another method -----------------------------------------------------------------------------
@@ -111,15 +111,15 @@ def test_the_server_has_the_sum_of_what_clients_keep(damping):
     """Under partial participation, with a client whose updates are rejected for some rounds, and damped."""
     spec, data = federation(5)
     made = PFedHier(**SMALL, damping=damping)
-    progress = Progress(0, made.init(spec, START), {})
+    progress = FederationState(0, made.init(spec, START), {})
     settings = Settings(rounds=9)
     rng = np.random.default_rng(0)
     for _ in range(8):
         who = list(rng.choice(sorted(data), 3, replace=False))
-        spoilt = _Spoilt(**SMALL, damping=damping, spoilt=who[0])
-        progress, event = play_round(spoilt, progress, data, settings, who)
+        corrupted = _Spoilt(**SMALL, damping=damping, corrupted=who[0])
+        progress, event = run_round(corrupted, progress, data, settings, who)
         assert event["used"]
-        assert list(event["refused"]) == [who[0]]
+        assert list(event["rejected"]) == [who[0]]
         total = sums_of(progress.server)
         kept = [own_of(state) for state in progress.clients.values()]
         torch.testing.assert_close(total.triangle, sum(e.triangle for e in kept), rtol=0, atol=1e-9)
@@ -130,12 +130,12 @@ def test_the_server_has_the_sum_of_what_clients_keep(damping):
 class _Spoilt(PFedHier):
     """One client's update is not finite."""
 
-    spoilt: str = ""
+    corrupted: str = ""
 
     def local_many(self, jobs):
         done = super().local_many(jobs)
         for i, job in enumerate(jobs):
-            if job.client == self.spoilt:
+            if job.client == self.corrupted:
                 state, update = done[i]
                 arrays = {**update.arrays, "kernels.0.log_amplitude": torch.tensor(torch.nan).double()}
                 done[i] = state, replace(update, arrays=arrays)
@@ -152,7 +152,7 @@ def test_a_message_is_one_triangle_and_below_a_hundred_kilobytes(kinds):
     assert len(update.arrays["evidence/triangle"]) == width * (width + 1) // 2
     assert width == 3 * 49
     assert 8 * width * (width + 1) // 2 < update.n_bytes() < 100_000
-    assert "limit/binary" not in made.portion(server, "client 0")
+    assert "limit/binary" not in made.prediction_state(server, "client 0")
 
 
 def test_all_kinds_of_tasks_learn_together_and_stay_finite():
@@ -210,12 +210,12 @@ def test_a_client_without_labels_predicts_from_the_others_with_an_honest_interva
         unlabelled = ClientData(mine.x, {}, mine.codecs)
         state = made.join(server, unlabelled, Stream(0, "join"))
         found = made.predictor(server, state, unlabelled)(mine.x)
-        y, b = mine.seen["regression"][1], mine.seen["binary"][1]
+        y, b = mine.labels["regression"][1], mine.labels["binary"][1]
         low, high = found["regression"].interval(0.95)
         errors += list((found["regression"].mean - y) ** 2)
         inside += list((low < y) & (y < high))
         right += list((found["binary"].class_proba[:, 1] > 0.5) == (b > 0))
-    assert np.mean(errors) < 0.1 * np.var([mine.seen["regression"][1] for mine in new.values()])
+    assert np.mean(errors) < 0.1 * np.var([mine.labels["regression"][1] for mine in new.values()])
     assert 0.88 < np.mean(inside) <= 1.0
     assert np.mean(right) > 0.9
     nobody = PFedMul()
@@ -231,13 +231,13 @@ def test_a_client_that_lacks_a_task_predicts_it_from_the_others():
     lacking = {
         **data,
         "client 0": ClientData(
-            data["client 0"].x, {"regression": data["client 0"].seen["regression"]}, data["client 0"].codecs
+            data["client 0"].x, {"regression": data["client 0"].labels["regression"]}, data["client 0"].codecs
         ),
     }
     made = PFedHier(n_points=32)
     server, states, _ = play(made, spec, lacking, rounds=15)
     found = made.predictor(server, states["client 0"], lacking["client 0"])(data["client 0"].x)
-    assert np.mean((found["binary"].class_proba[:, 1] > 0.5) == (data["client 0"].seen["binary"][1] > 0)) > 0.85
+    assert np.mean((found["binary"].class_proba[:, 1] > 0.5) == (data["client 0"].labels["binary"][1] > 0)) > 0.85
 
 
 def test_who_took_part_is_not_counted_twice_by_the_model_of_the_server_alone():
@@ -278,7 +278,7 @@ def test_honest_updates_are_never_objected_to():
             for r in range(1, 6):
                 updates = {}
                 for name, mine in data.items():
-                    message = made.download(server, name)
+                    message = made.broadcast(server, name)
                     states[name], updates[name] = made.local(states[name], message, mine, Stream(0, "local", r, name))
                     assert made.objection(server, updates[name]) is None, (kinds, bound, r, name)
                 server = made.aggregate(server, updates)
@@ -344,10 +344,10 @@ def test_of_updates_that_are_sound_alone_and_not_together_one_is_rejected(settle
     outcomes = {name: ({}, half) for name in ("client 0", "client 1")}
     declared = dict.fromkeys(outcomes, updates["client 0"].counts)
     progress, event = conclude(
-        made, Progress(0, server, {}), outcomes, Settings(rounds=1), declared=declared, bytes_down=0
+        made, FederationState(0, server, {}), outcomes, Settings(rounds=1), declared=declared, bytes_down=0
     )
     assert event["used"]
-    (reason,) = event["refused"].values()
+    (reason,) = event["rejected"].values()
     assert "the evidence of all clients is no distribution of the shared functions" in reason
     assert is_evidence_of_someone(sums_of(progress.server))
     assert len(progress.clients) == 1
@@ -355,8 +355,11 @@ def test_of_updates_that_are_sound_alone_and_not_together_one_is_rejected(settle
 
 def test_clients_whose_theta_is_their_own_have_no_limit_that_a_server_knows():
     spec, _ = federation(2)
-    assert not part(PFedHier(**SMALL, scheme="K").init(spec, START), "limit")
-    assert part(PFedHier(**SMALL).init(spec, START), "limit").keys() == {"regression", "binary"}  # counts have none
+    assert not strip_prefix(PFedHier(**SMALL, scheme="K").init(spec, START), "limit")
+    assert strip_prefix(PFedHier(**SMALL).init(spec, START), "limit").keys() == {
+        "regression",
+        "binary",
+    }  # counts have none
 
 
 # ---- bad input ------------------------------------------------------------------------------------------------------------
@@ -369,11 +372,11 @@ def test_a_client_with_other_inputs_than_agreed_is_told_so():
     other = client(np.random.default_rng(0), n_features=3)
     text = "the client's inputs: 3 features, and the shared functions have 2; give the columns that the federation agreed on"
     with pytest.raises(DataError, match=text):
-        made.local(made.start(other, START), made.download(server, "x"), other, Stream(0, "local", 1, "x"))
+        made.local(made.start(other, START), made.broadcast(server, "x"), other, Stream(0, "local", 1, "x"))
     with pytest.raises(DataError, match=text):
         made.predictor(server, {}, other)
-    jobs_outcome = play_round(made, Progress(0, server, {}), {**data, "odd": other}, Settings(rounds=1))
-    assert list(jobs_outcome[1]["refused"]) == ["odd"]
+    jobs_outcome = run_round(made, FederationState(0, server, {}), {**data, "odd": other}, Settings(rounds=1))
+    assert list(jobs_outcome[1]["rejected"]) == ["odd"]
     assert jobs_outcome[1]["used"]
 
 

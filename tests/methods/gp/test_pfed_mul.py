@@ -92,7 +92,7 @@ def test_separate_tasks_are_the_runs_of_each_task_alone():
     spec, data = federation(4)
     server, _, _ = play(PFedSt(), spec, data, rounds=3)
     for i, task in enumerate(KINDS):
-        owners = {name: mine.only(task) for name, mine in data.items() if task in mine.seen}
+        owners = {name: mine.only(task) for name, mine in data.items() if task in mine.labels}
         start = Stream(0, f"start {task}")
         alone = PFedMul()
         state = alone.init(spec.only(task), start)
@@ -100,7 +100,7 @@ def test_separate_tasks_are_the_runs_of_each_task_alone():
         for _ in range(3):
             updates = {}
             for name, mine in owners.items():
-                states[name], updates[name] = alone.local(states[name], alone.download(state, name), mine, START)
+                states[name], updates[name] = alone.local(states[name], alone.broadcast(state, name), mine, START)
             state = alone.aggregate(state, updates)
         prefix = f"{i}/"
         assert_close({n.removeprefix(prefix): v for n, v in server.items() if n.startswith(prefix)}, state)
@@ -117,7 +117,7 @@ def test_separate_tasks_are_the_runs_of_each_task_alone():
 def test_schemes(scheme, shared, mode):
     spec, data = federation(3)
     server, states, updates = play(PFedMul(scheme=scheme, mode=mode), spec, data, rounds=2)
-    sent = PFedMul(scheme=scheme, mode=mode).download(server, "client 0")
+    sent = PFedMul(scheme=scheme, mode=mode).broadcast(server, "client 0")
     assert {name.partition(".")[0] for name in sent} == shared
     for update in updates.values():
         assert {name.partition(".")[0] for name in [*update.arrays, *update.pooled]} == shared
@@ -235,9 +235,9 @@ def test_one_client_that_breaks_does_not_break_the_others():
     server = method.init(spec, START)
     from polyfed.methods import Job
 
-    broken = ClientData(np.full_like(data["client 1"].x, np.nan), data["client 1"].seen, data["client 1"].codecs)
+    broken = ClientData(np.full_like(data["client 1"].x, np.nan), data["client 1"].labels, data["client 1"].codecs)
     jobs = [
-        Job(name, method.start(mine, START), method.download(server, name), mine, START)
+        Job(name, method.start(mine, START), method.broadcast(server, name), mine, START)
         for name, mine in (data | {"client 1": broken}).items()
     ]
     outcomes = method.local_many(jobs)
@@ -268,7 +268,7 @@ def test_clients_that_count_in_units_of_their_own(forgotten, monkeypatch):
     method = PFedMul()
     server = method.init(spec, START)
     for name, mine in own.items():
-        alone = method.local(method.start(mine, START), method.download(server, name), mine, START)[1]
+        alone = method.local(method.start(mine, START), method.broadcast(server, name), mine, START)[1]
         assert updates[name].metrics["bound"] == pytest.approx(alone.metrics["bound"], abs=1e-10)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from federations import KINDS, START, federation, one_round
 from method_toys import client_of, spec_of
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
 from polyfed.methods import PFedMul, PFedSt
 
@@ -97,7 +97,7 @@ def test_a_block_diagonal_w_is_one_process_for_each_task(mode):
 def test_a_task_that_nobody_has_stays_as_it_is():
     spec, data = federation(2, whole=True)
     only = {name: mine.only("binary") for name, mine in data.items()}
-    lacking = {name: type(mine)(mine.x, only[name].seen, mine.codecs) for name, mine in data.items()}
+    lacking = {name: type(mine)(mine.x, only[name].labels, mine.codecs) for name, mine in data.items()}
     made = PFedSt()
     server, states = made.init(spec, START), {name: made.start(mine, START) for name, mine in lacking.items()}
     after, _ = one_round(made, server, states, lacking)
@@ -110,7 +110,7 @@ def test_a_client_all_of_whose_tasks_fail_is_rejected_alone():
     spec, data = federation(3, whole=True)
     data["client 1"] = replace(data["client 1"], x=data["client 1"].x[:0])  # labels of rows that are not there
     made = PFedSt()
-    progress = Progress(0, made.init(spec, START), {})
-    progress, event = play_round(made, progress, data, Settings())
-    assert list(event["refused"]) == ["client 1"]
+    progress = FederationState(0, made.init(spec, START), {})
+    progress, event = run_round(made, progress, data, Settings())
+    assert list(event["rejected"]) == ["client 1"]
     assert event["used"]

@@ -11,7 +11,7 @@ from polyfed.engine import evaluation
 from polyfed.engine.evaluation import evaluate, measured
 from polyfed.methods.base import Method, Question
 from polyfed.methods.gp import predictions as gp_predictions
-from polyfed.methods.gp.model import Conditioned
+from polyfed.methods.gp.model import PosteriorPredictor
 
 TASKS = {"height": "regression", "high": "binary", "kind": "multiclass"}
 
@@ -29,7 +29,7 @@ def federation(sizes, seed=0):
 
 def questions_of(run, rng):
     for name in run.clients:
-        state, data = run.members.state(run.method, run.progress, name), run.study.clients[name].train
+        state, data = run.members.state(run.method, run.federation_state, name), run.prepared.clients[name].train
         yield Question(state, data, rng.uniform(-2, 2, (int(rng.integers(1, 7)), 2)))
 
 
@@ -49,8 +49,8 @@ def test_each_client_is_told_what_its_own_predictor_says(method, options):
     run = pf.simulate(method, federation([12, 25, 11, 26, 0 + 12]), rounds=2, evaluate_every=0, **options)
     asked = list(questions_of(run, np.random.default_rng(0)))
     asked.append(Question(None, asked[0].data, asked[0].x))  # what the server alone says
-    together = run.method.predict_many(run.progress.server, asked)
-    alone = Method.predict_many(run.method, run.progress.server, asked)
+    together = run.method.predict_many(run.federation_state.server, asked)
+    alone = Method.predict_many(run.method, run.federation_state.server, asked)
     for mine, theirs in zip(together, alone, strict=True):
         np.testing.assert_allclose(mine["height"].mean, theirs["height"].mean, rtol=0, atol=1e-4)
         np.testing.assert_allclose(mine["height"].std, theirs["height"].std, rtol=1e-4)
@@ -67,22 +67,22 @@ def test_inference_begins_where_training_ended(monkeypatch):
             gp_predictions, "infer", lambda *a, into=found, **k: into.append(infer(*a, **k)) or into[-1]
         )
         if label == "cold":
-            monkeypatch.setattr(Conditioned, "begin_at", lambda self, start: None)
-        run.method.predict_many(run.progress.server, list(questions_of(run, np.random.default_rng(0))))
+            monkeypatch.setattr(PosteriorPredictor, "begin_at", lambda self, start: None)
+        run.method.predict_many(run.federation_state.server, list(questions_of(run, np.random.default_rng(0))))
     lengths = {label: sum(len(one.history) for one in found) for label, found in steps.items()}
     assert lengths["warm"] < lengths["cold"]
 
 
 def test_where_training_saw_other_rows_it_begins_anew():
     run = pf.simulate("pfed-mul", federation([20, 30]), rounds=1, evaluate_every=0)
-    state, other = run.progress.clients["c0"], run.study.clients["c1"].train
-    (mine,) = run.method.predict_many(run.progress.server, [Question(state, other, other.x)])
-    theirs = run.method.predictor(run.progress.server, state, other)(other.x)
+    state, other = run.federation_state.clients["c0"], run.prepared.clients["c1"].train
+    (mine,) = run.method.predict_many(run.federation_state.server, [Question(state, other, other.x)])
+    theirs = run.method.predictor(run.federation_state.server, state, other)(other.x)
     np.testing.assert_allclose(mine["height"].mean, theirs["height"].mean, atol=1e-4)
-    own = run.study.clients["c0"].train
+    own = run.prepared.clients["c0"].train
     for wrong in ({"warm/m": torch.full_like(state["warm/m"], torch.nan)}, {"warm/v": -state["warm/v"]}):
-        (found,) = run.method.predict_many(run.progress.server, [Question({**state, **wrong}, own, own.x)])
-        usual = run.method.predictor(run.progress.server, state, own)(own.x)
+        (found,) = run.method.predict_many(run.federation_state.server, [Question({**state, **wrong}, own, own.x)])
+        usual = run.method.predictor(run.federation_state.server, state, own)(own.x)
         np.testing.assert_allclose(found["height"].mean, usual["height"].mean, atol=1e-4)
 
 
@@ -99,9 +99,9 @@ def test_of_very_many_clients_a_part_is_measured_until_the_last_round(monkeypatc
 
 def test_groups_of_clients_change_no_score(monkeypatch):
     run = pf.simulate("pfed-mul", federation([12, 20, 14, 16]), rounds=1)
-    whole = evaluate(run.method, run.progress, run.members)
+    whole = evaluate(run.method, run.federation_state, run.members)
     monkeypatch.setattr(evaluation, "AT_ONCE", 1)
-    for one, other in zip(whole, evaluate(run.method, run.progress, run.members), strict=True):
+    for one, other in zip(whole, evaluate(run.method, run.federation_state, run.members), strict=True):
         for client, tasks in one["clients"].items():
             for task, metrics in tasks.items():
                 for metric, value in metrics.items():
@@ -114,9 +114,9 @@ def test_one_model_that_serves_all_is_found_once(monkeypatch):
     monkeypatch.setattr(
         type(run.method), "predictor", lambda self, *a: made.append(predictor(self, *a)) or made[-1], raising=False
     )
-    (event,) = evaluate(run.method, run.progress, run.members)
+    (event,) = evaluate(run.method, run.federation_state, run.members)
     assert len(made) == 1
     monkeypatch.undo()
-    own = run.client("c1").predict(run.study.clients["c1"].test.x)  # features have been scaled once: see `encode`
+    own = run.client("c1").predict(run.prepared.clients["c1"].test.x)  # features have been scaled once: see `encode`
     assert sorted(event["clients"]) == ["c0", "c1"]
-    assert len(own["height"].mean) == len(run.study.clients["c1"].test.x)
+    assert len(own["height"].mean) == len(run.prepared.clients["c1"].test.x)

@@ -13,7 +13,7 @@ from polyfed.errors import ConfigError
 from polyfed.methods import Job, PFedMul, known_methods, method
 from polyfed.methods.checks import check_method
 from polyfed.methods.gp.optimiser import Adam
-from polyfed.methods.messages import ClientUpdate, part
+from polyfed.methods.messages import ClientUpdate, strip_prefix
 
 METHODS = known_methods()
 
@@ -49,9 +49,9 @@ def test_the_contract_holds(name, options):
 def test_it_is_one_of_the_features_and_starts_at_zero():
     spec, data = federation(2, kinds=(*KINDS, "multiclass"), n_features=2)
     plain, made = PFedMul(), PFedMul(mean="linear", scheme="N")
-    assert not MEAN & set(part(plain.init(spec, START), "theta"))
+    assert not MEAN & set(strip_prefix(plain.init(spec, START), "theta"))
     server = made.init(spec, START)
-    assert set(part(server, "theta")) == MEAN
+    assert set(strip_prefix(server, "theta")) == MEAN
     assert server["theta/features.mean"].shape == (2, 5)  # an output for each of three classes
     assert not server["theta/features.mean"].any()
     assert not server["theta/features.mean_bias"].any()
@@ -91,7 +91,7 @@ def test_with_a_network_all_at_once_is_one_by_one():
     spec, data = federation(3)
     made = PFedMul(mean="linear", network="my_networks:small", projection=2)
     server, states, _ = play(made, spec, data, rounds=2)
-    jobs = [Job(name, states[name], made.download(server, name), mine, START) for name, mine in data.items()]
+    jobs = [Job(name, states[name], made.broadcast(server, name), mine, START) for name, mine in data.items()]
     for job, outcome in zip(jobs, made.local_many(jobs), strict=True):
         assert not isinstance(outcome, Exception)
         _, alone = made.local(job.state, job.message, job.data, START)
@@ -104,10 +104,10 @@ def test_a_bias_on_which_labels_disagree_stops_itself_alone():
     made, plain = PFedMul(mean="linear"), PFedMul(mean="linear", holdout=0.0)
     server, whole = made.init(spec, START), plain.init(spec, START)
     server["agreement/features.mean_bias"] = torch.zeros((), dtype=torch.float64)
-    gradient = {name: torch.ones_like(value) for name, value in part(server, "theta").items()}
+    gradient = {name: torch.ones_like(value) for name, value in strip_prefix(server, "theta").items()}
     gradient["features.mean_bias"] = 100 * gradient["features.mean_bias"]  # of all that is sent, nearly everything
     kept = {"kept/features.mean": gradient["features.mean"], "kept/features.mean_bias": -gradient["features.mean_bias"]}
-    noise = {name: (torch.ones(()), torch.ones(())) for name in part(server, "pooled")}
+    noise = {name: (torch.ones(()), torch.ones(())) for name in strip_prefix(server, "pooled")}
     counts = dict.fromkeys(KINDS, 5)
     usual, moved = (
         one.aggregate(state, {"client": ClientUpdate(arrays, noise, 10.0, counts, {"bound": 0.0})})
@@ -141,7 +141,7 @@ def test_each_output_has_a_second_moment_and_a_network_does_not_slow_it_down():
         ("pfed-mul-published", {"mean": "linear"}, "mean is 'linear', and the published code has no such option"),
     ],
 )
-def test_what_cannot_be_is_refused(name, options, text):
+def test_what_cannot_be_is_rejected(name, options, text):
     with pytest.raises(ConfigError) as error:
         method(name, **options)
     assert text in str(error.value)

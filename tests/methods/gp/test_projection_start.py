@@ -78,7 +78,7 @@ def federation():
 
 def projection_after(rounds, federation, **options):
     run = simulate("pfed-mul", federation, rounds=rounds, seed=0, projection=DIMS, **options)
-    return run.progress.server[f"theta/{PROJECTION}"], run.progress.server
+    return run.federation_state.server[f"theta/{PROJECTION}"], run.federation_state.server
 
 
 def test_round_1_finds_the_direction_and_changes_nothing_else(federation):

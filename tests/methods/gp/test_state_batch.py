@@ -41,7 +41,7 @@ def test_stacked_and_stored_states_go_on_alike(options):
     server, states, _ = play(method, spec, data, rounds=2)
 
     def round_of(names, own):
-        jobs = [Job(n, own[n], method.download(server, n), data[n], Stream(0, "local", 3, n)) for n in names]
+        jobs = [Job(n, own[n], method.broadcast(server, n), data[n], Stream(0, "local", 3, n)) for n in names]
         return dict(zip(names, method.local_many(jobs), strict=True))
 
     stored = {name: from_bytes(to_bytes(state)) for name, state in states.items()}
@@ -62,7 +62,7 @@ def test_evidence_stays_stacked_as_long_as_clients_come_together():
     assert len(batches) == 1
     assert "own/triangle" in states[names[0]].batch.columns
     server, own, _ = play(method, spec, data, rounds=1)
-    jobs = [Job(n, own[n], method.download(server, n), data[n], Stream(0, "local", 2, n)) for n in names[:2]]
+    jobs = [Job(n, own[n], method.broadcast(server, n), data[n], Stream(0, "local", 2, n)) for n in names[:2]]
     after = [state for state, _ in method.local_many(jobs)]  # two of four: the others keep what they have
     for state in after:
         assert "own/triangle" not in state.batch.columns

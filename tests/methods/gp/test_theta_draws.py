@@ -11,7 +11,7 @@ import torch
 
 import polyfed as pf
 from federations import START, client, federation, make_federation
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
 from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, group_of, hyperprior, infer
@@ -23,7 +23,7 @@ from polyfed.methods.gp.clients import solver_of
 from polyfed.methods.gp.model import Averaged, prepared_rows
 from polyfed.methods.gp.theta_curvature import flat, hessians, shaped
 from polyfed.methods.gp.theta_draws import drawn, prior_root, remembered, root_covariance, symmetric, triangle
-from polyfed.methods.messages import labelled, part
+from polyfed.methods.messages import strip_prefix, with_prefix
 
 AT = np.linspace(-2, 2, 12).reshape(6, 2)
 
@@ -57,7 +57,7 @@ def test_of_regression_they_are_those_of_the_normal_density():
     model, values, names = parts_of(data[0], {"n_latents": 2})
     found = found_hessians(model, values, names, data)
     for one, mine in zip(data, found, strict=True):
-        at, y = one.seen["regression"]
+        at, y = one.labels["regression"]
         x, y = torch.from_numpy(one.x[at]), torch.from_numpy(y)
 
         def log_evidence(vector, x=x, y=y):
@@ -145,7 +145,7 @@ def laplace(kinds, n_draws=2000):
             break
     assert float(step.abs().max()) < 1e-4
     like = values | shaped(best, values, NAMES)
-    server = labelled("width", widths) | remembered(widths, like, n_draws, START)
+    server = with_prefix("width", widths) | remembered(widths, like, n_draws, START)
     draws = flat(drawn(like, hessian, server, n_draws), NAMES, dims=1)
     return data, model, values, log_density, best, root, draws
 
@@ -182,7 +182,7 @@ def density(model, values, rows, widths):
 
 
 def of_regression(data):
-    at, y = data.seen["regression"]
+    at, y = data.labels["regression"]
     return data.x[at], y
 
 
@@ -248,11 +248,11 @@ def test_with_classes_too_it_agrees_with_weighted_draws_of_the_density():
 # ---- in a federation ----------------------------------------------------------------------------------------------------
 
 
-def played(made, data, spec, rounds=3, **settings):
-    progress, settings = Progress(0, made.init(spec, START), {}), Settings(rounds=rounds, **settings)
+def completed(made, data, spec, rounds=3, **settings):
+    progress, settings = FederationState(0, made.init(spec, START), {}), Settings(rounds=rounds, **settings)
     events = []
     for _ in range(rounds):
-        progress, event = play_round(made, progress, data, settings)
+        progress, event = run_round(made, progress, data, settings)
         events.append(event)
     return progress, events
 
@@ -264,8 +264,8 @@ def answer(made, progress, data, name):
 @pytest.mark.parametrize("kind", [PFedMul, PFedSt])
 def test_draws_change_nothing_of_what_is_learned_and_widen_what_is_said(kind):
     spec, data = federation(3)
-    without, _ = played(kind(), data, spec)
-    with_draws, events = played(kind(theta_draws=6), data, spec)
+    without, _ = completed(kind(), data, spec)
+    with_draws, events = completed(kind(theta_draws=6), data, spec)
     for name, value in without.server.items():
         assert torch.equal(with_draws.server[name], value)
     for name in data:
@@ -280,24 +280,24 @@ def test_draws_change_nothing_of_what_is_learned_and_widen_what_is_said(kind):
 def test_draws_are_around_theta_in_pairs_and_of_the_last_round_alone():
     spec, data = federation(3)
     made = PFedMul(theta_draws=5)
-    progress, _ = played(made, data, spec, rounds=2)
-    draws = part(progress.server, "draw")
+    progress, _ = completed(made, data, spec, rounds=2)
+    draws = strip_prefix(progress.server, "draw")
     values = made._values(progress.server)
     for name, drawn_ones in draws.items():
         assert len(drawn_ones) == 5
         torch.testing.assert_close(drawn_ones[0] + drawn_ones[3], 2 * values[name])
     assert draws.keys() == {name for name in values if group_of(name) != "features"}
-    later, _ = play_round(made, progress, data, Settings(rounds=9))
-    assert not part(later.server, "draw")
-    portion = made.portion(progress.server, "client 0")
-    assert part(portion, "draw").keys() == draws.keys()
-    assert not [name for name in portion if name.startswith(("width", "normals", "curving"))]
+    later, _ = run_round(made, progress, data, Settings(rounds=9))
+    assert not strip_prefix(later.server, "draw")
+    prediction_state = made.prediction_state(progress.server, "client 0")
+    assert strip_prefix(prediction_state, "draw").keys() == draws.keys()
+    assert not [name for name in prediction_state if name.startswith(("width", "normals", "curving"))]
 
 
 def test_many_at_once_say_what_each_says():
     spec, data = federation(3)
     made = PFedMul(theta_draws=4)
-    progress, _ = played(made, data, spec)
+    progress, _ = completed(made, data, spec)
     asked = [Question(progress.clients[name], data[name], AT) for name in data]
     for name, said in zip(data, made.predict_many(progress.server, asked), strict=True):
         alone = answer(made, progress, data, name)
@@ -309,13 +309,13 @@ def test_many_at_once_say_what_each_says():
 def test_the_order_of_clients_does_not_matter_and_not_all_need_take_part():
     spec, data = federation(4)
     made = PFedMul(theta_draws=4)
-    one, _ = played(made, data, spec)
-    other, _ = played(made, dict(reversed(data.items())), spec)
+    one, _ = completed(made, data, spec)
+    other, _ = completed(made, dict(reversed(data.items())), spec)
     for name, value in one.server.items():
         assert torch.allclose(other.server[name], value, atol=1e-9)
-    half, events = played(made, data, spec, sample=2)
+    half, events = completed(made, data, spec, sample=2)
     assert len(events[-1]["sampled"]) == 2
-    assert len(part(half.server, "draw")) == len(part(one.server, "draw"))
+    assert len(strip_prefix(half.server, "draw")) == len(strip_prefix(one.server, "draw"))
 
 
 def test_a_run_that_is_resumed_is_one_that_was_planned_so(tmp_path):
@@ -323,9 +323,9 @@ def test_a_run_that_is_resumed_is_one_that_was_planned_so(tmp_path):
     straight = pf.simulate("pfed-mul", federation, rounds=4, theta_draws=4)
     pf.simulate("pfed-mul", federation, rounds=2, theta_draws=4, folder=tmp_path / "run")
     resumed = pf.load(tmp_path / "run").resume(4)
-    for name, value in straight.progress.server.items():
-        assert torch.equal(resumed.progress.server[name], value)
-    assert part(straight.progress.server, "draw")
+    for name, value in straight.federation_state.server.items():
+        assert torch.equal(resumed.federation_state.server[name], value)
+    assert strip_prefix(straight.federation_state.server, "draw")
 
 
 @pytest.mark.slow

@@ -117,8 +117,8 @@ def test_clients_get_none_of_it():
     assert server["clients"] == 3
     assert "density/mixing.binary" in server
     plain = PFedMul().init(spec, START)
-    assert made.download(server, "client 0").keys() == PFedMul().download(plain, "client 0").keys()
-    assert made.portion(server, "client 0").keys() == PFedMul().portion(plain, "client 0").keys()
+    assert made.broadcast(server, "client 0").keys() == PFedMul().broadcast(plain, "client 0").keys()
+    assert made.prediction_state(server, "client 0").keys() == PFedMul().prediction_state(plain, "client 0").keys()
 
 
 def test_pooled_data_are_one_client():

@@ -49,7 +49,7 @@ def jobs_of(method, data):
     spec = spec_of(data)
     server = method.init(spec, START)
     return [
-        Job(name, method.start(mine, START), method.download(server, name), mine, Stream(3, "local", 1, name))
+        Job(name, method.start(mine, START), method.broadcast(server, name), mine, Stream(3, "local", 1, name))
         for name, mine in data.items()
     ]
 
@@ -69,7 +69,7 @@ def test_gradients_of_a_cohort_are_those_of_its_members_for_every_kind(members, 
     data = list(members.values())
     net = method.net_of(data[0])
     states = [net.initial(seed) for seed in range(3)]
-    positions = [{task: np.arange(0, len(at), 2) for task, (at, _) in mine.seen.items()} for mine in data]
+    positions = [{task: np.arange(0, len(at), 2) for task, (at, _) in mine.labels.items()} for mine in data]
     cohort, names = Cohort(net, data), method.trainable(net, states[0])
     losses, gradient = cohort.gradient(cohort.stack(states), cohort.batch(positions), names)
     for i, (mine, state) in enumerate(zip(data, states, strict=True)):

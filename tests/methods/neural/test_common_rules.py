@@ -16,7 +16,7 @@ from method_toys import client_of, spec_of
 from polyfed.data import ClientData
 from polyfed.methods import METHODS, FedAvg, method
 from polyfed.methods.checks import functions_change_nothing_in_place
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.seeds import Stream
 
@@ -49,7 +49,7 @@ def test_where_running_statistics_go(name, buffers, monkeypatch):
     server, states, updates = play(made, spec, data, rounds=1)
     names = [f"trunk.1.{n}" for n in ("running_mean", "running_var", "num_batches_tracked")]
     assert [n for n in names if n in updates["client 0"].arrays] == ([] if buffers == "local" else names)
-    own = [part(state, "personal") for state in states.values()]
+    own = [strip_prefix(state, "personal") for state in states.values()]
     if buffers == "average":
         assert not any(n in mine for mine in own for n in names)
         n_labels = torch.tensor([mine.n_labels for mine in data.values()], dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_where_running_statistics_go(name, buffers, monkeypatch):
         torch.testing.assert_close(server[f"theta/{names[0]}"], moved, rtol=0, atol=1e-14)
     elif buffers == "local":
         assert not torch.equal(own[0][names[0]], own[1][names[0]])
-        assert not any(n in part(server, "theta") for n in names)
+        assert not any(n in strip_prefix(server, "theta") for n in names)
     else:
         assert all(torch.equal(server[f"theta/{n}"], first[f"theta/{n}"]) for n in names)
 
@@ -86,7 +86,7 @@ def test_batch_norm_with_a_client_of_one_sample(name, buffers, monkeypatch):
     spec, data = federation(3, kinds=("regression",))
     one = data["client 1"]
     x = -one.x[:1]  # where not all units of the network are dead
-    data["client 1"] = ClientData(x, {"regression": (np.array([0]), one.seen["regression"][1][:1])}, one.codecs)
+    data["client 1"] = ClientData(x, {"regression": (np.array([0]), one.labels["regression"][1][:1])}, one.codecs)
     made = quick(name, network="my_networks:normed", bn_buffers=buffers, batch_size=3)
     server, states, updates = play(made, spec, data, rounds=2)
     assert all(torch.isfinite(v).all() for v in [*server.values(), *states["client 1"].values()])
@@ -124,7 +124,7 @@ def test_every_label_has_its_turn_once_in_an_epoch(n, network, monkeypatch):
 def update_of(made, server, change, count):
     """An update that moves every parameter by this change, from a client with so many labels of every task."""
     empty = made.template(server)
-    theta = part(server, "theta")
+    theta = strip_prefix(server, "theta")
     arrays = {n: torch.full_like(v, change) if n in theta else torch.ones_like(v) for n, v in empty.arrays.items()}
     one = torch.ones((), dtype=torch.float64)
     pooled = dict.fromkeys(empty.pooled, (one, one))
@@ -141,7 +141,7 @@ def test_weights_sum_to_one(name, task_mode, counts, change, rate):
     made = quick(name, hidden=(3,), task_mode=task_mode, server_rate=rate)
     server = made.init(spec, START)
     after = made.aggregate(server, {f"c{i}": update_of(made, server, change, n) for i, n in enumerate(counts)})
-    for n, v in part(server, "theta").items():
+    for n, v in strip_prefix(server, "theta").items():
         torch.testing.assert_close(after[f"theta/{n}"], v + rate * change, rtol=0, atol=1e-12)
 
 
@@ -166,10 +166,10 @@ def test_what_nobody_changed_stays_to_the_bit():
     server = made.init(spec, START)
     updates = {f"c{i}": update_of(made, server, 0.0, n) for i, n in enumerate((3, 7, 11))}
     after = made.aggregate(server, updates)
-    assert all(torch.equal(after[f"theta/{n}"], v) for n, v in part(server, "theta").items())
+    assert all(torch.equal(after[f"theta/{n}"], v) for n, v in strip_prefix(server, "theta").items())
     shares = np.array([3, 7, 11]) / 21
-    naive = {n: sum(share * v for share in shares) for n, v in part(server, "theta").items()}
-    assert any(not torch.equal(naive[n], v) for n, v in part(server, "theta").items())
+    naive = {n: sum(share * v for share in shares) for n, v in strip_prefix(server, "theta").items()}
+    assert any(not torch.equal(naive[n], v) for n, v in strip_prefix(server, "theta").items())
 
 
 # ---- frozen layers -----------------------------------------------------------------------------------------------------
@@ -261,5 +261,5 @@ def test_every_kind_of_task_is_learned_and_predicted(name, kind):
     assert loss[1] < loss[0]
     mine = data["client 0"]
     prediction = made.predictor(server, states["client 0"], mine)(mine.x)[kind]
-    truth = mine.codecs[kind].decode(mine.seen[kind][1])
-    assert np.isfinite(prediction.take(mine.seen[kind][0]).log_density(truth)).all()
+    truth = mine.codecs[kind].decode(mine.labels[kind][1])
+    assert np.isfinite(prediction.take(mine.labels[kind][0]).log_density(truth)).all()

@@ -9,7 +9,7 @@ import torch
 from federations import federation, one_round, play
 from method_toys import LINEAR, begin, toy, value
 from polyfed.methods import Ditto, FedAvg
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.seeds import Stream
 
 
@@ -52,7 +52,7 @@ def test_without_a_penalty_each_client_trains_alone():
     _, states, _ = play(Ditto(penalty=0.0, personal_rate=0.05, personal_epochs=2), spec, data, rounds=3)
     for name, mine in data.items():
         alone, _, _ = play(FedAvg(learning_rate=0.05, local_epochs=2), spec, {name: mine}, rounds=3)
-        for n, v in part(alone, "theta").items():
+        for n, v in strip_prefix(alone, "theta").items():
             torch.testing.assert_close(states[name][f"own/{n}"], v, rtol=0, atol=1e-13)
 
 
@@ -63,7 +63,7 @@ def test_with_a_large_penalty_every_client_has_the_shared_network():
     sent, _, _ = play(made, spec, data, rounds=2)
     _, states, _ = play(made, spec, data, rounds=3)
     for state in states.values():
-        for n, v in part(sent, "theta").items():
+        for n, v in strip_prefix(sent, "theta").items():
             torch.testing.assert_close(state[f"own/{n}"], v, rtol=0, atol=1e-4)
 
 
@@ -71,7 +71,7 @@ def test_heads_that_a_client_has_no_labels_for_follow_the_shared_ones():
     """client 1 lacks the task at position 1: its own head of it is pulled to w by λ η of the way in every step."""
     spec, data = federation(2)
     made = Ditto(penalty=1.0, personal_rate=0.5, personal_epochs=1, batch_size=1000)
-    assert "binary" not in data["client 1"].seen
+    assert "binary" not in data["client 1"].labels
     server, states, _ = play(made, spec, data, rounds=1)
     before = states["client 1"]["own/head.1.weight"]
     one_round(made, server, states, data, round=2)

@@ -13,7 +13,7 @@ from federations import START, codecs_of, federation, one_round, play
 from method_toys import client_of, spec_of
 from polyfed.data import ClientData
 from polyfed.methods import Fed3R
-from polyfed.methods.messages import labelled
+from polyfed.methods.messages import with_prefix
 from polyfed.methods.neural.ridge import PENALTIES, held_out, moments, ridge, with_constant
 from polyfed.methods.supervised import supervision_of, target_of
 from polyfed.seeds import Stream
@@ -25,8 +25,8 @@ def pooled_rows(data, task):
     """Features with a one, and targets, of all clients in one place."""
     x, t = [], []
     for mine in data.values():
-        if task in mine.seen:
-            at, y = mine.seen[task]
+        if task in mine.labels:
+            at, y = mine.labels[task]
             codec = mine.codecs[task]
             x.append(mine.x[at])
             t.append(target_of(torch.from_numpy(y), codec).numpy())
@@ -58,7 +58,7 @@ def test_who_has_the_rows_and_who_comes_when_does_not_matter():
         one_by_one, _ = one_round(made, one_by_one, states, data, who=[name], round=r)
     mine = data["client 3"]
     halves = [
-        ClientData(mine.x, {t: (at[k::2], y[k::2]) for t, (at, y) in mine.seen.items()}, mine.codecs) for k in (0, 1)
+        ClientData(mine.x, {t: (at[k::2], y[k::2]) for t, (at, y) in mine.labels.items()}, mine.codecs) for k in (0, 1)
     ]
     split = {n: d for n, d in data.items() if n != "client 3"} | {"left": halves[0], "right": halves[1]}
     apart, _, _ = play(made, replace(spec, clients=tuple(split)), split, rounds=1)
@@ -154,7 +154,7 @@ def test_the_slope_of_the_second_round_has_the_least_held_out_loss(kind):
     second, _, updates = play(made, spec, data, rounds=2)
     x, t = pooled_rows(data, kind)
     scores = np.stack([x[i] @ plain_ridge(np.delete(x, i, 0), np.delete(t, i, 0), 0.3) for i in range(len(x))])
-    y = torch.from_numpy(np.concatenate([mine.seen[kind][1] for mine in data.values()]))
+    y = torch.from_numpy(np.concatenate([mine.labels[kind][1] for mine in data.values()]))
     codec, slopes = spec.codecs[kind], first["slopes/0"]
     losses = [
         len(y) * float(supervision_of(codec).loss(torch.from_numpy(s * scores), y, codec)) for s in slopes.numpy()
@@ -185,7 +185,7 @@ def test_random_features_make_an_rbf_kernel():
     _, data = federation(2)
     made = Fed3R(random_features=20_000, bandwidth=0.8)
     x = torch.from_numpy(data["client 0"].x)
-    phi = made.features(labelled("fourier", made.fourier(2, seed=0)), x, data["client 0"])[:, :-1]
+    phi = made.features(with_prefix("fourier", made.fourier(2, seed=0)), x, data["client 0"])[:, :-1]
     wanted = torch.exp(-torch.cdist(x, x).square() / (2 * 0.8**2 * 2))
     torch.testing.assert_close(phi @ phi.T, wanted, rtol=0, atol=0.04)
 
@@ -209,7 +209,7 @@ def test_every_kind_of_task_is_predicted_better_than_by_chance_rows(kind):
     spec, data = federation(4, seed=3, kinds=(kind,), whole=True)
     rng = np.random.default_rng(0)
     shuffled = {
-        n: ClientData(d.x, {t: (at, y[rng.permutation(len(y))]) for t, (at, y) in d.seen.items()}, d.codecs)
+        n: ClientData(d.x, {t: (at, y[rng.permutation(len(y))]) for t, (at, y) in d.labels.items()}, d.codecs)
         for n, d in data.items()
     }
     fit = {}
@@ -217,9 +217,9 @@ def test_every_kind_of_task_is_predicted_better_than_by_chance_rows(kind):
         made = Fed3R(random_features=50, bandwidth=0.5, penalty=0.1)
         server, states, _ = play(made, spec, learned, rounds=2)
         reads = [
-            made.predictor(server, states[n], learned[n])(d.x)[kind].take(d.seen[kind][0]) for n, d in data.items()
+            made.predictor(server, states[n], learned[n])(d.x)[kind].take(d.labels[kind][0]) for n, d in data.items()
         ]
-        truth = [d.codecs[kind].decode(d.seen[kind][1]) for d in data.values()]
+        truth = [d.codecs[kind].decode(d.labels[kind][1]) for d in data.values()]
         fit[name] = np.mean(np.concatenate([r.log_density(y) for r, y in zip(reads, truth, strict=True)]))
     assert np.isfinite(fit["right"])
     if kind not in ("multiclass", "proportion"):  # whose labels say little or nothing about the inputs
@@ -237,7 +237,7 @@ def test_the_log_of_a_count_and_a_half_is_nearly_unbiased(mean):
     assert bias < abs(float((weight * torch.log(y + 1)).sum()) - np.log(mean))
 
 
-# ---- what a server refuses, and what stays at home ------------------------------------------------------------------------
+# ---- what a server rejects, and what stays at home ------------------------------------------------------------------------
 
 
 def honest(made=None):
@@ -245,11 +245,11 @@ def honest(made=None):
     made = made or Fed3R()
     server = made.init(spec, START)
     mine = data["client 0"]
-    _, update = made.local({}, made.download(server, "client 0"), mine, Stream(0, "local", 1, "client 0"))
+    _, update = made.local({}, made.broadcast(server, "client 0"), mine, Stream(0, "local", 1, "client 0"))
     return made, server, update
 
 
-def spoilt(update, name, change):
+def corrupted(update, name, change):
     return replace(update, arrays={**update.arrays, name: change(update.arrays[name].clone())})
 
 
@@ -282,15 +282,15 @@ def entry(i, j, value):
         ("losses/1", lambda losses: losses - 1, "array 'losses/1' has a loss below zero"),
     ],
 )
-def test_sums_that_no_rows_can_have_are_refused(name, change, text):
+def test_sums_that_no_rows_can_have_are_rejected(name, change, text):
     made, server, update = honest()
     assert update.counts["regression"] == update.counts["binary"] == 5
-    assert made.objection(server, spoilt(update, name, change)) == text
+    assert made.objection(server, corrupted(update, name, change)) == text
 
 
 def test_random_features_are_bounded():
     made, server, update = honest(Fed3R(random_features=8))
-    text = made.objection(server, spoilt(update, "moments/0", entry(0, 0, 6.0)))
+    text = made.objection(server, corrupted(update, "moments/0", entry(0, 0, 6.0)))
     assert text == "array 'moments/0' has a mean square of 1.2 at 0, above 0.25"
 
 

@@ -12,7 +12,7 @@ from federations import KINDS, START, federation, one_round, play
 from method_toys import LINEAR, begin, toy, value
 from polyfed.data import ClientData
 from polyfed.methods import FedAvg
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.methods.supervised import supervision_of
 
 
@@ -41,10 +41,10 @@ def test_one_full_batch_epoch_with_everyone_is_one_step_on_the_pooled_loss(task_
     server, states = made.init(spec, START), {n: made.start(d, START) for n, d in data.items()}
     after, _ = one_round(made, server, states, data)
     net = made.net(spec.codecs, spec.n_features)
-    leaves = {name: v.clone().requires_grad_() for name, v in part(server, "theta").items()}
+    leaves = {name: v.clone().requires_grad_() for name, v in strip_prefix(server, "theta").items()}
     losses = {}
     for name, mine in data.items():
-        for task, (where, y) in mine.seen.items():
+        for task, (where, y) in mine.labels.items():
             outputs = net(leaves, torch.from_numpy(mine.x[where]), task)
             codec = mine.codecs[task]
             losses[name, task] = supervision_of(codec).loss(outputs, torch.from_numpy(y), codec)
@@ -66,7 +66,7 @@ def test_identical_clients_are_as_one_and_order_does_not_matter():
     made = FedAvg(batch_size=1000)
     alone, _, _ = play(made, spec, data, rounds=3)
     together, _, _ = play(made, spec, twins, rounds=3)
-    for name in part(alone, "theta"):
+    for name in strip_prefix(alone, "theta"):
         torch.testing.assert_close(alone[f"theta/{name}"], together[f"theta/{name}"], rtol=0, atol=1e-12)
     spec, data = federation(3)
     a, _, _ = play(made, spec, data, rounds=2)
@@ -80,11 +80,11 @@ def test_separate_tasks_learn_as_if_each_had_a_run_of_its_own():
     server = made.init(spec, START)
     both, _, _ = play(made, spec, data, rounds=2)
     for i, task in enumerate(KINDS):
-        only = {n: ClientData(d.x, {t: p for t, p in d.seen.items() if t == task}, d.codecs) for n, d in data.items()}
+        only = {n: ClientData(d.x, {t: p for t, p in d.labels.items() if t == task}, d.codecs) for n, d in data.items()}
         only = {n: d for n, d in only.items() if d.n_labels}
         alone, _, _ = play(made, spec, only, rounds=2)
-        mine = [n for n in part(server, "theta") if n.startswith((f"trunk.{i}.", f"head.{i}."))]
-        others = [n for n in part(server, "theta") if n not in mine]
+        mine = [n for n in strip_prefix(server, "theta") if n.startswith((f"trunk.{i}.", f"head.{i}."))]
+        others = [n for n in strip_prefix(server, "theta") if n not in mine]
         assert all(torch.equal(alone[f"theta/{n}"], server[f"theta/{n}"]) for n in others)  # untouched, to the bit
         assert not any(torch.equal(both[f"theta/{n}"], server[f"theta/{n}"]) for n in mine)
 
@@ -104,12 +104,12 @@ def test_one_client_federated_is_that_client_trained_by_torch():
     spec, data = federation(1, kinds=("regression", "binary"))
     options = {"learning_rate": 0.1, "momentum": 0.5, "weight_decay": 0.01}
     made = FedAvg(hidden=(5,), activation="tanh", batch_size=1000, local_epochs=2, **options)
-    first, mine = part(made.init(spec, START), "theta"), data["client 0"]
+    first, mine = strip_prefix(made.init(spec, START), "theta"), data["client 0"]
     names = ("trunk.0", "head.0", "head.1")
     layers = {name: nn.Linear(*reversed(first[f"{name}.weight"].shape), dtype=torch.float64) for name in names}
     for name, layer in layers.items():
         layer.load_state_dict({kind: first[f"{name}.{kind}"] for kind in ("weight", "bias")})
-    (at, y), (there, sign) = (mine.seen[task] for task in ("regression", "binary"))
+    (at, y), (there, sign) = (mine.labels[task] for task in ("regression", "binary"))
     for _ in range(3):
         sgd = torch.optim.SGD(
             [p for layer in layers.values() for p in layer.parameters()], lr=0.1, momentum=0.5, weight_decay=0.01

@@ -11,7 +11,7 @@ from method_toys import LINEAR, client_of, one_weight, spec_of, tilted, value
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
 from polyfed.methods import FedAvg, FedAvgFT, FedBABU, method
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.seeds import Stream
 
 ONE = {n: v for n, v in LINEAR.items() if n != "hidden"} | {"network": "my_networks:one_weight"}
@@ -40,7 +40,7 @@ def test_a_round_moves_the_body_alone(pair):
     assert value(updates["ann"].arrays, "trunk.0.weight") == pytest.approx(0.2, abs=1e-15)
     for state in states.values():
         assert (value(state, "personal/head.0.weight"), value(state, "personal/head.0.bias")) == (1.0, 0.0)
-    assert not any("head" in name for name in part(server, "theta"))
+    assert not any("head" in name for name in strip_prefix(server, "theta"))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_late_joining_client_has_the_head_of_all_others():
     assert all(torch.equal(v, states["client 0"][n]) for n, v in state.items())
 
 
-def test_nothing_to_train_is_refused():
+def test_nothing_to_train_is_rejected():
     spec, _ = federation(1)
     with pytest.raises(ConfigError) as error:
         FedBABU(hidden=()).init(spec, START)

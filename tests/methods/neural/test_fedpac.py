@@ -17,10 +17,10 @@ from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
 from polyfed.methods import FedPer
 from polyfed.methods.checks import CHECKS
-from polyfed.methods.messages import ClientUpdate, from_bytes, part, to_bytes
+from polyfed.methods.messages import ClientUpdate, from_bytes, strip_prefix, to_bytes
 from polyfed.methods.neural import fedpac_statistics
 from polyfed.methods.neural.fedpac import FedPAC
-from polyfed.methods.neural.fedpac_statistics import mixing_weights, statistics, with_pooled_spread
+from polyfed.methods.neural.fedpac_statistics import mixing_weights, statistics, with_pooled_std
 from polyfed.seeds import Stream
 
 CLASSES = {"y": LabelCodec(Task("y", "multiclass", classes=("a", "b", "c")), ("a", "b", "c"), 0.0, 1.0)}
@@ -103,9 +103,9 @@ def test_small_shares_go_but_never_all(monkeypatch):
 
 
 def test_one_label_is_not_certainty():
-    """Clients with 2 and 4 labels have spreads nV = 2·1 and 4·2; by labels (2·2 + 4·8)/6 = 6, which one label takes over."""
-    np.testing.assert_allclose(with_pooled_spread(np.array([1.0, 2.0, 0.0]), np.array([2.0, 4.0, 1.0])), [1, 2, 6])
-    assert with_pooled_spread(np.zeros(2), np.ones(2)).tolist() == [0, 0]
+    """Clients with 2 and 4 labels have stds nV = 2·1 and 4·2; by labels (2·2 + 4·8)/6 = 6, which one label takes over."""
+    np.testing.assert_allclose(with_pooled_std(np.array([1.0, 2.0, 0.0]), np.array([2.0, 4.0, 1.0])), [1, 2, 6])
+    assert with_pooled_std(np.zeros(2), np.ones(2)).tolist() == [0, 0]
 
 
 # ---- statistics ------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_statistics_of_numbers_by_hand():
 @pytest.mark.parametrize("kind", ["regression", "robust", "binary", "multiclass", "count", "proportion"])
 def test_the_variance_is_the_trace_of_the_covariance_of_the_mean(kind):
     _, data = federation(2, kinds=(kind,))
-    (at, y), codec = data["client 1"].seen[kind], codecs_of((kind,))[kind]
+    (at, y), codec = data["client 1"].labels[kind], codecs_of((kind,))[kind]
     h = np.random.default_rng(1).normal(size=(len(at), 4))
     if kind in ("binary", "multiclass"):
         e = np.eye(len(codec.classes))[((y + 1) / 2 if kind == "binary" else y).astype(int)]
@@ -163,7 +163,7 @@ def test_two_rounds_by_hand():
     made, data = FedPAC(hidden=(), **PLAIN), two_clients()
     server, states = begin(made, data)
     server, _ = one_round(made, server, states, data)
-    sent = {name: float(made.download(server, name)["combined/head.0.weight"]) for name in data}
+    sent = {name: float(made.broadcast(server, name)["combined/head.0.weight"]) for name in data}
     assert sent == pytest.approx({"ann": 0.115, "bob": 0.385}, abs=1e-14)
     assert float(server["theta/head.0.weight"]) == pytest.approx(0.25, abs=1e-14)
     x = np.ones((1, 1))
@@ -175,7 +175,7 @@ def test_two_rounds_by_hand():
     ):
         assert made.predictor(server, state, data["ann"])(x)["y"].mean[0] == pytest.approx(mean, abs=1e-14)
     server, _ = one_round(made, server, states, data, who=["ann"], round=2)
-    sent = {name: float(made.download(server, name)["combined/head.0.weight"]) for name in data}
+    sent = {name: float(made.broadcast(server, name)["combined/head.0.weight"]) for name in data}
     assert sent == pytest.approx({"ann": 0.192, "bob": 0.385}, abs=1e-14)
 
 
@@ -189,11 +189,11 @@ def test_weights_are_those_of_the_client_in_whatever_order_updates_come(reverse)
         server, states = begin(made, clients)
         server, _ = one_round(made, server, states, clients)
         for name, w in wanted.items():
-            assert float(made.download(server, name)["combined/head.0.weight"]) == pytest.approx(w, abs=1e-14)
+            assert float(made.broadcast(server, name)["combined/head.0.weight"]) == pytest.approx(w, abs=1e-14)
 
 
 def test_a_client_with_one_label_borrows():
-    """Labels 0, 2 and 3: H = (1, 1) and (3, 1), |H_0 − H_1|² = 4, V_0 = ½; bob takes over the spread 2·½, so V_1 = 1.
+    """Labels 0, 2 and 3: H = (1, 1) and (3, 1), |H_0 − H_1|² = 4, V_0 = ½; bob takes over the std 2·½, so V_1 = 1.
 
     For bob P = diag(4½, 1), α = (2, 9)/11, and the own weights 0.1 and 0.3 make 2.9/11. With V_1 = 0 it would keep 0.3.
     """
@@ -203,7 +203,7 @@ def test_a_client_with_one_label_borrows():
     )
     server, states = begin(made, data)
     server, _ = one_round(made, server, states, data)
-    assert float(made.download(server, "bob")["combined/head.0.weight"]) == pytest.approx(2.9 / 11, abs=1e-14)
+    assert float(made.broadcast(server, "bob")["combined/head.0.weight"]) == pytest.approx(2.9 / 11, abs=1e-14)
 
 
 def test_prototypes_are_weighted_and_missing_ones_are_kept():
@@ -254,16 +254,16 @@ def test_phases_of_a_round_with_batch_norm(monkeypatch):
     options = {"network": "my_networks:normed", "batch_size": 3, "head_epochs": 2}
     _, data = federation(2, kinds=("multiclass",))
     mine = data["client 1"]
-    at, y = mine.seen["multiclass"]
+    at, y = mine.labels["multiclass"]
     assert len(at) > 6
     data = {"ann": ClientData(mine.x, {"multiclass": (at[:6], y[:6])}, mine.codecs)}
     made = FedPAC(**options, local_epochs=2)
     server, states = begin(made, data, head=0.1)
-    message = made.download(server, "ann")
+    message = made.broadcast(server, "ann")
     after, updates = one_round(made, server, states, data)
     assert int(after["theta/trunk.1.num_batches_tracked"]) == 4
     net = made.net_of(data["ann"])
-    before = {**part(message, "theta"), **part(states["ann"], "personal")}
+    before = {**strip_prefix(message, "theta"), **strip_prefix(states["ann"], "personal")}
     with torch.no_grad():
         h = net.features(before, torch.from_numpy(mine.x[at[:6]]), "multiclass").numpy()
     onehot = np.eye(3)[y[:6].astype(int)]
@@ -293,13 +293,13 @@ def test_without_mixing_and_alignment_it_is_fedper_with_alternating_training(tas
     per = FedPer(**options, learning_rate=0.01, weight_decay=5e-4)
     spec, data = federation(3)
     server, states, updates = play(made, spec, data, rounds=2)
-    assert not any("head" in name for name in [*part(server, "theta"), *updates["client 0"].arrays])
+    assert not any("head" in name for name in [*strip_prefix(server, "theta"), *updates["client 0"].arrays])
     net, theirs = per.net(spec.codecs, spec.n_features), per.init(spec, START)
-    own = {name: part(per.start(mine, START), "personal") for name, mine in data.items()}
+    own = {name: strip_prefix(per.start(mine, START), "personal") for name, mine in data.items()}
     for r in (1, 2):
         sent = {}
         for name, mine in data.items():
-            trunk = part(theirs, "theta")
+            trunk = strip_prefix(theirs, "theta")
             first = Stream(0, "local head", r, name)
             after, _ = per.train(net, {**trunk, **own[name]}, mine, first, epochs=2, names=net.heads, rate=0.1)
             after, _ = per.train(net, after, mine, Stream(0, "local", r, name), epochs=3, names=list(trunk))
@@ -307,7 +307,7 @@ def test_without_mixing_and_alignment_it_is_fedper_with_alternating_training(tas
             change = {n: after[n] - v for n, v in trunk.items()}
             sent[name] = per.update(change, net, after, mine, 0.0)
         theirs = per.aggregate(theirs, sent)
-    for n, v in part(theirs, "theta").items():
+    for n, v in strip_prefix(theirs, "theta").items():
         torch.testing.assert_close(server[f"theta/{n}"], v, rtol=0, atol=1e-14)
     for n, v in own["client 0"].items():
         torch.testing.assert_close(states["client 0"][f"own/{n}"], v, rtol=0, atol=1e-14)
@@ -317,9 +317,9 @@ def test_a_client_without_a_task_reads_the_mean_head_of_those_who_have_it():
     spec, data = federation(3)
     made = FedPAC(hidden=(4,))
     server, states, updates = play(made, spec, data, rounds=2)
-    lacking = next(task for task in KINDS if task not in data["client 1"].seen)
+    lacking = next(task for task in KINDS if task not in data["client 1"].labels)
     i = KINDS.index(lacking)
-    assert not any(f"head.{i}." in name for name in part(made.download(server, "client 1"), "combined"))
+    assert not any(f"head.{i}." in name for name in strip_prefix(made.broadcast(server, "client 1"), "combined"))
     assert not updates["client 1"].arrays[f"moment/{i}"].any()
     assert not updates["client 1"].arrays[f"head.{i}.weight"].any()
     x = data["client 1"].x

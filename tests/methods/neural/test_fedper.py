@@ -11,7 +11,7 @@ from federations import START, federation, my_networks, one_round, play
 from method_toys import LINEAR, client_of, one_weight, spec_of, tilted, value
 from polyfed.data import ClientData
 from polyfed.methods import FedAvg, FedPer
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.seeds import Stream
 
 
@@ -36,12 +36,12 @@ def test_fedper_with_everything_personal_is_local_training():
     """What a client learns among others is what FedAvg, whose local training is torch's, finds for it alone."""
     spec, data = federation(2)
     server, states, updates = play(Everything(), spec, data, rounds=2)
-    assert not part(server, "theta")
+    assert not strip_prefix(server, "theta")
     assert not updates["client 0"].arrays
     for name, mine in data.items():
         alone, _, _ = play(FedAvg(learning_rate=0.02), spec, {name: mine}, rounds=2)
-        assert part(alone, "theta").keys() == part(states[name], "personal").keys()
-        for n, v in part(alone, "theta").items():
+        assert strip_prefix(alone, "theta").keys() == strip_prefix(states[name], "personal").keys()
+        for n, v in strip_prefix(alone, "theta").items():
             torch.testing.assert_close(states[name][f"personal/{n}"], v, rtol=0, atol=1e-13)
 
 
@@ -49,12 +49,12 @@ def test_heads_stay_at_home_and_differ():
     spec, data = federation(2, whole=True)
     data["client 1"] = ClientData(
         data["client 0"].x,
-        {t: (a, -y) if t == "binary" else (a, y) for t, (a, y) in data["client 0"].seen.items()},
+        {t: (a, -y) if t == "binary" else (a, y) for t, (a, y) in data["client 0"].labels.items()},
         data["client 0"].codecs,
     )
     made = FedPer()
     server, states, updates = play(made, spec, data, rounds=3)
-    assert not any("head" in name for name in [*part(server, "theta"), *updates["client 0"].arrays])
+    assert not any("head" in name for name in [*strip_prefix(server, "theta"), *updates["client 0"].arrays])
     heads = [states[n]["personal/head.1.weight"] for n in data]
     assert not torch.allclose(*heads)
 
@@ -66,8 +66,8 @@ def test_as_many_numbers_are_sent_as_the_trunk_has():
         made = FedPer(hidden=(5, 4), n_personal_layers=n_layers)
         server, states, updates = play(made, spec, data, rounds=1)
         assert sum(v.numel() for v in updates["client 0"].arrays.values()) == wanted
-        assert sum(v.numel() for v in made.download(server, "client 0").values()) == wanted
-        assert not part(server, "theta").keys() & part(states["client 0"], "personal").keys()
+        assert sum(v.numel() for v in made.broadcast(server, "client 0").values()) == wanted
+        assert not strip_prefix(server, "theta").keys() & strip_prefix(states["client 0"], "personal").keys()
 
 
 def test_the_same_data_under_heads_of_ones_own():
@@ -76,7 +76,7 @@ def test_the_same_data_under_heads_of_ones_own():
     twins = {"client 0": data["client 0"], "client 1": data["client 0"]}
     for init in ("own", "shared"):
         _, states, _ = play(FedPer(head_init=init, batch_size=1000), spec, twins, rounds=3)
-        first, second = (part(states[name], "personal") for name in twins)
+        first, second = (strip_prefix(states[name], "personal") for name in twins)
         assert all(torch.allclose(v, second[n], rtol=0, atol=1e-12) for n, v in first.items()) is (init == "shared")
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, linear, log_so
 from federations import codecs_of, federation, one_round, play
 from method_toys import LINEAR, begin, client_of, spec_of, toy, value
 from polyfed.methods import FedRoD
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.seeds import Stream
 
 CLASSES = {"y": codecs_of(("multiclass",))["multiclass"]}
@@ -67,13 +67,13 @@ def test_gradients_are_those_of_the_two_losses():
     net = made.net_of(mine)
     values = made.initial(net, mine.codecs, 3)
     values |= {n: torch.randn_like(v, generator=torch.Generator().manual_seed(1)) for n, v in values.items()}
-    batch = {task: np.arange(len(at)) for task, (at, _) in mine.seen.items()}
+    batch = {task: np.arange(len(at)) for task, (at, _) in mine.labels.items()}
     names = made.trainable(net, values)
     _, found = made.gradient(net, values, mine, batch, names)
     leaves = {name: values[name].clone().requires_grad_() for name in names}
 
     def outputs(task, i, label, trunk):
-        at, y = mine.seen[task]
+        at, y = mine.labels[task]
         h = torch.tanh(linear(torch.from_numpy(mine.x[at]), trunk["trunk.0.weight"], trunk["trunk.0.bias"]))
         return linear(h, leaves[f"{label}head.{i}.weight"], leaves[f"{label}head.{i}.bias"]), torch.from_numpy(y)
 
@@ -107,7 +107,7 @@ def test_a_client_of_one_class_teaches_the_generic_model_nothing(codecs, y):
 def test_personal_heads_stay_at_home():
     spec, data = federation(3)
     server, states, updates = play(FedRoD(), spec, data, rounds=2)
-    assert not any("own" in name for name in [*part(server, "theta"), *updates["client 0"].arrays])
+    assert not any("own" in name for name in [*strip_prefix(server, "theta"), *updates["client 0"].arrays])
     assert not torch.allclose(*(states[f"client {i}"]["personal/own_head.0.weight"] for i in (0, 1)))
 
 

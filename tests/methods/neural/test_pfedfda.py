@@ -124,8 +124,8 @@ def test_other_kinds_are_served_and_each_client_has_its_own_line(kind):
     apart = {}
     for name, mine in data.items():
         own, shared = (made.predictor(server, state, mine)(mine.x)[kind] for state in (states[name], None))
-        truth = mine.codecs[kind].decode(mine.seen[kind][1])
-        assert np.isfinite(own.take(mine.seen[kind][0]).log_density(truth)).all()
+        truth = mine.codecs[kind].decode(mine.labels[kind][1])
+        assert np.isfinite(own.take(mine.labels[kind][0]).log_density(truth)).all()
         apart[name] = np.abs(own.mean - shared.mean).max()
     assert apart["client 2"] > 1e-3
 
@@ -145,7 +145,7 @@ def test_the_scores_are_bayes_rule():
 # ---- β -------------------------------------------------------------------------------------------------------------------
 
 
-def told_of(*means, variance=1.0):
+def received_of(*means, variance=1.0):
     return Gaussians(numbers(*means)[:, None], numbers(variance)[:, None], numbers(1, 1, 1))
 
 
@@ -156,13 +156,13 @@ def test_what_is_told_counts_where_it_is_right_and_not_where_it_is_wrong():
     groups = onehot(*y)
     made, priors = PFedFDA(ridge=1e-3), priors_of(groups)
     assert (
-        made.beta(CLASSES["y"], h, groups, told_of(6.0, 3.0, 0.0), priors) >= 0.9
+        made.beta(CLASSES["y"], h, groups, received_of(6.0, 3.0, 0.0), priors) >= 0.9
     )  # the classes are the other way round
     few = [0, 1, 20, 21, 40, 41]
-    assert made.beta(CLASSES["y"], h[few], groups[few], told_of(0.0, 3.0, 6.0), priors) < 0.5
+    assert made.beta(CLASSES["y"], h[few], groups[few], received_of(0.0, 3.0, 6.0), priors) < 0.5
     assert made.beta(CLASSES["y"], h, groups, NOTHING, priors) == 1.0
     alone = [0, 20, 40]  # one label of each class: nothing can be put to the test
-    assert made.beta(CLASSES["y"], h[alone], groups[alone], told_of(6.0, 3.0, 0.0), priors) == 0.0
+    assert made.beta(CLASSES["y"], h[alone], groups[alone], received_of(6.0, 3.0, 0.0), priors) == 0.0
 
 
 def test_beta_is_where_the_loss_of_two_folds_is_least():
@@ -172,7 +172,7 @@ def test_beta_is_where_the_loss_of_two_folds_is_least():
     rng = np.random.default_rng(3)
     y = np.repeat([0, 1, 2], 8)
     h = rng.standard_normal((24, 1)) + 1.5 * y[:, None]
-    told = told_of(0.5, 1.5, 2.5, variance=2.0)
+    told = received_of(0.5, 1.5, 2.5, variance=2.0)
     groups = onehot(*y)
     pi = priors_of(groups).numpy()
     losses = []
@@ -249,7 +249,7 @@ def test_who_has_no_labels_gets_the_servers_and_who_has_them_their_own():
     far = ClientData(np.linspace(-3, 3, 40)[:, None], {"y": (np.arange(40), np.repeat([1.0, -1.0], 20))}, TWO)
     others = {f"c{i}": client_of(rng.normal(size=30), rng.permutation([-1, 1] * 15), TWO) for i in range(3)}
     for mine in others.values():
-        mine.x[:] = mine.x + 2.0 * mine.seen["y"][1][:, None]
+        mine.x[:] = mine.x + 2.0 * mine.labels["y"][1][:, None]
     data = {"far": far, **others}
     made = PFedFDA(hidden=(), ridge=0.1)
     server, states, _ = play(made, spec_of(data), data, rounds=2)

@@ -9,7 +9,7 @@ import torch
 from federations import START, federation, one_round, play
 from method_toys import NUMBER, at, begin, toy, value
 from polyfed.methods import PFedMe
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.methods.neural.cohorts import Alone
 
 
@@ -42,7 +42,7 @@ def test_the_inner_problem_converges_to_the_proximal_point_and_its_envelope_has_
     batch = {"y": np.arange(4)}
 
     def envelope(w, b):
-        point = part(at({}, w, b), "theta")
+        point = strip_prefix(at({}, w, b), "theta")
         theta, _ = made.near(Alone(net, data["client 0"], made.gradient), point, point, [batch], 3000)
         found = np.array([float(theta["head.0.weight"]), float(theta["head.0.bias"])])
         return found, 0.5 * (2 - found.sum()) ** 2 + penalty / 2 * ((found - [w, b]) ** 2).sum()
@@ -58,8 +58,8 @@ def test_personal_and_shared_parameters_are_not_the_same_arrays():
     spec, data = federation(2)
     made = PFedMe(local_steps=3)
     server, states, _ = play(made, spec, data, rounds=2)
-    own = part(states["client 0"], "theta")
-    message = made.download(server, "client 0")
+    own = strip_prefix(states["client 0"], "theta")
+    message = made.broadcast(server, "client 0")
     kept = {name: v.clone() for name, v in own.items()}
     for v in message.values():
         v.add_(1.0)
@@ -76,7 +76,7 @@ def test_the_ends_of_the_penalty():
     made = PFedMe(**common, penalty=0.0, personal_rate=0.2, learning_rate=1.0)
     server, states = begin(made, spec, data, w=0.5)
     after, _ = one_round(made, server, states, data)
-    theta = part(states["client 0"], "theta")
+    theta = strip_prefix(states["client 0"], "theta")
     assert float(theta["head.0.weight"] + theta["head.0.bias"]) == pytest.approx(2.0, abs=1e-9)  # the local minimiser
     assert value(after) == pytest.approx(0.5, abs=1e-15)  # nothing pulls w
     made = PFedMe(**common, penalty=1e6, personal_rate=1e-6, learning_rate=1e-6)  # ηλ = 1: w_i is θ
@@ -118,7 +118,7 @@ def test_where_eta_times_lambda_is_one_the_shared_parameters_follow_the_own():
     made = PFedMe(penalty=2.0, learning_rate=0.5, local_steps=3, personal_rate=0.1, batch_size=3)
     server, states, _ = play(made, spec, data, rounds=2)
     first = made.init(spec, START)
-    for name, theta in part(states["client 0"], "theta").items():
+    for name, theta in strip_prefix(states["client 0"], "theta").items():
         torch.testing.assert_close(server[f"theta/{name}"], theta, rtol=0, atol=1e-13)
     assert max(float((server[n] - v).abs().max()) for n, v in first.items() if n.startswith("theta/")) > 0.1
 
@@ -128,7 +128,7 @@ def test_nothing_of_the_own_parameters_is_shared_memory():
     spec, data = federation(1)
     made = PFedMe(local_steps=2)
     server = made.init(spec, START)
-    state, update = made.local(made.start(data["client 0"], START), made.download(server, ""), data["client 0"], START)
+    state, update = made.local(made.start(data["client 0"], START), made.broadcast(server, ""), data["client 0"], START)
     after = made.aggregate(server, {"client 0": update})
     held = [state, update.arrays, server, after]
     for i, one in enumerate(held):
@@ -154,7 +154,7 @@ def test_a_batch_serves_all_inner_steps(monkeypatch):
     groups = [seen[i : i + 3] for i in range(0, len(seen), 3)]
     assert len(groups) == 7
     assert all(len(set(group)) == 1 for group in groups)
-    n = len(data["client 0"].seen["regression"][0])  # an epoch is over when every label had its turn
+    n = len(data["client 0"].labels["regression"][0])  # an epoch is over when every label had its turn
     assert sorted(row for group in groups[: -(-n // 2)] for row in group[0]) == list(range(n))
 
 
@@ -163,7 +163,7 @@ def test_weights_decay_only_if_asked_for():
     _, data = toy(2)
     for decay, wanted in ((0.0, 2.3 / 3), (0.5, 2.3 / 3.5)):
         made = PFedMe(hidden=(), penalty=1.0, personal_rate=0.3, weight_decay=decay)
-        point = part(at({}, 0.3, 0.3), "theta")
+        point = strip_prefix(at({}, 0.3, 0.3), "theta")
         alone = Alone(made.net(NUMBER, 1), data["client 0"], made.gradient)
         theta, _ = made.near(alone, point, point, [{"y": np.arange(4)}], 500)
         assert value(theta, "head.0.weight") == pytest.approx(wanted, abs=1e-12)

@@ -10,7 +10,7 @@ from federations import START, federation, my_networks, normed, one_round, play
 from method_toys import LINEAR, begin, client_of, spec_of, toy, value
 from polyfed.data import FederationSpec
 from polyfed.methods import FedAvg, Scaffold
-from polyfed.methods.messages import labelled, part
+from polyfed.methods.messages import strip_prefix, with_prefix
 from polyfed.seeds import Stream
 
 
@@ -48,7 +48,7 @@ def test_the_servers_control_is_the_mean_of_the_clients_also_under_partial_parti
     states = {name: made.start(mine, START) for name, mine in data.items()}
     for r, who in enumerate([["client 0", "client 2"], ["client 1"], ["client 0", "client 3"], ["client 2"]]):
         server, _ = one_round(made, server, states, data, who=who, round=r)
-        for name, c in part(server, "control").items():
+        for name, c in strip_prefix(server, "control").items():
             mean = torch.stack([states[n][f"control/{name}"] for n in data]).mean(0)
             torch.testing.assert_close(c, mean, rtol=0, atol=1e-12)
 
@@ -86,7 +86,7 @@ def test_the_optimum_with_its_gradients_is_a_fixed_point(n_steps, option):
     for i, name in enumerate(data):
         residual = X[i] @ [w, b] - y[i]
         own = {"head.0.weight": torch.tensor([[residual * X[i, 0]]]), "head.0.bias": torch.tensor([residual])}
-        states[name] |= labelled("control", own)
+        states[name] |= with_prefix("control", own)
     after, _ = one_round(made, server, states, data)
     assert value(after) == pytest.approx(w, abs=1e-12)
     assert value(after, "control/head.0.weight") == pytest.approx(0.0, abs=1e-12)
@@ -107,11 +107,11 @@ def test_one_step_without_controls_is_a_gradient_step_and_both_options_agree():
         server = made.init(spec, START)
         states = {name: made.start(mine, START) for name, mine in data.items()}
         results[label] = one_round(made, server, states, data)[0], states
-    for name in part(results["I"][0], "theta"):
+    for name in strip_prefix(results["I"][0], "theta"):
         a, b, c = (results[label][0][f"theta/{name}"] for label in ("I", "II", "avg"))
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
         torch.testing.assert_close(a, c, rtol=0, atol=1e-12)
-    for name, v in part(results["I"][1]["client 0"], "control").items():
+    for name, v in strip_prefix(results["I"][1]["client 0"], "control").items():
         torch.testing.assert_close(v, results["II"][1]["client 0"][f"control/{name}"], rtol=0, atol=1e-10)
 
 
@@ -121,7 +121,7 @@ def test_identical_clients_go_the_way_of_fedavg():
     spec = FederationSpec(spec.tasks, spec.n_features, tuple(twins), spec.codecs)
     a, _, _ = play(Scaffold(batch_size=1000), spec, twins, rounds=3)
     b, _, _ = play(FedAvg(batch_size=1000), spec, twins, rounds=3)
-    for name in part(a, "theta"):
+    for name in strip_prefix(a, "theta"):
         torch.testing.assert_close(a[f"theta/{name}"], b[f"theta/{name}"], rtol=0, atol=1e-12)
 
 
@@ -139,8 +139,8 @@ def test_without_controls_it_is_fedavg():
             one_round(m, server, own, data, who=who, round=r)[0]
             for m, server, own in zip((made, plain), servers, states, strict=True)
         ]
-        assert any(v.abs().max() > 1e-3 for v in part(servers[0], "control").values())
-        for name, v in part(servers[1], "theta").items():
+        assert any(v.abs().max() > 1e-3 for v in strip_prefix(servers[0], "control").values())
+        for name, v in strip_prefix(servers[1], "theta").items():
             torch.testing.assert_close(servers[0][f"theta/{name}"], v, rtol=0, atol=1e-13)
 
 
@@ -177,10 +177,12 @@ def test_twice_as_much_is_sent_and_running_statistics_have_no_control(monkeypatc
     for made in (Scaffold(hidden=(5,)), Scaffold(network="my_networks:normed")):
         server, states, updates = play(made, spec, data, rounds=1)
         net = made.net(spec.codecs, spec.n_features)
-        trained = {name for name in part(server, "theta") if "running" not in name and "num_batches" not in name}
-        assert trained == set(part(server, "theta")) - set(net.buffers)
-        for held in (server, states["client 0"], updates["client 0"].arrays, made.download(server, "client 0")):
-            assert part(held, "control").keys() == trained
+        trained = {
+            name for name in strip_prefix(server, "theta") if "running" not in name and "num_batches" not in name
+        }
+        assert trained == set(strip_prefix(server, "theta")) - set(net.buffers)
+        for held in (server, states["client 0"], updates["client 0"].arrays, made.broadcast(server, "client 0")):
+            assert strip_prefix(held, "control").keys() == trained
     sizes = [sum(v.numel() for n, v in update.arrays.items() if n not in net.buffers) for update in updates.values()]
     assert sizes == [2 * sum(server[f"theta/{n}"].numel() for n in trained)] * 2
 

@@ -297,11 +297,11 @@ def test_a_pooled_rival_knows_whose_row_is_predicted():
     heights = [run.client(name).predict([[0.0, 0.0]])["height"].mean[0] for name in ("ann", "bob", "cem")]
     np.testing.assert_allclose(heights, [0.0, 2.0, 4.0], atol=0.2)
     moved = np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.5]] * 5)
-    newcomer = run.join("dan", (moved, {"height": moved[:, 0] + 10.0}))
-    assert newcomer.predict([[0.0, 0.0]])["height"].mean[0] == pytest.approx(10.0, abs=0.5)
+    late_client = run.join("dan", (moved, {"height": moved[:, 0] + 10.0}))
+    assert late_client.predict([[0.0, 0.0]])["height"].mean[0] == pytest.approx(10.0, abs=0.5)
 
 
-def test_rivals_that_pool_refuse_units_of_each_clients_own():
+def test_rivals_that_pool_reject_units_of_each_clients_own():
     with pytest.raises(ConfigError, match="puts all data together, but each client scales its own"):
         pf.simulate("sklearn-hgb-pooled", small_federation(scaling="local"), rounds=1)
 

@@ -165,7 +165,7 @@ def test_a_file_that_holds_no_weights(tiny, tmp_path, content, says, name):
         vision.backbone("tiny:halves", size=8, weights=tmp_path / name)
 
 
-def test_a_file_that_would_run_code_is_refused(tiny, tmp_path):
+def test_a_file_that_would_run_code_is_rejected(tiny, tmp_path):
     torch.save(Path("x"), tmp_path / "own.pth")
     with pytest.raises(ConfigError, match="it cannot be read as weights"):
         vision.backbone("tiny:halves", size=8, weights=tmp_path / "own.pth")
@@ -236,7 +236,7 @@ def test_real_weights_load_and_give_their_features(torchvision, name, n):
 
 
 @with_weights
-def test_real_weights_of_another_network_are_refused(torchvision):
+def test_real_weights_of_another_network_are_rejected(torchvision):
     file = Path(WEIGHTS or "") / "mobilenet_v2_features_imagenet_torchvision.pth"
     with pytest.raises(ConfigError, match=r"weights of backbone 'resnet18-layer3': 'conv1\.weight' is missing"):
         vision.backbone("resnet18-layer3", weights=file)

@@ -1,4 +1,4 @@
-"""The server of the live page: what it answers, whom it refuses, how it ends."""
+"""The server of the live page: what it answers, whom it rejects, how it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def data(url, version=""):
 
 @pytest.fixture
 def folder(tmp_path):
-    return make_run(tmp_path / "a", rounds=10, played=4, found=None)
+    return make_run(tmp_path / "a", rounds=10, completed=4, found=None)
 
 
 def test_the_page_its_script_and_its_data(folder):
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_said_and_may_be_mended(folder):
     "host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost.evil:80", ""]
 )
 @pytest.mark.parametrize("path", ["/", "/data"])
-def test_foreign_names_are_refused(folder, host, path):
+def test_foreign_names_are_rejected(folder, host, path):
     with served(folder) as url:
         status, _, text = ask(url, path, host=host)
     assert status == 403

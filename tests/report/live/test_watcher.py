@@ -64,19 +64,19 @@ def test_a_run_that_has_not_begun_is_waited_for(tmp_path):
     watcher = Watcher(tmp_path / "later")
     assert watcher.look().state == "waiting"
     assert snapshot(watcher.look())["title"] == "A run that has not begun"
-    make_run(tmp_path / "later", played=0, found=None)
+    make_run(tmp_path / "later", completed=0, found=None)
     assert watcher.look().state == "running"
 
 
 def test_the_time_left_is_that_of_the_rounds_left(tmp_path):
-    folder = make_run(tmp_path / "a", rounds=10, played=4, found=None)
+    folder = make_run(tmp_path / "a", rounds=10, completed=4, found=None)
     look = Watcher(folder).look()
     assert (look.state, look.history.round, look.n_rounds) == ("running", 4, 10)
     assert look.seconds_left == pytest.approx(6 * 3.0)  # two seconds of learning and one of evaluation each
 
 
 def test_a_quiet_run_is_stopped_and_a_finished_one_finished(tmp_path):
-    cut, done = make_run(tmp_path / "cut", played=2, found=None), make_run(tmp_path / "done")
+    cut, done = make_run(tmp_path / "cut", completed=2, found=None), make_run(tmp_path / "done")
     for folder in (cut, done):
         age(folder, QUIET + 5)
     assert Watcher(cut).look().state == "stopped"
@@ -84,7 +84,7 @@ def test_a_quiet_run_is_stopped_and_a_finished_one_finished(tmp_path):
 
 
 def test_a_run_with_long_rounds_has_more_patience(tmp_path):
-    folder = make_run(tmp_path / "a", played=2, found=None)
+    folder = make_run(tmp_path / "a", completed=2, found=None)
     write_lines(folder / "timing.jsonl", [{"time": 0, "round": 1, "seconds": 50.0, "evaluation_seconds": 10.0}])
     age(folder, 299)
     assert Watcher(folder).look().state == "running"
@@ -93,7 +93,7 @@ def test_a_run_with_long_rounds_has_more_patience(tmp_path):
 
 
 def test_a_killed_and_resumed_run_is_followed(tmp_path):
-    folder = make_run(tmp_path / "a", played=3, found=None)
+    folder = make_run(tmp_path / "a", completed=3, found=None)
     watcher = Watcher(folder)
     assert watcher.look().history.round == 3
     write_lines(folder / "events.jsonl", [start_event(), round_event(1)])  # cut back to the last checkpoint
@@ -115,22 +115,22 @@ def test_a_finished_run_that_is_asked_for_more_rounds_runs_again(tmp_path):
 
 
 def test_the_snapshot_says_what_the_page_shows(tmp_path):
-    folder = make_run(tmp_path / "a", rounds=10, played=4, found=None, refused={3: {"<b>": "too large"}})
+    folder = make_run(tmp_path / "a", rounds=10, completed=4, found=None, rejected={3: {"<b>": "too large"}})
     found = snapshot(Watcher(folder).look())
     facts = " ".join(found["facts"].replace("</dt><dd>", ": ").split())
     assert "Round: 4 of 10" in facts
     assert "Time left: ≈ 18 s" in facts
     assert "Used in last round: 3 of 3" in facts
-    assert "Refused so far: 1" in facts
+    assert "Rejected so far: 1" in facts
     assert "Sent down: 7.2 kB" in facts  # 4 rounds, 3 clients, 600 bytes
-    assert "Sent up: 11.0 kB" in facts  # one of the twelve was refused
-    assert "&lt;b&gt;" in found["refusals"]
-    assert "<b>" not in found["refusals"]
+    assert "Sent up: 11.0 kB" in facts  # one of the twelve was rejected
+    assert "&lt;b&gt;" in found["rejections"]
+    assert "<b>" not in found["rejections"]
     assert set(found["figures"]) == {"live-curve-0", "live-curve-1", "live-training", "live-bytes"}
 
 
 def test_the_version_changes_with_the_content_only(tmp_path):
-    folder = make_run(tmp_path / "a", played=2, found=None)
+    folder = make_run(tmp_path / "a", completed=2, found=None)
     watcher = Watcher(folder)
     first, second = snapshot(watcher.look()), snapshot(watcher.look())
     assert first == second
@@ -140,7 +140,7 @@ def test_the_version_changes_with_the_content_only(tmp_path):
 
 @pytest.mark.parametrize("line", ["[]", "3", "null", '{"event": 1}', '{"event": "round"}', "[" * 100_000, "\x00", "{"])
 def test_a_line_that_is_no_event_is_a_sentence_and_may_be_mended(tmp_path, line):
-    folder = make_run(tmp_path / "a", played=2, found=None)
+    folder = make_run(tmp_path / "a", completed=2, found=None)
     whole = (folder / "events.jsonl").read_text()
     watcher = Watcher(folder)
     watcher.look()
@@ -156,7 +156,7 @@ def test_a_line_that_is_no_event_is_a_sentence_and_may_be_mended(tmp_path, line)
 
 @pytest.mark.parametrize("line", ["[]", "{", '{"seconds": "long"}', '{"warning": 5}', '{"seconds": 1e400}'])
 def test_odd_times_are_a_warning(tmp_path, line):
-    folder = make_run(tmp_path / "a", played=2, found=None)
+    folder = make_run(tmp_path / "a", completed=2, found=None)
     with (folder / "timing.jsonl").open("a") as file:
         file.write(f"{line}\n")
     look = Watcher(folder).look()

@@ -34,13 +34,13 @@ def test_the_mean_is_over_clients_and_the_spread_over_seeds(tmp_path):
     # Means 1.5 and 2.5: 2 ± √((0.5² + 0.5²) / 1) = 0.7071
     runs = runs_of(tmp_path, {("mul", 0): (1.0, 2.0), ("mul", 1): (2.0, 3.0)})
     cell = cells(comparison(grouped(runs)))["mul"]
-    assert (cell.mean, cell.spread) == ("2.000", "0.707")
+    assert (cell.mean, cell.std) == ("2.000", "0.707")
 
 
 def test_the_spread_of_one_seed_is_over_clients(tmp_path):
     # 1 and 4: mean 2.5, deviation √((1.5² + 1.5²) / 1) = 2.1213
     cell = cells(comparison(grouped(runs_of(tmp_path, {("mul", 0): (1.0, 4.0)}))))["mul"]
-    assert (cell.mean, cell.spread, cell.best) == ("2.500", "2.121", False)
+    assert (cell.mean, cell.std, cell.best) == ("2.500", "2.121", False)
 
 
 CLIENTS = "abcdefgh"

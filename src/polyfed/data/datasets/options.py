@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from polyfed.errors import ConfigError
 
 
-def refuse_unless_whole(where: str, least: int, **options: int) -> None:
+def reject_unless_whole(where: str, least: int, **options: int) -> None:
     """All options are whole numbers from `least` up."""
     for option, value in options.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
@@ -16,7 +16,7 @@ def refuse_unless_whole(where: str, least: int, **options: int) -> None:
             )
 
 
-def refuse_unless_between(where: str, low: float, high: float, **options: float) -> None:
+def reject_unless_between(where: str, low: float, high: float, **options: float) -> None:
     """All options are numbers from `low` up to, but not including, `high`."""
     for option, value in options.items():
         if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:

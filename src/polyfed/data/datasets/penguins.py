@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyfed.data.datasets.options import refuse_unless_whole
+from polyfed.data.datasets.options import reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.task import Task
 from polyfed.errors import MissingExtraError
@@ -41,8 +41,8 @@ def penguins(labelled: int | None = None, draw: int = 0) -> Federation:
     birds["colony"] = birds["island"].astype(str) + " " + birds["year"].astype(str)
     if labelled is None:
         return Federation.from_table(birds, client="colony", tasks=TASKS, features=FEATURES)
-    refuse_unless_whole("data set 'penguins'", 1, labelled=labelled)
-    refuse_unless_whole("data set 'penguins'", 0, draw=draw)
+    reject_unless_whole("data set 'penguins'", 1, labelled=labelled)
+    reject_unless_whole("data set 'penguins'", 0, draw=draw)
     rng = np.random.default_rng(draw)
     train, test = {}, {}
     for colony, members in birds.groupby("colony"):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.datasets.options import refuse_unless_between, refuse_unless_whole
+from polyfed.data.datasets.options import reject_unless_between, reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.task import Task
 from polyfed.seeds import Stream
@@ -31,9 +31,9 @@ MIXING = np.array([[0.8, 0.6], [1.6, 0.4], [0.9, 0.2]])
 
 def phone_health(n_clients: int = 20, rows: int = 60, seed: int = 0, missing: float = 0.2) -> Federation:
     """Phones with so many moments each, of which each label is missing with probability `missing`."""
-    refuse_unless_whole("phone_health", 1, n_clients=n_clients, rows=rows)
-    refuse_unless_whole("phone_health", 0, seed=seed)
-    refuse_unless_between("phone_health", 0.0, 1.0, missing=missing)
+    reject_unless_whole("phone_health", 1, n_clients=n_clients, rows=rows)
+    reject_unless_whole("phone_health", 0, seed=seed)
+    reject_unless_between("phone_health", 0.0, 1.0, missing=missing)
     clients = {}
     for i in range(n_clients):
         phone = _phone(rows, missing, Stream(seed, "phone_health", round=i).numpy())

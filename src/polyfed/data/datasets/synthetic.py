@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from polyfed.data.datasets.options import refuse_unless_between, refuse_unless_whole
+from polyfed.data.datasets.options import reject_unless_between, reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.task import Task
 from polyfed.seeds import Stream
@@ -40,9 +40,9 @@ def synthetic(
     The paper's hyper-parameters are in the units of these inputs: to start from them, use scaling "none". A client is the same
     whatever their number.
     """
-    refuse_unless_whole("synthetic", 1, n_clients=n_clients, n_regression=n_regression, n_binary=n_binary)
-    refuse_unless_whole("synthetic", 0, seed=seed, test_regression=test_regression, test_binary=test_binary)
-    refuse_unless_between("synthetic", 0.0, math.inf, noise=noise)
+    reject_unless_whole("synthetic", 1, n_clients=n_clients, n_regression=n_regression, n_binary=n_binary)
+    reject_unless_whole("synthetic", 0, seed=seed, test_regression=test_regression, test_binary=test_binary)
+    reject_unless_between("synthetic", 0.0, math.inf, noise=noise)
     names = [f"client {i + 1:0{len(str(n_clients))}d}" for i in range(n_clients)]
     clients, tests, truth = {}, {}, {}
     for i, name in enumerate(names):

@@ -100,7 +100,7 @@ def as_number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except OverflowError:  # an integer too large for a float, which is refused as infinite values are
+    except OverflowError:  # an integer too large for a float, which is rejected as infinite values are
         return np.inf
 
 
@@ -149,7 +149,7 @@ def _column_name(column: int, names: Sequence[str] | None) -> str:
 
 def _from_frame(X: Any, where: str, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], np.ndarray]:
     present = [str(name) for name in X.columns]
-    refuse_twins(present, where)
+    reject_duplicates(present, where)
     names = tuple(present if wanted is None else wanted)
     absent = [name for name in names if name not in present]
     if absent:
@@ -193,7 +193,7 @@ def as_matrix(X: Any, where: str) -> np.ndarray:
     return array
 
 
-def refuse_twins(names: Sequence[str], where: str) -> None:
+def reject_duplicates(names: Sequence[str], where: str) -> None:
     """Column names must tell the columns apart."""
     if len(set(names)) < len(names):
         twin = next(name for position, name in enumerate(names) if name in names[:position])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.dates import are_dates, are_durations, date_columns, date_of, duration_days
-from polyfed.data.features.matrix import as_matrix, is_missing, plain, refuse_twins, row_name, to_floats
+from polyfed.data.features.matrix import as_matrix, is_missing, plain, reject_duplicates, row_name, to_floats
 from polyfed.errors import DataError
 
 
@@ -89,7 +89,7 @@ def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str
     if hasattr(X, "columns") and hasattr(X, "iloc"):
         index = X.index if index is None else index
         names = [str(name) for name in X.columns]
-        refuse_twins(names, where)
+        reject_duplicates(names, where)
         dates = dates_among(only or (), names)
         kept = [i for i, name in enumerate(names) if only is None or name in only or name in dates] or range(len(names))
         columns = {names[i]: X.iloc[:, i] for i in kept}
@@ -102,7 +102,7 @@ def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str
     if not names:
         raise DataError("has no columns", where=where, remedy="give at least one feature")
     numbers = np.array(array, dtype=np.float64, order="C")
-    _refuse_infinite(numbers, names, where, index)
+    _reject_infinite(numbers, names, where, index)
     return RawFeatures(names, numbers, {}, named=False)
 
 
@@ -129,7 +129,7 @@ def read_columns(
     texts = {name: values for name, values in read.items() if values.dtype.kind == "O"}
     numbers = {name: values for name, values in read.items() if name not in texts}
     matrix = np.column_stack(list(numbers.values())) if numbers else np.empty((n_rows, 0))
-    _refuse_infinite(matrix, tuple(numbers), where, index)
+    _reject_infinite(matrix, tuple(numbers), where, index)
     return RawFeatures(tuple(read), matrix, texts, named)
 
 
@@ -232,7 +232,7 @@ def _place(where: str, row: int, index: Any, column: str) -> str:
     return f"{_row_place(where, row, index)}, column {column!r}"
 
 
-def _refuse_infinite(numbers: np.ndarray, names: Sequence[str], where: str, index: Any) -> None:
+def _reject_infinite(numbers: np.ndarray, names: Sequence[str], where: str, index: Any) -> None:
     infinite = np.isinf(numbers)
     if infinite.any():
         row, column = (int(i) for i in np.unravel_index(infinite.argmax(), infinite.shape))

@@ -5,8 +5,8 @@ the middle as is usual. `usual` and `middle` are medians over the clients, so wi
 beyond what the others said; of two, nobody can tell which one lies. Clients that are within these bounds are pooled
 exactly, to the last bit, as if their rows lay together.
 
->>> def says(mean, spread):
-...     return Moments(np.array([20]), np.array([mean]), np.array([spread]))
+>>> def says(mean, std):
+...     return Moments(np.array([20]), np.array([mean]), np.array([std]))
 >>> honest = [says(60.0, 10.0), says(70.0, 12.0), says(65.0, 9.0)]
 >>> pool_robustly([*honest, says(1e9, 1e9)]).scaler().scale < 100
 array([ True])
@@ -33,14 +33,14 @@ def within_reach(parts: Sequence[Moments]) -> list[Moments]:
     """The moments of each client, drawn towards the middle where they are out of reach."""
     if len(parts) < FEWEST:
         return list(parts)
-    count, mean, spread = (np.stack([getattr(part, key) for part in parts]) for key in ("count", "mean", "spread"))
+    count, mean, std = (np.stack([getattr(part, key) for part in parts]) for key in ("count", "mean", "std"))
     there = count > 0
     judged = there.sum(axis=0) >= FEWEST
     most = np.where(judged, np.floor(REACH * _lower_median(count, there)), np.inf)
     middle = _lower_median(mean, there)
     # A quarter of each, so that differences and lengths of finite numbers are finite.
     away = mean / 4 - middle / 4
-    length = np.hypot(spread / 4, away)
+    length = np.hypot(std / 4, away)
     usual = _lower_median(length, there & (length > 0))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         out = judged & there & (length / REACH > usual) & (usual > 0)
@@ -48,9 +48,9 @@ def within_reach(parts: Sequence[Moments]) -> list[Moments]:
         drawn = middle + 4 * (shrink * away)
     largest = np.finfo(np.float64).max
     mean = np.where(out, np.clip(drawn, -largest, largest), mean)
-    spread = np.where(out, shrink * spread, spread)
+    std = np.where(out, shrink * std, std)
     count = np.minimum(count, most).astype(np.int64)
-    return [Moments(*row) for row in zip(count, mean, spread, strict=True)]
+    return [Moments(*row) for row in zip(count, mean, std, strict=True)]
 
 
 def _lower_median(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 >>> a, b = Moments.of([[1.0], [3.0]]), Moments.of([[8.0]])
 >>> pooled = Moments.pool([a, b])
->>> pooled.count, pooled.mean, pooled.spread**2  # 1, 3 and 8: mean 4, squared deviations 9 + 1 + 16 over 3
+>>> pooled.count, pooled.mean, pooled.std**2  # 1, 3 and 8: mean 4, squared deviations 9 + 1 + 16 over 3
 (array([3]), array([4.]), array([8.667]))
 """
 
@@ -37,7 +37,7 @@ class FeatureScaler:
         return cls(np.zeros(d), np.ones(d))
 
     def apply(self, values: Any) -> np.ndarray:
-        """The columns in units of the training rows' spread."""
+        """The columns in units of the training rows' std."""
         values = np.asarray(values, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = values - self.mean
@@ -58,11 +58,11 @@ class Moments:
 
     count: np.ndarray
     mean: np.ndarray
-    spread: np.ndarray
+    std: np.ndarray
 
     @classmethod
     def of(cls, values: Any) -> Moments:
-        """The moments of each column; a column without numbers has count, mean and spread 0."""
+        """The moments of each column; a column without numbers has count, mean and std 0."""
         values = np.asarray(values, dtype=np.float64)
         n, d = values.shape
         if n == 0:
@@ -87,35 +87,37 @@ class Moments:
         """The moments of all clients' rows together (Chan, Golub and LeVeque), from the moments of each client."""
         count = np.stack([part.count for part in parts])
         mean = np.stack([part.mean for part in parts])
-        spread = np.stack([part.spread for part in parts])
-        unit = _unit(np.maximum(np.abs(mean), spread).max(axis=0))
-        mean, spread = mean / unit, spread / unit
+        std = np.stack([part.std for part in parts])
+        unit = _unit(np.maximum(np.abs(mean), std).max(axis=0))
+        mean, std = mean / unit, std / unit
         total = count.sum(axis=0)
         weight = count / np.maximum(total, 1)
         centre = (weight * mean).sum(axis=0)
-        variance = (weight * (spread**2 + (mean - centre) ** 2)).sum(axis=0)
+        variance = (weight * (std**2 + (mean - centre) ** 2)).sum(axis=0)
         return cls(total, centre * unit, np.sqrt(variance) * unit)
 
     def of_at_least(self, n: int) -> Moments:
         """The same, with columns of fewer than n values as if they were empty."""
-        told = self.count >= n
-        return Moments(np.where(told, self.count, 0), np.where(told, self.mean, 0.0), np.where(told, self.spread, 0.0))
+        reported = self.count >= n
+        return Moments(
+            np.where(reported, self.count, 0), np.where(reported, self.mean, 0.0), np.where(reported, self.std, 0.0)
+        )
 
     def scaler(self) -> FeatureScaler:
         """What standardises rows with these moments; a constant column keeps scale 1."""
         # Rounding makes even a constant column vary by about 1e-16 of its size; do not blow that up to 1.
-        constant = self.spread <= 1e-12 * np.maximum(np.abs(self.mean), np.finfo(np.float64).tiny)
-        return FeatureScaler(self.mean, np.where(constant, 1.0, self.spread))
+        constant = self.std <= 1e-12 * np.maximum(np.abs(self.mean), np.finfo(np.float64).tiny)
+        return FeatureScaler(self.mean, np.where(constant, 1.0, self.std))
 
     def to_dict(self) -> dict[str, list[float]]:
         """Plain lists, ready for JSON."""
-        return {"count": self.count.tolist(), "mean": self.mean.tolist(), "spread": self.spread.tolist()}
+        return {"count": self.count.tolist(), "mean": self.mean.tolist(), "std": self.std.tolist()}
 
     @classmethod
     def from_dict(cls, described: dict[str, list[float]]) -> Moments:
         """The moments that `to_dict` described."""
-        mean, spread = (np.array(described[key], dtype=np.float64) for key in ("mean", "spread"))
-        return cls(np.array(described["count"], dtype=np.int64), mean, spread)
+        mean, std = (np.array(described[key], dtype=np.float64) for key in ("mean", "std"))
+        return cls(np.array(described["count"], dtype=np.int64), mean, std)
 
 
 def _unit(largest: np.ndarray) -> np.ndarray:

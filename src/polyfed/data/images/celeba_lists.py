@@ -49,15 +49,15 @@ class CelebaList:
             bad = values.isna() if whole is None else ~values.isin(whole)
             if bad.any():
                 row = int(bad.to_numpy().argmax())
-                self._refuse(frame, row, f"{name} {plain(frame[name].iloc[row])!r} is no value")
+                self._reject(frame, row, f"{name} {plain(frame[name].iloc[row])!r} is no value")
             frame[name] = values
-        twins = frame["image"].duplicated().to_numpy()
-        if twins.any():
-            row = int(twins.argmax())
-            self._refuse(frame, row, f"image {frame['image'].iloc[row]} is listed twice")
+        duplicated = frame["image"].duplicated().to_numpy()
+        if duplicated.any():
+            row = int(duplicated.argmax())
+            self._reject(frame, row, f"image {frame['image'].iloc[row]} is listed twice")
         return frame.set_index("image")
 
-    def _refuse(self, frame: Any, row: int, what: str) -> None:
+    def _reject(self, frame: Any, row: int, what: str) -> None:
         line = frame["line"].iloc[row]
         raise DataError(what, where=f"line {line} of {self.path}", remedy="correct it, or get the file anew")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyfed.data.datasets.options import refuse_unless_between, refuse_unless_whole
+from polyfed.data.datasets.options import reject_unless_between, reject_unless_whole
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder, images_in
 from polyfed.data.images.protocol import few_shot
@@ -40,8 +40,8 @@ def dogcat(
     as a standard deviation can it give the paper's errors. `tested_on="validation"` tests on training images that nobody has.
     """
     place = data_folder(folder, "dogcat", EXPECTED, SOURCE)
-    refuse_unless_whole("dogcat", 0, seed=seed)
-    refuse_unless_between("dogcat", 0.0, np.inf, noise=noise)
+    reject_unless_whole("dogcat", 0, seed=seed)
+    reject_unless_between("dogcat", 0.0, np.inf, noise=noise)
     train, test = _labelled(place, "train"), _labelled(place, "test")
     for animal in ANIMALS:
         if animal not in train.values():

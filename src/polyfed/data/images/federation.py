@@ -44,7 +44,7 @@ class ImageFederation:
     Attributes:
         files: all images, by number.
         numbered: the clients and their labels; the one feature of a row is the number of its image.
-        corruption: how test images are spoilt before they are seen; None shows them as they are.
+        corruption: how test images are corrupted before they are seen; None shows them as they are.
     """
 
     files: ImageFiles
@@ -126,12 +126,12 @@ class ImageFederation:
         return self.files.paths(numbers(raw)[len(raw) - raw.n_test :])
 
     def corrupted(self, kind: str) -> ImageFederation:
-        """The same federation with test images that are spoilt; training images, hence units and models, stay."""
+        """The same federation with test images that are corrupted; training images, hence units and models, stay."""
         if kind not in CORRUPTIONS:
             raise ConfigError(f"corruption {kind!r} is not known", remedy=nearest(kind, CORRUPTIONS))
         if not any(raw.n_test for raw in self.numbered.raw.values()):
             raise UsageError(
-                "no client has test images of its own, so none can be spoilt",
+                "no client has test images of its own, so none can be corrupted",
                 remedy="say which rows are for testing, for example with test=...",
             )
         return replace(self, corruption=kind)
@@ -142,22 +142,22 @@ class ImageFederation:
         As in any federation, features and regression targets are standardised in `prepare`, by training rows alone.
         """
         shown: list[np.ndarray] = []  # as they are
-        spoilt: list[np.ndarray] = []
+        corrupted: list[np.ndarray] = []
         for raw in self.numbered.raw.values():
             n_shown = len(raw) - (raw.n_test if self.corruption else 0)
             shown.append(numbers(raw)[:n_shown])
-            spoilt.append(numbers(raw)[n_shown:])
+            corrupted.append(numbers(raw)[n_shown:])
         wanted, row_shown = self.files.distinct(np.concatenate(shown))
-        wanted_spoilt, row_spoilt = self.files.distinct(np.concatenate(spoilt))
-        self.files.refuse_absent(np.union1d(wanted, wanted_spoilt))  # before the first of many images is opened
+        wanted_corrupted, row_corrupted = self.files.distinct(np.concatenate(corrupted))
+        self.files.reject_absent(np.union1d(wanted, wanted_corrupted))  # before the first of many images is opened
         features = self._see(embed, wanted, None)
         if self.corruption:
-            row_spoilt += len(features)
-            of_spoilt = self._see(embed, wanted_spoilt, self.corruption)
-            features = stack_features([features, of_spoilt], where=f"features of {self.corruption} images")
+            row_corrupted += len(features)
+            of_corrupted = self._see(embed, wanted_corrupted, self.corruption)
+            features = stack_features([features, of_corrupted], where=f"features of {self.corruption} images")
         raw_clients = {}
-        for (name, raw), a, b in zip(self.numbered.raw.items(), shown, spoilt, strict=True):
-            rows = np.concatenate([row_shown[a], row_spoilt[b]])
+        for (name, raw), a, b in zip(self.numbered.raw.items(), shown, corrupted, strict=True):
+            rows = np.concatenate([row_shown[a], row_corrupted[b]])
             raw_clients[name] = RawClient(features.take(rows), raw.labels, raw.n_test)
         return replace(self.numbered, raw=raw_clients)
 
@@ -165,7 +165,7 @@ class ImageFederation:
         """The features of these images."""
         paths = self.files.paths(wanted)
         given: Any = {} if corruption is None else {"corruption": corruption}
-        _refuse_unless_it_takes(embed, paths, given)
+        _reject_unless_it_takes(embed, paths, given)
         found = to_numpy(embed(paths, **given))
         if found.ndim != 2 or len(found) != len(paths) or found.dtype.kind not in "biuf":
             raise DataError(
@@ -188,7 +188,7 @@ def numbers(raw: RawClient) -> np.ndarray:
     return raw.features.numbers[:, 0].astype(np.int64)
 
 
-def _refuse_unless_it_takes(embed: Any, paths: list[Path], given: Mapping[str, str]) -> None:
+def _reject_unless_it_takes(embed: Any, paths: list[Path], given: Mapping[str, str]) -> None:
     if not callable(embed):
         raise ConfigError(f"embed={embed!r} is not a function", remedy="give one from paths to rows of numbers")
     try:

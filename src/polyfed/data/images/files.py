@@ -3,7 +3,7 @@
 >>> files = ImageFiles(Path("faces"), np.array(["a.png", "b.png"]), lambda number: f"line {number + 2} of faces.csv")
 >>> files.paths([1])[0].name
 'b.png'
->>> files.refuse_absent([0, 1])
+>>> files.reject_absent([0, 1])
 Traceback (most recent call last):
 polyfed.errors.DataError: line 2 of faces.csv: there is no file faces/a.png (2 such files); put it there or drop the row.
 """
@@ -51,7 +51,7 @@ class ImageFiles:
         of_number[numbers] = place.reshape(-1)
         return numbers[first], of_number
 
-    def refuse_absent(self, numbers: Any) -> None:
+    def reject_absent(self, numbers: Any) -> None:
         """An error about the first of these images that is no file; nothing is opened."""
         numbers = np.asarray(numbers, dtype=np.int64)
         absent = [i for i, path in enumerate(self.paths(numbers)) if not path.is_file()]

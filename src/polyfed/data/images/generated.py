@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyfed.data.datasets.options import refuse_unless_whole
+from polyfed.data.datasets.options import reject_unless_whole
 from polyfed.data.images.png import png
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.seeds import Stream
@@ -45,8 +45,8 @@ def make_images(folder: str | Path, n: int, seed: int = 0, layout: str = "table"
     "dogcat-flat" for `dogcat` (a dog is a disc). Every fifth image is for testing, and in CelebA's
     layout one of five is for validation.
     """
-    refuse_unless_whole("make_images", 1, n=n)
-    refuse_unless_whole("make_images", 0, seed=seed)
+    reject_unless_whole("make_images", 1, n=n)
+    reject_unless_whole("make_images", 0, seed=seed)
     if layout not in LAYOUTS:
         raise ConfigError(f"layout {layout!r} is not known", where="make_images", remedy=nearest(layout, LAYOUTS))
     place = Path(folder).expanduser()

@@ -30,7 +30,7 @@ class Numbering:
     def of_clients(self, clients: Mapping[str, Any]) -> Any:
         """The same clients with a column of numbers in place of each list of paths."""
         if not isinstance(clients, Mapping):
-            return clients  # who reads it will refuse it
+            return clients  # who reads it will reject it
         return {name: self._of_client(data, f"client {str(name)!r}") for name, data in clients.items()}
 
     def files(self, folder: Path) -> ImageFiles:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyfed.data.datasets.options import refuse_unless_whole
+from polyfed.data.datasets.options import reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles
@@ -47,16 +47,16 @@ def few_shot(
     options by, without a look at a test image. `balanced` gives a client as many shots of one class of a binary task as of
     the other, instead of as many as chance does.
     """
-    refuse_unless_whole(where, 1, shots=shots, n_clients=n_clients, n_test=n_test)
-    refuse_unless_whole(where, 0, seed=seed)
+    reject_unless_whole(where, 1, shots=shots, n_clients=n_clients, n_test=n_test)
+    reject_unless_whole(where, 0, seed=seed)
     if tested_on not in PARTS:
         raise ConfigError(f"tested_on is {tested_on!r}", where=where, remedy=nearest(tested_on, PARTS))
-    _refuse_scarcity(n_test, len(train if test is None else test), f"n_test={n_test} needs", "test", "n_test", where)
+    _reject_scarcity(n_test, len(train if test is None else test), f"n_test={n_test} needs", "test", "n_test", where)
     tested = Stream(seed, "test images").numpy().permutation(train if test is None else test)[:n_test]
     if test is None:
         train = np.setdiff1d(train, tested)
     asked = f"{shots} shots × {n_clients} clients × {len(tasks)} tasks need"
-    _refuse_scarcity(shots * n_clients * len(tasks), len(train), asked, "training", "shots or n_clients", where)
+    _reject_scarcity(shots * n_clients * len(tasks), len(train), asked, "training", "shots or n_clients", where)
 
     pack = Stream(seed, "training images").numpy().permutation(train)
     clients = [{} for _ in range(n_clients)]
@@ -71,7 +71,7 @@ def few_shot(
     if tested_on == "validation":
         dealt = np.concatenate([hand[:, 0] for client in clients for hand, _ in client.values()])
         left = np.setdiff1d(pack if validation is None else validation, dealt)
-        _refuse_scarcity(n_test, len(left), f"n_test={n_test} needs", "validation", "n_test", where)
+        _reject_scarcity(n_test, len(left), f"n_test={n_test} needs", "validation", "n_test", where)
         tested = Stream(seed, "validation images").numpy().permutation(left)[:n_test]
     names = [f"client {i + 1:0{len(str(n_clients))}d}" for i in range(n_clients)]
     common = (tested[:, None], {task.name: labels[task.name][tested] for task in tasks})
@@ -88,12 +88,12 @@ def _balanced_hands(own: np.ndarray, y: np.ndarray, shots: int, n_clients: int, 
     for k, label in enumerate(classes):
         needed, there = int((of_class == k).sum()), own[y == label]
         asked = f"{shots} balanced shots × {n_clients} clients need"
-        _refuse_scarcity(needed, len(there), asked, f"training (class {label})", "shots or n_clients", where)
+        _reject_scarcity(needed, len(there), asked, f"training (class {label})", "shots or n_clients", where)
         hands[of_class == k] = there[:needed]
     return hands
 
 
-def _refuse_scarcity(needed: int, there: int, asked: str, kind: str, culprit: str, where: str) -> None:
+def _reject_scarcity(needed: int, there: int, asked: str, kind: str, culprit: str, where: str) -> None:
     if needed > there:
         raise ConfigError(
             f"{asked} {needed} {kind} images, and there are {there}", where=where, remedy=f"lower {culprit}"

@@ -68,7 +68,7 @@ class LabelCodec:
         """
         column = LabelColumn(self.task, y)
         labels = column.read()
-        self.refuse_unknown(column, labels)
+        self.reject_unknown(column, labels)
         return labels.at, self.code(labels)
 
     def code(self, labels: Labels) -> np.ndarray:
@@ -83,7 +83,7 @@ class LabelCodec:
         scaler = FeatureScaler(np.array([self.shift]), np.array([self.scale]))
         return scaler.apply(labels.values[:, None])[:, 0]
 
-    def refuse_unknown(self, column: LabelColumn, labels: Labels) -> None:
+    def reject_unknown(self, column: LabelColumn, labels: Labels) -> None:
         """An error about the first row whose label is none of the classes."""
         if self.classes is None:
             return
@@ -155,7 +155,7 @@ def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[An
     )
 
 
-def refuse_third_class(column: LabelColumn, labels: Labels) -> None:
+def reject_third_class(column: LabelColumn, labels: Labels) -> None:
     """A binary task whose labels are of three kinds is none: say which label, and in which row it first stands."""
     if column.task.form is LabelForm.BINARY and labels.vocabulary is not None and len(labels.vocabulary) > 2:
         first, second, third = labels.vocabulary[:3]
@@ -168,7 +168,7 @@ def refuse_third_class(column: LabelColumn, labels: Labels) -> None:
 
 def _learn_classes(column: LabelColumn) -> tuple[Any, ...]:
     labels = column.read()
-    refuse_third_class(column, labels)
+    reject_third_class(column, labels)
     where = f"task {column.task.name!r}"
     if len(labels.at):
         where += f", {row_name(int(labels.at[0]), column.index)}"

@@ -78,7 +78,7 @@ class LabelColumn:
             vocabulary, codes, firsts = distinct[appeared].tolist(), order[codes.reshape(-1)], first[appeared]
         else:
             labels = [_as_text(plain(value)) for value in observed.tolist()]
-            self._refuse_odd_types(labels)
+            self._reject_odd_types(labels)
             position: dict[Any, int] = {}
             codes = np.array([position.setdefault(label, len(position)) for label in labels], dtype=np.int64)
             vocabulary = list(position)
@@ -88,7 +88,7 @@ class LabelColumn:
                 raise self.error(int(self.observed[row]), f"label {label} is not finite", "correct it or drop the row")
         return Labels(self.observed, codes, tuple(vocabulary))
 
-    def _refuse_odd_types(self, labels: list[Any]) -> None:
+    def _reject_odd_types(self, labels: list[Any]) -> None:
         if set(map(type, labels)) <= _LABEL_TYPES:
             return
         for row, label in zip(self.observed, labels, strict=True):

@@ -13,13 +13,13 @@ from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.labels.column import Labels
 from polyfed.data.labels.weights import KEY, weighted
 from polyfed.data.raw import RawClient
-from polyfed.data.schema.agreement import Agreement, Column
 from polyfed.data.schema.encoder import Encoder
 from polyfed.data.schema.limits import OTHER, Limits
+from polyfed.data.schema.negotiation import Column, Schema
 from polyfed.data.splits import Division
 from polyfed.kinds import LabelForm
 
-# federated: means and spreads of all clients' training rows, pooled in round 0
+# federated: means and stds of all clients' training rows, pooled in round 0
 # local: those of the client's own; nothing is told, but the same number means different things at different clients
 # targets: targets as in federated, features as they came: what a pretrained network takes has its units already
 # none: features and targets stay in the units they came in
@@ -36,7 +36,7 @@ class ClientParts:
 
 
 def code_parts(
-    name: str, raw: RawClient, division: Division, agreed: Agreement, shared: Encoder, *, local: bool
+    name: str, raw: RawClient, division: Division, agreed: Schema, shared: Encoder, *, local: bool
 ) -> tuple[ClientParts, Encoder]:
     """One client's parts and how it encodes rows; `shared` is the encoder of all, used as it is unless `local`."""
     training = division.training(raw)
@@ -52,7 +52,7 @@ def code_parts(
 
 
 def code_of(
-    name: str, training: RawClient, agreed: Agreement, shared: Encoder, *, local: bool
+    name: str, training: RawClient, agreed: Schema, shared: Encoder, *, local: bool
 ) -> tuple[Encoder, Mapping[str, LabelCodec]]:
     """The encoder and the codecs that a client with these training rows uses."""
     if not local:
@@ -117,8 +117,8 @@ def shared_part(train: ClientData, columns: Sequence[Column], limits: Limits) ->
     Tasks with too few labels are left out, and levels with too few rows here are OTHER (or nothing, where there is none),
     also those that other clients named: an update would tell of a level that one row has.
     """
-    told = limits.told(train.counts())
-    seen = {task: labels for task, labels in train.seen.items() if task in told}
+    reported = limits.reported(train.counts())
+    seen = {task: labels for task, labels in train.labels.items() if task in reported}
     x, first = train.x, 0
     for column in columns:
         names = column.encoded_names()
@@ -126,10 +126,10 @@ def shared_part(train: ClientData, columns: Sequence[Column], limits: Limits) ->
             block = slice(first, first + len(column.categories))
             x = np.concatenate([x[:, : block.start], _coarse(x[:, block], column, limits), x[:, block.stop :]], axis=1)
         first += len(names)
-    if len(seen) == len(train.seen) and np.array_equal(x, train.x):
+    if len(seen) == len(train.labels) and np.array_equal(x, train.x):
         return train
-    weights = {task: weight for task, weight in train.weights.items() if task in told}
-    return replace(train, x=x, seen=seen, weights=weights)
+    weights = {task: weight for task, weight in train.weights.items() if task in reported}
+    return replace(train, x=x, labels=seen, weights=weights)
 
 
 def _coarse(indicators: np.ndarray, column: Column, limits: Limits) -> np.ndarray:

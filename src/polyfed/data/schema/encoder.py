@@ -25,8 +25,8 @@ import numpy as np
 from polyfed.data.features.matrix import reads_as_number
 from polyfed.data.features.raw import RawFeatures
 from polyfed.data.features.scaling import FeatureScaler, Moments
-from polyfed.data.schema.agreement import Agreement, Column
 from polyfed.data.schema.limits import OTHER
+from polyfed.data.schema.negotiation import Column, Schema
 from polyfed.errors import DataError
 
 
@@ -38,7 +38,7 @@ class Encoder:
     scaler: FeatureScaler
 
     @classmethod
-    def of(cls, agreed: Agreement) -> Encoder:
+    def of(cls, agreed: Schema) -> Encoder:
         """The encoder that all clients share."""
         return cls(agreed.columns, agreed.scaler)
 
@@ -150,10 +150,10 @@ def _no_texts(features: RawFeatures, name: str, where: str) -> np.ndarray:
     return np.full(len(features), None, dtype=object)
 
 
-def told_unseen(column: str, strange: Mapping[str, int]) -> str:
+def unseen_message(column: str, strange: Mapping[str, int]) -> str:
     """One sentence about categories that were not agreed.
 
-    >>> told_unseen("sex", {"x": 2, "y": 1})
+    >>> unseen_message("sex", {"x": 2, "y": 1})
     "column 'sex': 3 rows hold a category that training did not know ('x', 'y')"
     """
     n, shown = sum(strange.values()), ", ".join(map(repr, list(strange)[:3]))

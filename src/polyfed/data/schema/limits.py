@@ -3,7 +3,7 @@
 A statistic of one row is that row. So a client speaks of a task only if it has `min_rows` labels of it, and of a text
 only if `min_count` of its training rows hold it; a client that may speak of no task is silent.
 
->>> DEPLOYED.told({"pulse": 12, "sick": 3}), DEPLOYED.told({"sick": 3})
+>>> DEPLOYED.reported({"pulse": 12, "sick": 3}), DEPLOYED.reported({"sick": 3})
 (('pulse',), ())
 >>> OPEN.at_least(DEPLOYED).min_rows
 10
@@ -41,7 +41,7 @@ class Limits:
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**9:
                 raise ConfigError(f"{option} is {value!r}", remedy="give a whole number from 1 up")
 
-    def told(self, labels: Mapping[str, int]) -> tuple[str, ...]:
+    def reported(self, labels: Mapping[str, int]) -> tuple[str, ...]:
         """The tasks of which a client with so many training labels may speak; none of them: it is silent."""
         return tuple(task for task, n in labels.items() if n >= self.min_rows)
 

@@ -1,6 +1,6 @@
-"""What came of round 0 beside the agreement: who takes part with how many labels, who was rejected, what was left out.
+"""What came of round 0 beside the schema: who takes part with how many labels, who was rejected, what was left out.
 
->>> after = Round0(labels={"basel": {"pulse": 40}, "bern": {}}, rejected={"thun": "its note lacks 'labels'"})
+>>> after = Round0(labels={"basel": {"pulse": 40}, "bern": {}}, rejected={"thun": "its summary lacks 'labels'"})
 >>> after.silent, Round0.from_dict(after.to_dict()) == after
 (('bern',), True)
 """

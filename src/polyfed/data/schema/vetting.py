@@ -1,6 +1,6 @@
-"""The server's door in round 0: every note is validated before it is used, and a bad one is rejected by its client's name.
+"""The server's door in round 0: every summary is validated before it is used, and a bad one is rejected by its client's name.
 
-Two looks at each: is it a description at all (`read_note`: names, types, sizes, finite numbers), and does it fit those of most
+Two looks at each: is it a summary at all (`read_summary`: names, types, sizes, finite numbers), and does it fit those of most
 others (`unlike_most`: columns, kinds, classes of a binary task)? The rest of the federation goes on without those rejected.
 Nothing that a client chose is quoted at length: reasons stand in events and logs.
 """
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyfed.data.features.ranks import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
-from polyfed.data.schema.agreement import Agreement
-from polyfed.data.schema.description import NUMBERS, Description
+from polyfed.data.prepared_checks import reject_odd_schema
+from polyfed.data.schema.client_summary import NUMBERS, ClientSummary
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES
-from polyfed.data.study_checks import refuse_odd_agreement
+from polyfed.data.schema.negotiation import Schema
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
 from polyfed.folders.documents import unlike
@@ -31,39 +31,41 @@ KINDS = (*NUMBERS, "text", "wide")
 
 
 class Rejected(Exception):
-    """Why a note cannot be used, in a few words."""
+    """Why a summary cannot be used, in a few words."""
 
 
-def vet(tasks: Sequence[Task], told: Mapping[str, Any], scaling: str) -> tuple[dict[str, Description], dict[str, str]]:
+def vet(
+    tasks: Sequence[Task], reported: Mapping[str, Any], scaling: str
+) -> tuple[dict[str, ClientSummary], dict[str, str]]:
     """Those that are fit for use, and client → reason for the others, both in the order of their names."""
-    notes: dict[str, Description] = {}
+    summaries: dict[str, ClientSummary] = {}
     rejected: dict[str, str] = {}
-    for client in sorted(told):
+    for client in sorted(reported):
         try:
-            notes[client] = read_note(tasks, told[client], scaling)
+            summaries[client] = read_summary(tasks, reported[client], scaling)
         except Rejected as reason:
             rejected[client] = str(reason)
-    for client, reason in unlike_most(tasks, notes).items():
+    for client, reason in unlike_most(tasks, summaries).items():
         rejected[client] = reason
-        del notes[client]
-    return notes, dict(sorted(rejected.items()))
+        del summaries[client]
+    return summaries, dict(sorted(rejected.items()))
 
 
-# ---- one note ------------------------------------------------------------------------------------------------------
+# ---- one summary ------------------------------------------------------------------------------------------------------
 
 
-def read_note(tasks: Sequence[Task], told: Any, scaling: str) -> Description:
-    """The description that this is, or Rejected."""
-    _keys("its note", told, FIELDS)
-    labels = _labels(told["labels"], tasks)
+def read_summary(tasks: Sequence[Task], reported: Any, scaling: str) -> ClientSummary:
+    """The summary that this is, or Rejected."""
+    _keys("its summary", reported, FIELDS)
+    labels = _labels(reported["labels"], tasks)
     if not labels:  # a client that is silent says nothing else either
-        if any(told[field] for field in FIELDS):
+        if any(reported[field] for field in FIELDS):
             raise Rejected("it declares no labels, but tells of its data")
-        return Description.nothing()
-    columns = _texts("columns", told["columns"], MOST_COLUMNS)
+        return ClientSummary.nothing()
+    columns = _texts("columns", reported["columns"], MOST_COLUMNS)
     if not columns:
         raise Rejected("there are no columns")
-    kinds, gaps = (_list(field, told[field], len(columns)) for field in ("kinds", "gaps"))
+    kinds, gaps = (_list(field, reported[field], len(columns)) for field in ("kinds", "gaps"))
     for kind in kinds:
         if not isinstance(kind, str) or kind not in KINDS:
             raise Rejected(f"a kind of column is {shown(kind)}")
@@ -71,18 +73,18 @@ def read_note(tasks: Sequence[Task], told: Any, scaling: str) -> Description:
         if not isinstance(gap, bool):
             raise Rejected(f"gaps have {shown(gap)}, not true or false")
     texts = {name for name, kind in zip(columns, kinds, strict=True) if kind == "text"}
-    categories = _mapping("categories", told["categories"], texts, all_of=True)
+    categories = _mapping("categories", reported["categories"], texts, all_of=True)
     for name, levels in categories.items():
         _texts(f"categories of {shown(name)}", levels, MOST_CATEGORIES + 1)  # one is OTHER
     n_numbers = sum(kind in NUMBERS for kind in kinds)
     if scaling == "federated":
-        _moments("moments", told["moments"], n_numbers)
-    elif told["moments"] is not None:
+        _moments("moments", reported["moments"], n_numbers)
+    elif reported["moments"] is not None:
         raise Rejected("it tells moments, which nobody asked for")
-    _ranks(told["ranks"], {name for name, kind in zip(columns, kinds, strict=True) if kind == "rank"})
-    _classes(told["classes"], tasks, labels)
-    _targets(told["targets"], tasks, labels, scaling)
-    return Description.from_dict(told)
+    _ranks(reported["ranks"], {name for name, kind in zip(columns, kinds, strict=True) if kind == "rank"})
+    _classes(reported["classes"], tasks, labels)
+    _targets(reported["targets"], tasks, labels, scaling)
+    return ClientSummary.from_dict(reported)
 
 
 def shown(value: Any) -> str:
@@ -163,14 +165,14 @@ def _number(what: str, value: Any, least: float = -LARGEST) -> None:
 
 
 def _moments(what: str, value: Any, n_columns: int) -> None:
-    _keys(what, value, ("count", "mean", "spread"))
-    told = [_list(f"{what}, {key}", value[key], n_columns) for key in ("count", "mean", "spread")]
-    for n, mean, spread in zip(*told, strict=True):
+    _keys(what, value, ("count", "mean", "std"))
+    reported = [_list(f"{what}, {key}", value[key], n_columns) for key in ("count", "mean", "std")]
+    for n, mean, std in zip(*reported, strict=True):
         _count(f"{what}: a count", n)
         _number(f"{what}: a mean", mean)
-        _number(f"{what}: a spread", spread, least=0.0)
-        if n == 0 and (mean or spread):
-            raise Rejected(f"{what}: a column without values has a mean or a spread")
+        _number(f"{what}: a std", std, least=0.0)
+        if n == 0 and (mean or std):
+            raise Rejected(f"{what}: a column without values has a mean or a std")
 
 
 def _ranks(value: Any, ranked: set[str]) -> None:
@@ -196,8 +198,8 @@ def _labels(value: Any, tasks: Sequence[Task]) -> dict[str, int]:
 
 def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
     open_ones = {t.name: t for t in tasks if t.form.has_classes and t.classes is None}
-    told = _mapping("classes", value, {name for name in open_ones if name in labels}, all_of=True)
-    for name, found in told.items():
+    reported = _mapping("classes", value, {name for name in open_ones if name in labels}, all_of=True)
+    for name, found in reported.items():
         what = f"classes of task {name!r}"
         if not isinstance(found, list):
             raise Rejected(f"{what} are {shown(found)}, not a list")
@@ -213,8 +215,8 @@ def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> No
 
 def _targets(value: Any, tasks: Sequence[Task], labels: Mapping[str, int], scaling: str) -> None:
     scaled = {t.name: t for t in tasks if t.form in (LabelForm.NUMBER, LabelForm.COUNT) and t.name in labels}
-    told = _mapping("targets", value, set(scaled) if scaling in ("federated", "targets") else set(), all_of=True)
-    for name, moments in told.items():
+    reported = _mapping("targets", value, set(scaled) if scaling in ("federated", "targets") else set(), all_of=True)
+    for name, moments in reported.items():
         _moments(f"target {name!r}", moments, 1)
         if moments["count"][0] != labels[name]:
             raise Rejected(f"target {name!r} has a count of {moments['count'][0]}, but {labels[name]} labels")
@@ -225,9 +227,9 @@ def _targets(value: Any, tasks: Sequence[Task], labels: Mapping[str, int], scali
 # ---- beside the others ------------------------------------------------------------------------------------------------
 
 
-def unlike_most(tasks: Sequence[Task], notes: Mapping[str, Description]) -> dict[str, str]:
+def unlike_most(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -> dict[str, str]:
     """client → what it has that most others have not, which nobody could put together; of two equal halves, the first."""
-    speaking = {client: note for client, note in notes.items() if not note.is_silent}
+    speaking = {client: summary for client, summary in summaries.items() if not summary.is_silent}
     rejected: dict[str, str] = {}
 
     def judged(client: str, reason: str | None) -> None:
@@ -235,22 +237,22 @@ def unlike_most(tasks: Sequence[Task], notes: Mapping[str, Description]) -> dict
             rejected[client] = reason
             speaking.pop(client)
 
-    usual = _most(frozenset(note.columns) for note in speaking.values())
-    for client, note in list(speaking.items()):
-        judged(client, _other_columns(set(note.columns), usual or frozenset()))
+    usual = _most(frozenset(summary.columns) for summary in speaking.values())
+    for client, summary in list(speaking.items()):
+        judged(client, _other_columns(set(summary.columns), usual or frozenset()))
     votes: dict[str, Counter[str]] = {}
-    for note in speaking.values():
-        for column, kind in zip(note.columns, note.kinds, strict=True):
+    for summary in speaking.values():
+        for column, kind in zip(summary.columns, summary.kinds, strict=True):
             if kind != "empty":
                 votes.setdefault(column, Counter())[_sort(kind)] += 1
-    for client, note in list(speaking.items()):
-        judged(client, _other_kind(note, votes))
+    for client, summary in list(speaking.items()):
+        judged(client, _other_kind(summary, votes))
     for task in tasks:
         if task.form is LabelForm.BINARY and task.classes is None:
-            known = Counter(label for note in speaking.values() for label in note.classes.get(task.name, ()))
+            known = Counter(label for summary in speaking.values() for label in summary.classes.get(task.name, ()))
             pair = {label for label, _ in known.most_common(2)}  # of equals, the first in the order of the clients
-            for client, note in list(speaking.items()):
-                third = [label for label in note.classes.get(task.name, ()) if label not in pair]
+            for client, summary in list(speaking.items()):
+                third = [label for label in summary.classes.get(task.name, ()) if label not in pair]
                 judged(client, f"task {task.name!r}: {shown(third[0])} is a third class" if third else None)
     return rejected
 
@@ -267,8 +269,8 @@ def _other_columns(mine: set[str], usual: frozenset[str]) -> str | None:
     return f"has column {shown(extra[0])}, which most clients lack" if extra else None
 
 
-def _other_kind(note: Description, votes: Mapping[str, Counter[str]]) -> str | None:
-    for column, kind in zip(note.columns, note.kinds, strict=True):
+def _other_kind(summary: ClientSummary, votes: Mapping[str, Counter[str]]) -> str | None:
+    for column, kind in zip(summary.columns, summary.kinds, strict=True):
         mine = _sort(kind)
         if kind != "empty" and mine != (usual := votes[column].most_common(1)[0][0]):
             return f"column {shown(column)} holds {mine}, and {usual} at most clients"
@@ -282,8 +284,8 @@ def _sort(kind: str) -> str:
 # ---- what a server says was agreed --------------------------------------------------------------------------------------
 
 
-def read_agreement(described: Any) -> Agreement:
-    """The agreement that this is, or Rejected: a client trusts its server no further than a server its clients.
+def read_schema(described: Any) -> Schema:
+    """The schema that this is, or Rejected: a client trusts its server no further than a server its clients.
 
     The schema is that of run folders; sizes are limited here, for what is stored is one's own.
     """
@@ -299,8 +301,8 @@ def read_agreement(described: Any) -> Agreement:
         if codec["classes"] is not None and len(codec["classes"]) > MOST_CLASSES:
             raise Rejected(f"classes are {len(codec['classes'])}, more than {MOST_CLASSES}")
     try:
-        agreed = Agreement.from_dict(described)
-        refuse_odd_agreement(agreed, len(described["codecs"]))
+        agreed = Schema.from_dict(described)
+        reject_odd_schema(agreed, len(described["codecs"]))
     except DataError as error:
         raise Rejected(error.what) from None
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:

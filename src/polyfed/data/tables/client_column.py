@@ -73,7 +73,7 @@ def likely_clients(frame: Any, leave_out: Iterable[str] = ()) -> list[Likely]:
     return sorted(found, key=lambda one: -one.points)
 
 
-def refuse_one_row_clients(frame: Any, column: str, names: np.ndarray, where: str) -> None:
+def reject_one_row_clients(frame: Any, column: str, names: np.ndarray, where: str) -> None:
     """An error if most of the clients that a column names have a single row, with the column that is likelier meant."""
     _, n_rows = np.unique(names, return_counts=True)
     alone = int((n_rows == 1).sum())

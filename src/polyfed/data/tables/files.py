@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.data.features.matrix import refuse_twins, row_name
+from polyfed.data.features.matrix import reject_duplicates, row_name
 from polyfed.data.labels.written import EMPTY, USUAL
 from polyfed.data.tables.queries import DUCKDB, SQLITE, is_database, read_query
 from polyfed.data.tables.servers import is_url, read_server, url_name
@@ -218,7 +218,7 @@ def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | N
             where=str(path),
             remedy="begin the file with a header that names every column",
         )
-    refuse_twins(headings, str(path))  # pandas would rename them in silence
+    reject_duplicates(headings, str(path))  # pandas would rename them in silence
     lines = _line_of_each_row(frame)
     filled = ~(frame.isna() | (frame == "")).all(axis=1).to_numpy()
     frame, lines = frame.loc[filled], lines[filled]
@@ -331,5 +331,5 @@ def _checked(table: Table) -> Table:
     if len(table.frame) == 0:
         raise DataError("has no rows", where=table.where, remedy="give at least one")
     names = [str(name) for name in table.frame.columns]
-    refuse_twins(names, table.where)
+    reject_duplicates(names, table.where)
     return replace(table, frame=table.frame.set_axis(names, axis=1))

@@ -28,7 +28,7 @@ def why_identifier(values: Any) -> str | None:
         return None
     try:
         n = int(present.nunique())
-    except TypeError:  # lists and dictionaries are for others to refuse
+    except TypeError:  # lists and dictionaries are for others to reject
         return None
     if n < NEARLY * len(present):
         return None

@@ -1,6 +1,6 @@
 """Tables in databases that are files: SQLite (Python brings it) and DuckDB (an extra), by a query or as the only table.
 
-A query may read and nothing else: the database is opened for reading, and SQLite is told to refuse all other statements.
+A query may read and nothing else: the database is opened for reading, and SQLite is told to reject all other statements.
 """
 
 from __future__ import annotations
@@ -82,5 +82,7 @@ def whole_table(where: Path | str, names: list[str], dialect: Any = None) -> str
 
 def query_failed(error: Any, where: Path | str) -> DataError:
     """What a database says of a query."""
-    told = " ".join(str(error).split()).rstrip(".")
-    return DataError(f"the query fails: {told}", where=str(where), remedy="correct it: it may only read (SELECT ...)")
+    reported = " ".join(str(error).split()).rstrip(".")
+    return DataError(
+        f"the query fails: {reported}", where=str(where), remedy="correct it: it may only read (SELECT ...)"
+    )

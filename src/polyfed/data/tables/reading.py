@@ -28,7 +28,7 @@ from polyfed.data.labels.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.data.raw import RawClient, at_client, read_labels
 from polyfed.data.split_columns import read_key
 from polyfed.data.splits import DEFAULT_SPLIT, Split
-from polyfed.data.tables.client_column import refuse_one_row_clients
+from polyfed.data.tables.client_column import reject_one_row_clients
 from polyfed.data.tables.columns import as_names, feature_columns, find_column, task_columns, written_columns
 from polyfed.data.tables.derived import Derived, comparisons, with_derived
 from polyfed.data.tables.files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
@@ -93,7 +93,7 @@ def read_clients(
                 f"column {client!r} says whose row it is and cannot be {role}", where=table.where, remedy="leave it out"
             )
     if split.test or split.validation:
-        refuse_one_row_clients(table.frame, client, names, table.where)
+        reject_one_row_clients(table.frame, client, names, table.where)
     chosen = feature_columns(columns, found, features, [*drop, client], table.where)
     if features is None:
         chosen = _without_identifiers([table.frame], chosen, table.where)
@@ -252,7 +252,7 @@ def _read_rows(
     frame = table.frame
     if not table.typed:
         for name in features:
-            _refuse_text_among_numbers(table, name, index)
+            _reject_text_among_numbers(table, name, index)
     columns = {name: frame[name] for name in features}
     raw = read_columns(columns, where=table.where, index=index, n_rows=len(frame), dates=dates)
     raw = to_transform(raw, checked_transform(transform, list(columns), table.where), where=table.where)
@@ -260,7 +260,7 @@ def _read_rows(
     for task in tasks:
         if found[task.name]:
             labels[task.name] = read_labels(task, _labels_of(table, task, found[task.name]), len(frame), index=index)
-            _tell_doubtful(table, task, labels[task.name])
+            _report_doubtful(table, task, labels[task.name])
     for name in split.columns.values():
         find_column(name, list(frame.columns), table.where)
     keys = {role: read_key(role, frame[name], name, index.row_name) for role, name in split.columns.items()}
@@ -315,7 +315,7 @@ def _labels_of(table: Table, task: Task, columns: list[str]) -> Any:
     return as_labels(values, task.classes, lenient=table.missing is None)
 
 
-def _tell_doubtful(table: Table, task: Task, labels: Labels) -> None:
+def _report_doubtful(table: Table, task: Task, labels: Labels) -> None:
     """In a file nobody can see whether NA is a class, or an empty field one: what was made of it is said."""
     if table.typed or task.classes is not None or labels.vocabulary is None or table.missing == ():
         return
@@ -369,7 +369,7 @@ def _name(value: Any) -> str:
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _refuse_text_among_numbers(table: Table, name: str, index: _Rows) -> None:
+def _reject_text_among_numbers(table: Table, name: str, index: _Rows) -> None:
     """One slip of the pen turns a column of numbers in a CSV file into text, and each number into a category."""
     import pandas as pd
 

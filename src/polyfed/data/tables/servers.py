@@ -1,11 +1,11 @@
 """Tables on database servers, by a URL and a query, through SQLAlchemy (an extra) and a driver of the user's choice.
 
 Secrets stay out of what is written down: a URL says ${NAME} where a password belongs, and the environment variable of that name
-holds it. A URL with a password in it is refused, so that no run folder, report or error can show one. Queries may only read.
+holds it. A URL with a password in it is rejected, so that no run folder, report or error can show one. Queries may only read.
 
 >>> is_url("postgresql://reader:${PASSWORD}@db.example.org/clinic"), is_url("data/clinic.csv")
 (True, False)
->>> refuse_password("mysql://reader:hunter2@db.example.org/clinic")
+>>> reject_password("mysql://reader:hunter2@db.example.org/clinic")
 Traceback (most recent call last):
 polyfed.errors.ConfigError: mysql://db.example.org/clinic: there is a password in this URL; write ${PASSWORD} in its place, ...
 """
@@ -52,7 +52,7 @@ def url_name(url: str) -> str:
     return Path(url.partition("://")[2].partition("?")[0]).stem or "data"
 
 
-def refuse_password(url: str) -> None:
+def reject_password(url: str) -> None:
     """An error that does not repeat it, if a URL holds a secret and not the name of a variable that does."""
     try:
         parts = urlsplit(url)
@@ -73,7 +73,7 @@ def refuse_password(url: str) -> None:
 
 def read_server(url: str, query: str | None) -> pd.DataFrame:
     """What a query finds in a database, or its only table."""
-    refuse_password(url)
+    reject_password(url)
     if query is not None and not query.strip():
         raise ConfigError("the query is empty", where=url, remedy="write for example SELECT * FROM patients")
     if query is not None and _READING.match(query) is None:
@@ -140,12 +140,12 @@ def _secret(name: str, url: str) -> str:
 
 def _shown(error: Any, url: str, what: str) -> DataError:
     """What a server says, without what it must not say."""
-    told = " ".join(str(getattr(error, "orig", None) or error).split())
+    reported = " ".join(str(getattr(error, "orig", None) or error).split())
     for name in _VARIABLE.findall(url):
         for secret in {_secret(name, url), quote(_secret(name, url), safe="")} - {""}:
-            told = told.replace(secret, f"${{{name}}}")
+            reported = reported.replace(secret, f"${{{name}}}")
     remedy = "correct the query (it may only read), or the URL"
-    return DataError(f"{what}: {told[:300].rstrip('.')}", where=url, remedy=remedy)
+    return DataError(f"{what}: {reported[:300].rstrip('.')}", where=url, remedy=remedy)
 
 
 def _frame(rows: list[tuple[Any, ...]], names: list[str]) -> pd.DataFrame:

@@ -37,7 +37,7 @@ def content_of(path: Path) -> bytes:
             f"cannot be opened: {error.strerror}", where=str(path), remedy="check its permissions"
         ) from None
     if (ending := path.suffix.lower()) not in COMPRESSIONS:
-        return _refuse_compressed(content, path)
+        return _reject_compressed(content, path)
     try:
         return _uncompressed(content, ending)
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
@@ -54,7 +54,7 @@ def _uncompressed(content: bytes, ending: str) -> bytes:
         return stream.read()
 
 
-def _refuse_compressed(content: bytes, path: Path) -> bytes:
+def _reject_compressed(content: bytes, path: Path) -> bytes:
     for magic, ending in _MAGIC.items():
         if content.startswith(magic):
             raise DataError(

@@ -6,7 +6,7 @@ from polyfed.defaults import METHOD
 from polyfed.experiments.toml_text import to_toml
 from polyfed.kinds import KINDS
 
-# Flower refuses a run config whose keys the app does not declare; these are their defaults.
+# Flower rejects a run config whose keys the app does not declare; these are their defaults.
 RUN_KEYS: dict[str, str | int | float] = {
     "study": "",  # TOML: the same document as for polyfed run, without a source
     "folder": "",  # of the run, an absolute path on the server

@@ -88,7 +88,7 @@ def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
 
 
 def check_server_certificate(certificate: Path, key: Path, authority: Path, host: str, *, renew: str) -> int:
-    """How many days the server's certificate is still valid; an error if a client would refuse it."""
+    """How many days the server's certificate is still valid; an error if a client would reject it."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -20,12 +20,12 @@ from polyfed.errors import PolyfedError
 from polyfed.flower.deploy.certificates import read_certificate
 from polyfed.flower.deploy.keys import check_private_key
 from polyfed.flower.deploy.layout import Deployment, NodeFolder
-from polyfed.flower.deploy.server import SOON, answers, check_certificate, node_numbers, refuse_port_in_use, versions_of
+from polyfed.flower.deploy.server import SOON, answers, check_certificate, node_numbers, reject_port_in_use, versions_of
 
 AHEAD, BEHIND = (
     5.0,
     300.0,
-)  # seconds that a node's clock may differ from the server's: Flower refuses its signature else
+)  # seconds that a node's clock may differ from the server's: Flower rejects its signature else
 ROOM = 1e9  # bytes
 LONGEST = 5_000_000  # bytes of an answer that is read
 
@@ -116,9 +116,9 @@ def _release(text: str) -> str:
 
 
 def _supported() -> str:
-    from polyfed.flower.internals import SUPPORTED, refuse_other_versions
+    from polyfed.flower.internals import SUPPORTED, reject_other_versions
 
-    refuse_other_versions()
+    reject_other_versions()
     return f"speak Flower {SUPPORTED}, as it is installed"
 
 
@@ -142,7 +142,7 @@ def _server_of(folder: NodeFolder) -> Iterator[Check]:
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
     fine = -BEHIND < ahead - 1.0 < AHEAD  # it reports whole seconds
     detail = f"{abs(ahead):.0f} s {'ahead of' if ahead >= 0 else 'behind'} the server's"
-    yield Check("clock", fine, detail + ("" if fine else "; set it: the server refuses this node's signatures"))
+    yield Check("clock", fine, detail + ("" if fine else "; set it: the server rejects this node's signatures"))
 
 
 def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
@@ -167,7 +167,7 @@ def _table(folder: NodeFolder) -> str:
 
 
 def _free(deployment: Deployment) -> str:
-    refuse_port_in_use(deployment.bind, deployment.port)
+    reject_port_in_use(deployment.bind, deployment.port)
     return f"{deployment.port} of {deployment.bind} is free; the server does not run"
 
 

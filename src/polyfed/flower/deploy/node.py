@@ -112,17 +112,17 @@ def _run_stock(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals)
 
 def _run_warm(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
     """A node in this process, with its work in another that is kept."""
-    from polyfed.flower.internals import FleetRequests, refuse_other_versions
-    from polyfed.flower.warm import Forgotten, Refused, WarmNode
+    from polyfed.flower.internals import FleetRequests, reject_other_versions
+    from polyfed.flower.warm import Forgotten, Rejected, WarmNode
 
-    refuse_other_versions()
+    reject_other_versions()
     requests, began = FleetRequests(work.superlink, folder.authority, folder.key), time.monotonic()
     node = WarmNode(requests, folder.alive, signals, note)
     try:
         node.run(lambda number: Worker(number, work.config(), folder.flower_home, note))
         return End("", lambda policy: 0.0)
-    except Refused:
-        return End("the server does not take its key", RestartPolicy.after_refusal)
+    except Rejected:
+        return End("the server does not take its key", RestartPolicy.after_rejection)
     except Forgotten:
         what, seconds = "the server does not know it any more", time.monotonic() - began
         return End(what, lambda policy: policy.after_end(connected=False, code=1, seconds=seconds))

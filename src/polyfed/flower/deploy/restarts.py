@@ -1,7 +1,7 @@
 """What to do when a node has ended: wait so and so long, or give up with a reason.
 
-The server takes a node that was killed for alive until two of its heartbeats (30 s each) are missing, and refuses its key
-until then. It refuses a key that it does not know in the same words, so the two are distinguished by whether the node was
+The server takes a node that was killed for alive until two of its heartbeats (30 s each) are missing, and rejects its key
+until then. It rejects a key that it does not know in the same words, so the two are distinguished by whether the node was
 alive a moment ago.
 
 >>> RestartPolicy().after("Exit Code: 305 [SSL: CERTIFICATE_VERIFY_FAILED]", code=1, seconds=3)
@@ -28,7 +28,7 @@ class RestartPolicy:
 
     def __init__(self, alive: float | None = None) -> None:
         self.killed = alive is not None and alive < FORGOTTEN
-        self.refused = self.failed = 0
+        self.rejected = self.failed = 0
 
     def after(self, said: str, *, code: int, seconds: float) -> float:
         """Seconds to wait before the next start, or an error if that would not help."""
@@ -39,12 +39,12 @@ class RestartPolicy:
         if "Exit Code: 606" in said:
             raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
         if "Exit Code: 305" in said and "code: 2004" in said:
-            return self.after_refusal()
+            return self.after_rejection()
         return self.after_end(connected="SuperNode ID" in said, code=code, seconds=seconds)
 
     def after_end(self, *, connected: bool, code: int, seconds: float) -> float:
         """The same for an end that nobody has a word for."""
-        self.refused = 0
+        self.rejected = 0
         self.failed = 1 if seconds > STEADY else self.failed + 1
         wait = min(FIRST * 2 ** (self.failed - 1), LONGEST)
         if connected and code != 0:  # it had no time to say goodbye
@@ -52,14 +52,14 @@ class RestartPolicy:
             return max(wait, FORGOTTEN)
         return wait
 
-    def after_refusal(self) -> float:
+    def after_rejection(self) -> float:
         """The same for a key that the server does not take."""
-        self.refused += 1
+        self.rejected += 1
         if self.killed:
-            self.killed, self.refused = False, 0
+            self.killed, self.rejected = False, 0
             return FORGOTTEN
-        if self.refused >= LOOKS:
-            what = "the server refuses this node's key: it is not registered there, or another node with it is online"
+        if self.rejected >= LOOKS:
+            what = "the server rejects this node's key: it is not registered there, or another node with it is online"
             raise PolyfedError(
                 what, remedy="start the server with polyfed deploy server, which registers all its nodes"
             )

@@ -51,7 +51,7 @@ class End:
         return self.status == COMPLETED
 
 
-def read_study(path: Path, rounds: int | None = None) -> StudyConfig:
+def read_prepared(path: Path, rounds: int | None = None) -> StudyConfig:
     """Check a study before it is sent anywhere; the tables are the nodes' own business."""
     document = read_document(path)
     where = str(path)
@@ -191,7 +191,7 @@ def studies_of(deployment: Deployment) -> list[dict[str, Any]]:
     for path in (deployment.root / "runs").glob("*/events.jsonl") if deployment.is_server else ():
         rounds = [event for event in parse_events(read_content(path), path) if event.get("event") == "round"]
         last = rounds[-1] if rounds else {}
-        silent = {client: why for client, why in last.get("refused", {}).items() if str(why).startswith("NoAnswer")}
+        silent = {client: why for client, why in last.get("rejected", {}).items() if str(why).startswith("NoAnswer")}
         found.append(
             {
                 "folder": str(path.parent),
@@ -235,9 +235,9 @@ class _Rounds:
 
 
 def _in_a_line(event: Mapping[str, Any]) -> str:
-    asked, refused = len(event.get("sampled", ())), event.get("refused", {})
-    line = f"Round {event['round']}: {asked - len(refused)} of {asked} nodes"
-    line += f", refused {', '.join(f'{node} ({why})' for node, why in refused.items())}" if refused else ""
+    asked, rejected = len(event.get("sampled", ())), event.get("rejected", {})
+    line = f"Round {event['round']}: {asked - len(rejected)} of {asked} nodes"
+    line += f", rejected {', '.join(f'{node} ({why})' for node, why in rejected.items())}" if rejected else ""
     if "dropped" in event:
         return f"{line}; dropped, the model stays as it was: {event['dropped']}"
     return line + ("" if event.get("used", True) else "; not used, there was no quorum")

@@ -49,7 +49,7 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
     days = check_certificate(deployment, f"make one with {renew}")
     note(f"The certificate is valid for {days} days" + (f"; renew it soon: {renew}" if days < SOON else ""))
     command = superlink_command(deployment)
-    refuse_port_in_use(deployment.bind, deployment.port)
+    reject_port_in_use(deployment.bind, deployment.port)
     note(shown(command, deployment.flower_home))
     certificate = deployment.certificate.read_bytes()
     link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
@@ -75,7 +75,7 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
 
 
 def check_certificate(deployment: Deployment, remedy: str) -> int:
-    """How many days the server's certificate is still valid; an error if a node would refuse it."""
+    """How many days the server's certificate is still valid; an error if a node would reject it."""
     return check_server_certificate(
         deployment.certificate, deployment.key, deployment.authority, deployment.host, renew=remedy
     )
@@ -161,7 +161,7 @@ def versions_of(deployment: Deployment) -> dict[str, dict[str, str]]:
     return of_nodes(deployment.root / "runs") if deployment.is_server else {}
 
 
-def refuse_port_in_use(host: str, port: int) -> None:
+def reject_port_in_use(host: str, port: int) -> None:
     """An error if somebody listens there already: Flower would start, fail late, and say little."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

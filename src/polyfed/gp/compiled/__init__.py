@@ -54,6 +54,6 @@ def load() -> ModuleType | None:
     except (
         Exception
     ) as error:  # a full disk, a damaged cache, a processor that numba does not know: none of it is the end
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        log.warning("the inner loop cannot be compiled (%s): torch does it, about three times as slow", told)
+        sent = " ".join(f"{type(error).__name__}: {error}".split())
+        log.warning("the inner loop cannot be compiled (%s): torch does it, about three times as slow", sent)
         return None

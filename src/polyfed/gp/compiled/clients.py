@@ -12,6 +12,7 @@ from polyfed.gp.compiled.anderson import DEPTH
 from polyfed.gp.compiled.covariance import covariance, gradient, inputs_of_rows
 from polyfed.gp.compiled.estep import WORK, converge
 from polyfed.gp.compiled.jit import entry, jit, jit_exact
+from polyfed.gp.compiled.pointers import matrix_in
 from polyfed.gp.compiled.posterior import complete, inverse, minus_kl
 from polyfed.gp.compiled.shared import covariances, evidence, features, gradient_of_features, known, means
 from polyfed.gp.compiled.sites import sites
@@ -20,7 +21,8 @@ from polyfed.gp.compiled.triangles import weights_of_pairs
 _i, _f = types.intp, types.float64
 _i1, _i2 = types.Array(_i, 1, "C"), types.Array(_i, 2, "C")
 _f1, _f2, _f3 = (types.Array(_f, n, "C") for n in (1, 2, 3))
-SIGNATURE = types.void(
+SIGNATURE = _i(
+    _f1,  # space to work in
     _i, _i,  # the first client, and the one after the last
     _i1, _i1, _i1, _i1, _i2, _f1, _f1, _f1,  # layout
     _f1, _f2,  # noise, mu
@@ -70,10 +72,10 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
     row_ends, places, n_fixed, part_ends, parts, powers, codes, options, noise, mus = layout
     tolerance, max_steps, accelerate, of_f, wanted = fit
     distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s = latents
-    ms, vs, hs, rs, alphas, histories, minus_kls, told = found
+    ms, vs, hs, rs, alphas, histories, minus_kls, sent = found
     G, g_a, g_amplitude, g_phi1 = by
     points, starts, Z, triangles, shifts = shared
-    means_told, evidence_triangles, evidence_shifts = said
+    known_means, evidence_triangles, evidence_shifts = said
     (
         space_K, space_L, space_K1, space_R1, space_S, space, rows_of, at_of, space_x, space_columns, space_past,
         space_k, space_phi, space_Phi, space_V, space_G, space_C, omega, inner, known_mean, said_of, u, scales, sums,
@@ -83,12 +85,12 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
     place, n = places[row_ends[c] : row_ends[c + 1]], n_fixed[c]
     N = len(place)
     M = N - n
-    K, L = space_K[: N * N].reshape(N, N), space_L[: N * N].reshape(N, N)
-    K1, R1 = space_K1[: M * M].reshape(M, M), space_R1[: M * M].reshape(M, M)
+    K, L = matrix_in(space_K, N, N), matrix_in(space_L, N, N)
+    K1, R1 = matrix_in(space_K1, M, M), matrix_in(space_R1, M, M)
     layers = B if from_latents else 0
     S, at = space_S[: N * N * layers].reshape(layers, N, N), at_of[:N]
     a, g = rows_of[8 : 8 + B], rows_of[8 + B :]
-    by_row, columns = space_x[: N * D].reshape(N, D), space_columns[: N * D].reshape(D, N)
+    by_row, columns = matrix_in(space_x, N, D), matrix_in(space_columns, D, N)
     for b in range(len(distances)):
         here[b] = distances[b] + c * (8 * n_inputs * n_inputs)
     if from_latents:
@@ -104,12 +106,12 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
     m, v, mu, column = rows_of[0, :N], rows_of[1, :N], rows_of[2, :N], rows_of[3, :N]
     _taken(mus[c], place, mu)
     told_of = P > 0 and N > 0
-    k, phi, Phi = space_k[: N * P].reshape(N, P), space_phi[: N * P].reshape(N, P), space_Phi[: N * P].reshape(N, P)
-    V, by_Phi = space_V[: N * P].reshape(N, P), space_G[: N * P].reshape(N, P)
-    own = space_C[: N * N if P > 0 else 0].reshape(N if P > 0 else 0, N)
+    k, phi, Phi = matrix_in(space_k, N, P), matrix_in(space_phi, N, P), matrix_in(space_Phi, N, P)
+    V, by_Phi = matrix_in(space_V, N, P), matrix_in(space_G, N, P)
+    own = matrix_in(space_C, N if P > 0 else 0, N)
     if told_of:
         if known(triangles[c], shifts[c], omega, known_mean, w) > 0:
-            told[c, FAILED] = -1
+            sent[c, FAILED] = -1
             return
         features(
             points, starts, c, n_inputs, profiles, at, by_row, Z, a, amplitudes[c], phi1s[c], k, phi, Phi,
@@ -117,7 +119,7 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
         )  # fmt: skip
         means(Phi, known_mean, column)
         covariances(K, Phi, omega, V, own, w, f)
-        _put(column, place, means_told[c])
+        _put(column, place, known_means[c])
         for i in range(N):
             mu[i] += column[i]
     _taken(ms[c], place, m)
@@ -131,9 +133,9 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
         K, n, parts[mine], powers[mine], codes, options, noise, mu, tolerance, max_steps, accelerate,
         m, v, h, r, s, alpha, L, K1, R1, histories[c], space, space_past, w, f,
     )  # fmt: skip
-    told[c, FAILED], told[c, STEPS], told[c, CONVERGED] = failed, steps, converged
+    sent[c, FAILED], sent[c, STEPS], sent[c, CONVERGED] = failed, steps, converged
     if failed > 0:
-        told[c, FAILED] = 1 + place[failed - 1]
+        sent[c, FAILED] = 1 + place[failed - 1]
         return
     complete(K, L, R1, h, s, n, v, column, w, f)
     minus_kls[c] = minus_kl(h, v, alpha, m, half_log_det)
@@ -166,7 +168,7 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
                     evidence_triangles[c], evidence_shifts[c], w, f,
                 )  # fmt: skip
                 if failed > 0:
-                    told[c, FAILED] = 1 + place[failed - 1]
+                    sent[c, FAILED] = 1 + place[failed - 1]
             for b in range(B):
                 _put(g[b], place, g_a[c, b])
         else:
@@ -175,43 +177,57 @@ def _solve_client(c, layout, fit, given, latents, found, by, shared, said, space
 
 @entry(SIGNATURE)
 def solve_clients(
+    work,
     first, last,
     row_ends, places, n_fixed, part_ends, parts, powers, codes, options,
     noise, mus,
     tolerance, max_steps, accelerate,
     given,
     distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s,
-    ms, vs, hs, rs, alphas, histories, minus_kls, told,
+    ms, vs, hs, rs, alphas, histories, minus_kls, sent,
     wanted, G, g_a, g_amplitude, g_phi1,
     points, starts, Z, triangles, shifts,
-    of_f, means_told, evidence_triangles, evidence_shifts,
+    of_f, known_means, evidence_triangles, evidence_shifts,
 ):  # fmt: skip
     """All arrays have the clients in their first dimension and rows where they lie in the stack.
 
     `given` holds K of each client, or nothing: then it is made of the latents. ms and vs hold where to start, NaN for where the
-    prior is. `triangles` and `shifts` hold what each client is told of shared latents (shared.py), if there are any.
+    prior is. `triangles` and `shifts` hold what each client is told of shared latents (shared.py), if there are any. Where
+    `work` is too small nothing is done, and how many numbers it has to hold is returned; else zero.
     """
-    largest = 0
+    largest = others = 0  # rows, and rows whose sites change
     for c in range(first, last):
         largest = max(largest, row_ends[c + 1] - row_ends[c])
-    B, D, size = a_of.shape[1], x.shape[1], largest * largest
-    from_latents = len(given) == 0
-    P = starts[-1]
-    wide = largest * P
+        others = max(others, row_ends[c + 1] - row_ends[c] - n_fixed[c])
+    B, D, P = a_of.shape[1], x.shape[1], starts[-1]
+    size, layers = largest * largest, B if len(given) == 0 else 0
     deep = DEPTH if max_steps > 2 and accelerate else 0  # before the third step there is nothing to extrapolate from
+    needed = size * (2 + layers + (P > 0)) + 2 * others * others + largest * (2 * D + 6 * deep + 5 * P)
+    if len(work) < needed:
+        return needed
+    K, work = work[:size], work[size:]
+    L, work = work[:size], work[size:]
+    S, work = work[: size * layers], work[size * layers :]
+    C, work = work[: size * (P > 0)], work[size * (P > 0) :]
+    K1, work = work[: others * others], work[others * others :]
+    R1, work = work[: others * others], work[others * others :]
+    by_row, work = work[: largest * D], work[largest * D :]
+    columns, work = work[: largest * D], work[largest * D :]
+    past, work = work[: 6 * deep * largest], work[6 * deep * largest :]
+    wide = work[: 5 * largest * P].reshape(5, largest * P)
     layout = row_ends, places, n_fixed, part_ends, parts, powers, codes, options, noise, mus
     fit = tolerance, max_steps, accelerate, of_f, wanted
     latents = distances, n_inputs, profiles, slopes, scaled, by_input, firsts, looks, ats, x, a_of, amplitudes, phi1s
-    found, by = (ms, vs, hs, rs, alphas, histories, minus_kls, told), (G, g_a, g_amplitude, g_phi1)
-    shared, said = (points, starts, Z, triangles, shifts), (means_told, evidence_triangles, evidence_shifts)
+    found, by = (ms, vs, hs, rs, alphas, histories, minus_kls, sent), (G, g_a, g_amplitude, g_phi1)
+    shared, said = (points, starts, Z, triangles, shifts), (known_means, evidence_triangles, evidence_shifts)
     spaces = (
-        np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size * B if from_latents else 0),
+        K, L, K1, R1, S,
         np.empty((WORK, largest)), np.empty((8 + 2 * B, largest)), np.empty(largest, np.intp),
-        np.empty(largest * D), np.empty(largest * D), np.empty(6 * deep * largest),
-        np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide),
-        np.empty(size if P > 0 else 0), np.empty((P, P)), np.empty(Z.shape[1] * Z.shape[1]),
+        by_row, columns, past, wide[0], wide[1], wide[2], wide[3], wide[4], C,
+        np.empty((P, P)), np.empty(Z.shape[1] * Z.shape[1]),
         np.empty(P), np.empty(P), np.empty(P), np.empty(D), np.empty(D),
         np.empty(Z.shape[1]), np.empty(Z.shape[1]), np.empty(len(distances), np.intp), np.empty(8, np.int32), np.empty(2),
     )  # fmt: skip
     for c in range(first, last):
         _solve_client(c, layout, fit, given, latents, found, by, shared, said, spaces)
+    return 0

@@ -6,6 +6,7 @@ import numpy as np
 
 from polyfed.gp.compiled.anderson import DEPTH, extrapolated, flat, forget
 from polyfed.gp.compiled.jit import jit_exact
+from polyfed.gp.compiled.pointers import matrix_in
 from polyfed.gp.compiled.posterior import eliminate, minus_kl, step
 from polyfed.gp.compiled.sites import local_bound, sites
 from polyfed.gp.compiled.triangles import copied
@@ -40,7 +41,7 @@ def converge(
     failed, half_log_det0 = eliminate(K, h, r, s, n, L, K1, w0, m1, half, w, f)
     if failed > 0:
         return failed, 0, 0.0, False
-    failed, half_log_det = step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w)
+    failed, half_log_det = step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w, f)
     if failed > 0:
         return failed, 0, 0.0, False
     half_log_det += half_log_det0
@@ -50,9 +51,9 @@ def converge(
     steps, k, resting, converged = 1, 0, False, N == 0
     deep = min(len(past), DEPTH)
     each = 2 * N * deep
-    points = past[:each].reshape(deep, 2 * N)
-    images = past[each : 2 * each].reshape(deep, 2 * N)
-    differences = past[2 * each : 3 * each].reshape(deep, 2 * N)
+    points = matrix_in(past, deep, 2 * N)
+    images = matrix_in(past[each:], deep, 2 * N)
+    differences = matrix_in(past[2 * each :], deep, 2 * N)
     while not converged and steps < max_steps:
         sites(parts, powers, codes, options, noise, mu, m, v, mean, h_plain, r_plain)
         same = True
@@ -82,7 +83,7 @@ def converge(
         else:
             copied(h_plain, h_try)
             copied(r_plain, r_try)
-        failed, half_log_det = step(K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w)
+        failed, half_log_det = step(K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w, f)
         if failed > 0 and not further:  # an extrapolation may go anywhere; a plain step that breaks down is an error
             return failed, steps, 0.0, False
         half_log_det += half_log_det0
@@ -106,7 +107,7 @@ def converge(
                     copied(h, h_try)  # not a step to be had: stay
                     copied(r, r_try)
                 failed, half_log_det = step(
-                    K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w
+                    K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w, f
                 )
                 if failed > 0:
                     return failed, steps, 0.0, False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, soft
 from polyfed.gp.compiled.metrics import METRICS, SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES, EXPONENTIAL
 from polyfed.gp.compiled.shared import positive
-from polyfed.gp.compiled.told import Told
+from polyfed.gp.compiled.shared_knowledge import SharedKnowledge
 from polyfed.gp.kernels import Kernel, MetricKernel
 from polyfed.gp.knowledge import Evidence, not_a_precision
 from polyfed.gp.linalg import Gaussian, not_positive_definite
@@ -108,12 +109,12 @@ def solve_model(
     prior = model.prior
     # A covariance that was asked for is the one to use, and torch makes that of kernels that have no compiled form.
     latents = None if "K" in vars(model) or not all(map(is_known, prior.kernels)) else model.latents
-    told = None if latents is None else Told.of(model)
-    if told is None and model.knowledge is not None:
+    sent = None if latents is None else SharedKnowledge.of(model)
+    if sent is None and model.knowledge is not None:
         latents = None  # torch makes what is told
-    rows = model.rows if told is None else model.plain
+    rows = model.rows if sent is None else model.plain
     C, N, B = layout.n_clients, len(rows), prior.n_latents
-    shared = (told or Told.nothing()).arrays
+    shared = (sent or SharedKnowledge.nothing()).arrays
     if latents is None:
         given = contiguous(model.K).reshape(C, N, N)
         U, at, numbers = 0, np.zeros((0, 0), np.intp), tuple(np.zeros((0,) * n) for n in (3, 3, 2, 3))
@@ -137,7 +138,7 @@ def solve_model(
     means, (triangle, shift) = np.zeros((C, N)), (np.zeros_like(each if wanted else each[:0]) for each in shared[-2:])
     # Many small clients: a second thread of LAPACK would only wait for the first.
     with _threads_of_lapack(1 if C > 1 else torch.get_num_threads()):
-        solve_clients(
+        _solve(
             0, C, *layout.arrays, layout.noise(prior), mu, float(tolerance), int(max_steps), accelerate, given,
             addresses[0], U, *addresses[1:], at, *numbers,
             m, v, h, r, alpha, history, minus_kl, ends,
@@ -162,10 +163,10 @@ def solve_model(
         }
     elif by_matrix:
         by = {"K": shaped(G, N, N)}
-    if told is not None:
+    if sent is not None:
         model.rows = rows.shifted(shaped(means, N))
     said = None
-    if told is not None and wanted:
+    if sent is not None and wanted:
         said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1]))
     return Solution(
         model,
@@ -180,6 +181,25 @@ def solve_model(
         by=by,
         evidence=said,
     )
+
+
+class _Space(local):
+    """What one thread works in, kept from call to call: fresh pages would take a large client a third of its time."""
+
+    numbers = np.empty(0)
+    most = 2**23  # kept; 64 MB
+
+
+_space = _Space()
+
+
+def _solve(*arguments: Any) -> None:
+    needed = solve_clients(_space.numbers, *arguments)
+    if needed > 0:
+        numbers = np.empty(needed)
+        solve_clients(numbers, *arguments)
+        if needed <= _space.most:
+            _space.numbers = numbers
 
 
 def are_positive(triangles: Tensor, rounding: float) -> Tensor:

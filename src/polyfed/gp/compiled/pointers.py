@@ -46,25 +46,37 @@ def address_of(typingctx, array, offset):
     return types.voidptr(array, types.intp), codegen
 
 
+MATRIX = types.Array(types.float64, 2, "C")
+
+
+def _matrix(context, builder, data, n_rows, n_columns):
+    matrix = context.make_array(MATRIX)(context, builder)
+    size = context.get_constant(types.intp, 8)
+    strides = [builder.mul(n_columns, size), size]
+    populate_array(matrix, data=data, shape=[n_rows, n_columns], strides=strides, itemsize=size, meminfo=None)
+    return matrix._getvalue()
+
+
 @intrinsic
 def matrix_at(typingctx, address, n_rows, n_columns):
     """The matrix at an address, row by row, which is kept alive elsewhere."""
-    kind = types.Array(types.float64, 2, "C")
 
     def codegen(context, builder, signature, args):
-        matrix = context.make_array(kind)(context, builder)
-        size = context.get_constant(types.intp, 8)
-        populate_array(
-            matrix,
-            data=builder.inttoptr(args[0], context.get_value_type(DOUBLES)),
-            shape=[args[1], args[2]],
-            strides=[builder.mul(args[2], size), size],
-            itemsize=size,
-            meminfo=None,
-        )
-        return matrix._getvalue()
+        data = builder.inttoptr(args[0], context.get_value_type(DOUBLES))
+        return _matrix(context, builder, data, *args[1:])
 
-    return kind(types.intp, types.intp, types.intp), codegen
+    return MATRIX(types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def matrix_in(typingctx, array, n_rows, n_columns):
+    """The first numbers of an array as a matrix; `reshape` would be a call, and count who holds them."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return _matrix(context, builder, data, *args[1:])
+
+    return MATRIX(array, types.intp, types.intp), codegen
 
 
 @intrinsic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from polyfed.gp.compiled.jit import jit
+from polyfed.gp.compiled.jit import jit, jit_exact
 
 
 @jit
@@ -76,6 +76,48 @@ def below_transposed(L, n, x, y):
         row, x_i = L[i], x[i - n]
         for j in range(n):
             y[j] += row[j] * x_i
+
+
+@jit
+def _add_four(row, n, a, b, c, d, w, x, y, z):
+    for j in range(n):
+        row[j] += w * a[j] + x * b[j] + y * c[j] + z * d[j]
+
+
+@jit
+def _add_one(row, n, a, w):
+    for j in range(n):
+        row[j] += w * a[j]
+
+
+@jit
+def _scale(row, n, w):
+    for j in range(n):
+        row[j] *= w
+
+
+@jit_exact
+def invert_block(L, at, n):
+    """L ← L⁻¹ for its block of n rows at row and column `at`: each row as a sum of those above, four at a time."""
+    for i in range(n):
+        row, k = L[at + i, at:], 0
+        while k + 4 <= i:
+            a, b, c, d = L[at + k, at:], L[at + k + 1, at:], L[at + k + 2, at:], L[at + k + 3, at:]
+            w, x, y, z = row[k], row[k + 1], row[k + 2], row[k + 3]
+            _add_four(row, k, a, b, c, d, w, x, y, z)
+            row[k] = w * a[k] + x * b[k] + y * c[k] + z * d[k]
+            row[k + 1] = x * b[k + 1] + y * c[k + 1] + z * d[k + 1]
+            row[k + 2] = y * c[k + 2] + z * d[k + 2]
+            row[k + 3] = z * d[k + 3]
+            k += 4
+        while k < i:
+            a, w = L[at + k, at:], row[k]
+            _add_one(row, k, a, w)
+            row[k] = w * a[k]
+            k += 1
+        w = 1.0 / row[i]
+        _scale(row, i, -w)
+        row[i] = w
 
 
 @jit

@@ -34,8 +34,8 @@ from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
-from polyfed.methods.bayesian_heads.task_gp import Conditioned, TaskGP
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, TaskGP
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.options import check_choice, check_number
 from polyfed.methods.supervised import weights_of
@@ -124,21 +124,21 @@ class PFedGP(SharedNetwork):
                     remedy="leave power at 1, or use inference='mf'",
                 )
         server = super().init(spec, stream)
-        shared = {name: value for name, value in part(server, "theta").items() if not name.startswith("head.")}
+        shared = {name: value for name, value in strip_prefix(server, "theta").items() if not name.startswith("head.")}
         for i, likelihood in enumerate(likelihoods_of(spec.codecs, "polya-gamma").values()):
             if likelihood.initial_noise is not None:
                 shared[f"noise.{i}"] = _log(likelihood.initial_noise)
             if self.learn_kernel:
                 shared |= {f"kernel.{i}.amplitude": _log(self.amplitude), f"kernel.{i}.length": _log(self.length)}
         rest = {name: value for name, value in server.items() if not name.startswith("theta/")}
-        return labelled("theta", shared) | rest
+        return with_prefix("theta", shared) | rest
 
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
-        return replace(super().template(server), pooled=dict.fromkeys(part(server, "task"), (nothing, nothing)))
+        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "task"), (nothing, nothing)))
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
-        return list(part(server, "task"))  # it counts once, whether it has the task or not
+        return list(strip_prefix(server, "task"))  # it counts once, whether it has the task or not
 
     def _labels(self, name: str, update: ClientUpdate) -> float:
         """Only tasks that taught the client something count: one class alone teaches a classifier nothing."""
@@ -149,7 +149,7 @@ class PFedGP(SharedNetwork):
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net = self.net_of(data)
-        before = {**message, **part(state, "personal")}
+        before = {**message, **strip_prefix(state, "personal")}
         values, velocity = dict(before), {}
         names, losses, taught = self.trainable(net, values), [0.0], dict.fromkeys(data.tasks, 0.0)
         for epoch in range(self.local_epochs):
@@ -168,7 +168,7 @@ class PFedGP(SharedNetwork):
             data.counts(),
             {"loss": float(np.mean(losses or [0.0]))},
         )
-        return {**state, **labelled("personal", {name: values[name] for name in self.personal(net)})}, update
+        return {**state, **with_prefix("personal", {name: values[name] for name in self.personal(net)})}, update
 
     def step(
         self,
@@ -185,7 +185,7 @@ class PFedGP(SharedNetwork):
         generator = torch.Generator().manual_seed(draws.integer())
         losses: dict[str, Tensor] = {}
         for task, positions in batch.items():
-            at, y = data.seen[task]
+            at, y = data.labels[task]
             x = torch.from_numpy(data.x[at[positions]])
             z = unit_features(net.features(live, x, task, train=self.bn_buffers != "frozen"))
             loss = TaskGP.of(self, live, data, task).loss(
@@ -217,12 +217,12 @@ class PFedGP(SharedNetwork):
         conditioned = {}
         with torch.no_grad():
             for task, codec in data.codecs.items():
-                at, y = data.seen.get(task, (np.zeros(0, dtype=np.int64), np.zeros((0, 2))))
+                at, y = data.labels.get(task, (np.zeros(0, dtype=np.int64), np.zeros((0, 2))))
                 y = y if len(at) or codec.task.form is LabelForm.PAIR else np.zeros(0)
                 generator = torch.Generator().manual_seed(Stream(0, f"pfedgp {task}").integer())
                 model = TaskGP.of(self, values, data, task)
                 z, weights = features(data.x[at], task), weights_of(data, task, slice(None))
-                conditioned[task] = Conditioned(model, z, torch.from_numpy(y), generator, weights)
+                conditioned[task] = PosteriorPredictor(model, z, torch.from_numpy(y), generator, weights)
 
         def predict(x: np.ndarray) -> Predictions:
             with torch.no_grad():

@@ -38,7 +38,7 @@ from torch.nn.functional import softplus
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import LabelForm
-from polyfed.methods.base import Job, Outcome, Predictor
+from polyfed.methods.base import ClientResult, Job, Predictor
 from polyfed.methods.bayesian_heads.uncertain_heads import (
     Labels,
     Posterior,
@@ -50,7 +50,7 @@ from polyfed.methods.bayesian_heads.uncertain_heads import (
     with_one,
 )
 from polyfed.methods.bayesian_heads.vem_trunks import Turn, drawn, train_side_by_side
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural, Objective
 from polyfed.methods.neural.cohorts import side_by_side
 from polyfed.methods.options import check_choice, check_number
@@ -102,8 +102,8 @@ class PFedVEM(Neural):
 
     # ---- the server -------------------------------------------------------------------------------------------
 
-    def download(self, server: State, client: str) -> State:
-        return labelled("theta", part(server, "theta")) | labelled("noise", part(server, "noise"))
+    def broadcast(self, server: State, client: str) -> State:
+        return with_prefix("theta", strip_prefix(server, "theta")) | with_prefix("noise", strip_prefix(server, "noise"))
 
     def template(self, server: State) -> ClientUpdate:
         plain, nothing = super().template(server), (_number(0.0), _number(0.0))
@@ -111,8 +111,8 @@ class PFedVEM(Neural):
         return replace(plain, pooled={**plain.pooled, **precisions})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
-        precisions = [precision_of(i) for i in range(len(part(server, "task")))]
-        return list(part(server, "task")) if name in precisions else super().counted_tasks(server, name)
+        precisions = [precision_of(i) for i in range(len(strip_prefix(server, "task")))]
+        return list(strip_prefix(server, "task")) if name in precisions else super().counted_tasks(server, name)
 
     def weights(self, name: str, sent: Sequence[ClientUpdate]) -> Tensor:
         """Heads count by 1/ρ², which is sent as 0 by those who do not have the task.
@@ -128,13 +128,13 @@ class PFedVEM(Neural):
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         return self._learned([Job("", state, message, data, stream)])[0]
 
-    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
 
     def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         """A round of clients that train side by side; one alone may have any network."""
-        net, noise = self.net_of(jobs[0].data), [part(job.message, "noise") for job in jobs]
-        before = [{**part(job.message, "theta"), **part(job.state, "personal")} for job in jobs]
+        net, noise = self.net_of(jobs[0].data), [strip_prefix(job.message, "noise") for job in jobs]
+        before = [{**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")} for job in jobs]
         turns = [Turn(job, dict(values), {}) for job, values in zip(jobs, before, strict=True)]
         kept: list[State] = [{} for _ in jobs]
         precisions = [{precision_of(i): (_number(0.0), _number(0.0)) for i in range(len(net.tasks))} for _ in jobs]
@@ -149,8 +149,10 @@ class PFedVEM(Neural):
         rates, losses = self.trunk_phase(net, turns)
         found = []
         for job, turn, own, rate, loss, sure in zip(jobs, turns, kept, rates, losses, precisions, strict=True):
-            arrays = {name: turn.values[name] - v for name, v in part(job.message, "theta").items()}  # of heads, μ − w
-            own |= labelled("personal", {name: turn.values[name] for name in self.personal(net)})
+            arrays = {
+                name: turn.values[name] - v for name, v in strip_prefix(job.message, "theta").items()
+            }  # of heads, μ − w
+            own |= with_prefix("personal", {name: turn.values[name] for name in self.personal(net)})
             update = self.update(arrays, net, turn.values, job.data, loss)
             measured = [task for task in update.pooled if task in turn.heads]
             spread = {t: self.noise_under(net, turn.values, job.data, t, turn.heads[t]) for t in measured}
@@ -168,7 +170,7 @@ class PFedVEM(Neural):
             return []
         i, features, labels = list(net.tasks).index(task), [], []
         for _, values, _, data, _ in clients:
-            at, y = data.seen[task]
+            at, y = data.labels[task]
             with torch.no_grad():
                 features.append(with_one(net.features(values, torch.from_numpy(data.x[at]), task)))
             labels.append(Labels.of(torch.from_numpy(y), data.codecs[task], weights_of(data, task, slice(None))))
@@ -243,7 +245,7 @@ class PFedVEM(Neural):
 
     def trunk_loss(self, net: Network, turn: Turn) -> float:
         """What 3. makes smaller, on all labels and under the same draws whenever it is asked for in a round."""
-        everything = {task: np.arange(len(at)) for task, (at, _) in turn.job.data.seen.items()}
+        everything = {task: np.arange(len(at)) for task, (at, _) in turn.job.data.labels.items()}
         live = {**turn.values, **{name: turn.values[name].clone() for name in net.buffers}}  # a forward pass moves them
         with torch.no_grad():
             objective = self.averaged(net, turn, _own(turn.job.stream, "trunk loss").numpy())
@@ -253,7 +255,7 @@ class PFedVEM(Neural):
         self, net: Network, values: State, data: ClientData, task: str, q: Posterior
     ) -> tuple[Tensor, Tensor]:
         """(sum, count) of the noise of a task that has one, over draws of its head."""
-        (at, y), codec = data.seen[task], data.codecs[task]
+        (at, y), codec = data.labels[task], data.codecs[task]
         with torch.no_grad():
             h = with_one(net.features(values, torch.from_numpy(data.x[at]), task))
         f, labels = outputs(h, self._mirrored(q)), Labels.of(torch.from_numpy(y), codec)
@@ -289,7 +291,7 @@ class PFedVEM(Neural):
             for k in range(self.join_rounds if n else 0):
                 own = _own(stream, f"join {k}")
                 ((mean, raw), rho2), *_ = self.head_phase(
-                    net, task, [(state, values, part(server, "noise"), data, own)]
+                    net, task, [(state, values, strip_prefix(server, "noise"), data, own)]
                 )
                 state = {**state, f"mean/{i}": mean, f"raw/{i}": raw, f"rho2/{i}": rho2}
         return state
@@ -307,8 +309,8 @@ class PFedVEM(Neural):
             return plain
 
         q = {task: (state[f"mean/{i}"], state[f"raw/{i}"]) for task, i in heads.items()}
-        noise = {task: float(value) for task, value in part(server, "noise").items()}
-        for task in noise.keys() & q.keys() & data.seen.keys():
+        noise = {task: float(value) for task, value in strip_prefix(server, "noise").items()}
+        for task in noise.keys() & q.keys() & data.labels.keys():
             total, count = self.noise_under(net, values, data, task, q[task])
             noise[task] = float(total / count) if count > 0 else noise[task]
 

@@ -161,7 +161,7 @@ def halves(groups: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
     return torch.cat([nobody, *given]).sort().values, torch.cat([nobody, *scored]).sort().values
 
 
-class Conditioned:
+class PosteriorPredictor:
     """A task with the labels of a client: all branches solved once, for any number of predictions."""
 
     def __init__(

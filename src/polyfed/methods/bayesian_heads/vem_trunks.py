@@ -32,8 +32,8 @@ class Turn:
     def of(self, owner: str | None) -> Turn:
         """With the labels of one task alone, whose trunk it has to itself."""
         data = self.job.data
-        seen = {task: rows for task, rows in data.seen.items() if owner in (None, task)}
-        return replace(self, job=replace(self.job, data=replace(data, seen=seen)))
+        seen = {task: rows for task, rows in data.labels.items() if owner in (None, task)}
+        return replace(self, job=replace(self.job, data=replace(data, labels=seen)))
 
 
 def drawn(rngs: Sequence[np.random.Generator], shape: Sequence[int]) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
-from polyfed.methods.base import Job, Outcome, Outlook, Predictor
+from polyfed.methods.base import ClientResult, Job, Outlook, Predictor
 from polyfed.methods.gp import pfed_hier
 from polyfed.methods.gp.wide.weight_features import SHARED
 from polyfed.methods.gp.wide.weight_space import WeightSpace
@@ -95,17 +95,17 @@ class PFedHier(pfed_hier.PFedHier):
     def begin_round(self, server: State, rounds_left: int) -> State:
         return server if self._for(server) else super().begin_round(server, rounds_left)
 
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         mine = self._for(server)
-        return mine.download(server, client) if mine else super().download(server, client)
+        return mine.broadcast(server, client) if mine else super().broadcast(server, client)
 
-    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
+    def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
         mine = self._for(server)
-        return mine.downloads(server, clients) if mine else super().downloads(server, clients)
+        return mine.broadcasts(server, clients) if mine else super().broadcasts(server, clients)
 
-    def portion(self, server: State, client: str) -> State:
+    def prediction_state(self, server: State, client: str) -> State:
         mine = self._for(server)
-        return mine.portion(server, client) if mine else super().portion(server, client)
+        return mine.prediction_state(server, client) if mine else super().prediction_state(server, client)
 
     def template(self, server: State) -> ClientUpdate:
         mine = self._for(server)
@@ -135,7 +135,7 @@ class PFedHier(pfed_hier.PFedHier):
             return self._weights.local(state, message, data, stream)
         return super().local(state, message, data, stream)
 
-    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         if jobs and self._is_wide(jobs[0].data.n_features):
             return self._weights.local_many(jobs)
         return super().local_many(jobs)

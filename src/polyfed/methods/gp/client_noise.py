@@ -26,7 +26,7 @@ def started(names: Sequence[str]) -> State:
     return {f"{STRENGTH}/{name}": torch.tensor(noise_pool.STRENGTH[0], dtype=torch.float64) for name in names}
 
 
-def told(server: Mapping[str, Tensor]) -> State:
+def received(server: Mapping[str, Tensor]) -> State:
     """What of it clients are sent."""
     return {name: value for name, value in server.items() if name.startswith(f"{STRENGTH}/")}
 

@@ -67,7 +67,7 @@ def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
 
 def goes_alone(model: GPModel, n_rows: int) -> bool:
     """Whether a client with so many rows has inducing inputs or a network, and is solved by itself."""
-    sparsity, prior = model.structure.sparsity, model.prior
+    sparsity, prior = model.config.sparsity, model.prior
     return prior.features is not None or sparsity.points_for(n_rows, prior.n_latents) is not None
 
 
@@ -103,8 +103,8 @@ class Parted:
         done: list[BatchStep] = []
         for places, make in self.parts:
             own = [start.marginals_of(i) if isinstance(start, BatchStep) else start[i] for i in places.tolist()]
-            told = None if knowledge is None else lambda group, places=places: knowledge(places[group])
-            done.append(make().step(prior.take(places), start=own, knowledge=told, **options))
+            received = None if knowledge is None else lambda group, places=places: knowledge(places[group])
+            done.append(make().step(prior.take(places), start=own, knowledge=received, **options))
         order = torch.cat([places for places, _ in self.parts]).argsort()
 
         def of_all(parts: Sequence[Tensor]) -> Tensor:
@@ -137,7 +137,7 @@ class OneByOne:
     """Clients with inducing inputs or a network under their kernels, solved in a loop; answers as a `ClientBatch` does."""
 
     def __init__(self, model: GPModel, rows: Sequence[Rows]) -> None:
-        self.sparsity, self.rows = model.structure.sparsity, rows
+        self.sparsity, self.rows = model.config.sparsity, rows
 
     def step(
         self,
@@ -157,8 +157,8 @@ class OneByOne:
         for i, rows in enumerate(self.rows):
             mine = prior.with_values({name: value[i] for name, value in prior.parameters.items()})
             begin = start.marginals_of(i) if isinstance(start, BatchStep) else start[i]
-            told = None if knowledge is None else knowledge(torch.tensor([i]))[0]
-            gp = self.sparsity.build(mine, rows, self.sparsity.choose(mine, rows), knowledge=told)
+            received = None if knowledge is None else knowledge(torch.tensor([i]))[0]
+            gp = self.sparsity.build(mine, rows, self.sparsity.choose(mine, rows), knowledge=received)
             begin = None if begin is None else gp.rows.as_f(begin, back=True)
             q = infer(gp, start=begin, tolerance=tolerance, max_steps=max_steps).q
             value = gp.bound(q)
@@ -171,7 +171,7 @@ class OneByOne:
             m, v = gp.rows.as_f((q.m, q.v))
             marginals.append((m[None], v[None]))
             where.append((i, 0, torch.arange(len(rows))))
-            if told is not None:
+            if received is not None:
                 said.append(gp.evidence(q))  # pyright: ignore[reportAttributeAccessIssue]
         zero = torch.zeros((), dtype=torch.float64)
         tasks = dict.fromkeys(task for statistics in noise for task in statistics)

@@ -16,7 +16,7 @@ from statistics import fmean
 import torch
 
 from polyfed.gp import group_of, hyperprior
-from polyfed.methods.messages import State, part
+from polyfed.methods.messages import State, strip_prefix
 
 PART = 0.15
 OF_A_CLASS = 0.1  # h of a label without a noise: at most ¼, and less where classes are far apart
@@ -46,7 +46,7 @@ def expected_curvature(theta: State, pooled: State, server: State, counts: Seque
             found[name] = (whole / value.numel()).expand_as(value)
         elif group_of(name) == "noise":
             found[name] = torch.full_like(value, OF_NOISE * labels.get(name.removeprefix("noise."), 0.0))
-    densities, n_clients = part(server, "density"), float(server.get("clients", 1.0))
+    densities, n_clients = strip_prefix(server, "density"), float(server.get("clients", 1.0))
     for name, value in found.items():
         own = hyperprior.precision(densities[name], value) / n_clients if name in densities else 0.0
         found[name] = (value + own).clamp_min(LEAST)

@@ -30,18 +30,18 @@ ENOUGH = 0.1  # an agreement from which on steps are whole
 _parts: WeakKeyDictionary[ClientData, tuple[bytes, tuple[ClientData, ClientData]]] = WeakKeyDictionary()
 
 
-def kept_apart(data: ClientData, share: float, rng: np.random.Generator) -> Tensor:
+def held_out_inputs(data: ClientData, share: float, rng: np.random.Generator) -> Tensor:
     """Which inputs are kept apart: the same share of those with labels of the same tasks.
 
     >>> from polyfed.data import LabelCodec, Task
     >>> seen = {"pulse": (np.arange(3), np.zeros(3)), "sick": (np.arange(3, 9), np.zeros(6))}
     >>> data = ClientData(np.zeros((9, 1)), seen, {name: LabelCodec.learn(Task(name), [0.0, 1.0]) for name in seen})
-    >>> kept = kept_apart(data, 1 / 3, np.random.default_rng(0))
+    >>> kept = held_out_inputs(data, 1 / 3, np.random.default_rng(0))
     >>> int(kept[:3].sum()), int(kept[3:].sum())
     (1, 2)
     """
     pattern = np.zeros(len(data.x), dtype=np.int64)
-    for i, (at, _) in enumerate(data.seen.values()):
+    for i, (at, _) in enumerate(data.labels.values()):
         pattern[at] |= 1 << i
     order = np.lexsort((rng.random(len(pattern)), pattern))
     place = np.arange(len(order))
@@ -61,9 +61,9 @@ def parted(data: ClientData, kept: Tensor) -> tuple[ClientData, ClientData]:
 
 def _some(data: ClientData, wanted: np.ndarray) -> ClientData:
     place = np.cumsum(wanted) - 1
-    seen = {task: (place[at[wanted[at]]], y[wanted[at]]) for task, (at, y) in data.seen.items() if wanted[at].any()}
-    weights = {task: weight[wanted[data.seen[task][0]]] for task, weight in data.weights.items() if task in seen}
-    return replace(data, x=data.x[wanted], seen=seen, weights=weights)
+    seen = {task: (place[at[wanted[at]]], y[wanted[at]]) for task, (at, y) in data.labels.items() if wanted[at].any()}
+    weights = {task: weight[wanted[data.labels[task][0]]] for task, weight in data.weights.items() if task in seen}
+    return replace(data, x=data.x[wanted], labels=seen, weights=weights)
 
 
 def agreement(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:

@@ -33,7 +33,7 @@ PREDICTION_STEPS = 500
 
 
 @dataclass(frozen=True)
-class Structure:
+class ModelConfig:
     """The options that say what the model is; `kernels` is the text of one for each latent, or of one for as many as needed."""
 
     kernels: tuple[str, ...] | str
@@ -60,7 +60,7 @@ ModelKey = tuple[tuple[tuple[str, LabelCodec], ...], int]
 
 
 def key_of(codecs: Mapping[str, LabelCodec], n_features: int) -> ModelKey:
-    """What decides, beside its structure, which model a client has; the same for clients that differ in units alone."""
+    """What decides, beside its config, which model a client has; the same for clients that differ in units alone."""
     return tuple((name, codec.without_units()) for name, codec in codecs.items()), n_features
 
 
@@ -77,36 +77,36 @@ def alike(clients: Sequence[ClientData]) -> list[list[int]]:
 
 
 @lru_cache(maxsize=256)
-def _model(structure: Structure, codecs: tuple[tuple[str, LabelCodec], ...], n_features: int) -> GPModel:
-    likelihoods = likelihoods_of(dict(codecs), structure.bound)
-    kernels, width, trunk = structure.latents(len(codecs), n_features), n_features, None
-    if structure.network is not None:
-        trunk = trunk_of(structure.network, n_features).to(torch.float32)
+def _model(config: ModelConfig, codecs: tuple[tuple[str, LabelCodec], ...], n_features: int) -> GPModel:
+    likelihoods = likelihoods_of(dict(codecs), config.bound)
+    kernels, width, trunk = config.latents(len(codecs), n_features), n_features, None
+    if config.network is not None:
+        trunk = trunk_of(config.network, n_features).to(torch.float32)
         width = n_outputs_of(trunk, n_features)
-        if structure.network_per_latent:
+        if config.network_per_latent:
             trunk = SideBySide(trunk, len(kernels))
         # Batch statistics are never used under a GP: they would make a kernel depend on who else is in the batch.
         trunk.eval()
     prior = Prior(
         kernels=kernels,
-        dims=structure.projection or width,
-        projected=None if structure.projection is None else width,
+        dims=config.projection or width,
+        projected=None if config.projection is None else width,
         outputs={name: likelihood.n_outputs for name, likelihood in likelihoods.items()},
         noise={n: lik.initial_noise for n, lik in likelihoods.items() if lik.initial_noise is not None},
-        per_dimension=structure.per_dimension,
+        per_dimension=config.per_dimension,
         features=trunk,
-        apart=structure.network_per_latent,
-        chunk=structure.chunk,
-        mean=structure.mean,
+        apart=config.network_per_latent,
+        chunk=config.chunk,
+        mean=config.mean,
     )
-    return GPModel(structure, prior, likelihoods)
+    return GPModel(config, prior, likelihoods)
 
 
 @dataclass(frozen=True, eq=False)
 class GPModel:
     """Likelihoods of all tasks, and a prior whose shapes count and whose values do not."""
 
-    structure: Structure
+    config: ModelConfig
     prior: Prior
     likelihoods: Mapping[str, Likelihood]
 
@@ -120,7 +120,7 @@ class GPModel:
                 torch.manual_seed(stream.integer())
                 drawn = {f"features.{name}": value for name, value in started(self.prior.features).items()}
             values |= {name: value for name, value in drawn.items() if name in values}
-        for name, given in self.structure.initial:
+        for name, given in self.config.initial:
             if name not in values:
                 raise ConfigError(f"initial has no parameter {name!r}", remedy=f"known are {', '.join(values)}")
             try:
@@ -139,8 +139,8 @@ class GPModel:
 
     def predict(
         self, values: Mapping[str, Tensor], data: ClientData, knowledge: Knowledge | None = None
-    ) -> Conditioned:
-        return Conditioned(self, self.prior.with_values(values), data, knowledge)
+    ) -> PosteriorPredictor:
+        return PosteriorPredictor(self, self.prior.with_values(values), data, knowledge)
 
     def explain(
         self, values: Mapping[str, Tensor], groups: Sequence[str], codecs: Mapping[str, LabelCodec]
@@ -163,7 +163,7 @@ class GPModel:
         }
 
 
-class Conditioned:
+class PosteriorPredictor:
     """A prior and a client's data: the posterior, found when it is first asked for."""
 
     def __init__(self, model: GPModel, prior: Prior, data: ClientData, knowledge: Knowledge | None = None) -> None:
@@ -179,7 +179,7 @@ class Conditioned:
 
     def __call__(self, x: np.ndarray) -> Predictions:
         if self._posterior is None:
-            rows, sparsity = prepared_rows(self.data, self.model.likelihoods), self.model.structure.sparsity
+            rows, sparsity = prepared_rows(self.data, self.model.likelihoods), self.model.config.sparsity
             with torch.no_grad():
                 gp = sparsity.build(self.prior, rows, sparsity.choose(self.prior, rows), knowledge=self.knowledge)
                 start = None if self.start is None else gp.rows.as_f(self.start, back=True)
@@ -193,7 +193,7 @@ class Conditioned:
 class Averaged:
     """Several priors of the same client, each as probable as the others: the average of what they predict."""
 
-    def __init__(self, parts: Sequence[Conditioned]) -> None:
+    def __init__(self, parts: Sequence[PosteriorPredictor]) -> None:
         self.parts = list(parts)
 
     def __call__(self, x: np.ndarray) -> Predictions:

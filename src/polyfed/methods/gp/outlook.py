@@ -22,7 +22,7 @@ SPARED = 1000  # rows beyond which inducing inputs would spare time
 def outlook_of(model: GPModel, values: Mapping[str, Tensor], data: ClientData, *, steps: int, mf_steps: int) -> Outlook:
     """Of a Gaussian process with this Θ: `steps` times an E-step of `mf_steps` and a gradient."""
     rows = prepared_rows(data, model.likelihoods)
-    sparsity = model.structure.sparsity
+    sparsity = model.config.sparsity
     settling = 1 if rows.n_fixed == len(rows) else SETTLING
     n_rows, n_latents = len(rows), model.prior.n_latents
     points = sparsity.points_for(n_rows, n_latents)

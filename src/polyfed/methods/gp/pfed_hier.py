@@ -31,10 +31,10 @@ from polyfed.gp.whitened import normal_points
 from polyfed.methods.base import Predictor
 from polyfed.methods.gp.client_stacks import stacked
 from polyfed.methods.gp.evidence_limits import ROUNDING, Limits, is_evidence_of_someone, limits_of
-from polyfed.methods.gp.model import GPModel, Structure
+from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.state_batch import States
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.options import check_number
 from polyfed.methods.update_batch import Change, Columns
 from polyfed.modelling.memory import holds
@@ -52,7 +52,7 @@ NOT_A_PRECISION = "with its evidence, the precision of the shared functions woul
 
 
 @dataclass(frozen=True)
-class _Shared(Structure):
+class _Shared(ModelConfig):
     """Latents where only the kernel of curved ones is given: what is shared is mostly a plane, and the rest of it bends. What
     a client has for itself is a plane too, if there is more of it than one function."""
 
@@ -133,8 +133,8 @@ class PFedHier(PFedMul):
     def _n_latents(self) -> int | None:
         return None if self.n_shared is None else self.n_shared + self.n_personal
 
-    def _structure(self, made: type[Structure] = _Shared) -> Structure:
-        return replace(super()._structure(made), n_personal=self.n_personal)
+    def _model_config(self, made: type[ModelConfig] = _Shared) -> ModelConfig:
+        return replace(super()._model_config(made), n_personal=self.n_personal)
 
     def _n_shared(self, model: GPModel) -> int:
         return model.prior.n_latents - self.n_personal
@@ -162,29 +162,29 @@ class PFedHier(PFedMul):
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
         if self._shares:
-            model = self._structure().model(spec.codecs, spec.n_features)
+            model = self._model_config().model(spec.codecs, spec.n_features)
             n_shared = self._n_shared(model)
             n_points = self._n_points(model, n_shared)
             nothing = Evidence.none(self._width(model, n_shared, n_points))
-            server |= labelled(SUMS, nothing.arrays) | {POINTS: normal_points(n_points, spec.n_features)}
+            server |= with_prefix(SUMS, nothing.arrays) | {POINTS: normal_points(n_points, spec.n_features)}
             if self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared):  # else Θ of a client is its own
-                server |= labelled(LIMITS, limits_of(model))
+                server |= with_prefix(LIMITS, limits_of(model))
         return server
 
-    def portion(self, server: State, client: str) -> State:
-        whole = super().portion(server, client)
+    def prediction_state(self, server: State, client: str) -> State:
+        whole = super().prediction_state(server, client)
         return {name: value for name, value in whole.items() if not name.startswith(f"{LIMITS}/")}
 
-    def download(self, server: State, client: str) -> State:
-        told = {name: value for name, value in server.items() if name == POINTS or name.startswith(f"{SUMS}/")}
-        return super().download(server, client) | told
+    def broadcast(self, server: State, client: str) -> State:
+        received = {name: value for name, value in server.items() if name == POINTS or name.startswith(f"{SUMS}/")}
+        return super().broadcast(server, client) | received
 
-    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
-        return [self.download(server, "")] * len(clients)  # the same for all, and made once
+    def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
+        return [self.broadcast(server, "")] * len(clients)  # the same for all, and made once
 
     def template(self, server: State) -> ClientUpdate:
         form = super().template(server)
-        form.arrays.update(labelled(SUMS, part(server, SUMS)))
+        form.arrays.update(with_prefix(SUMS, strip_prefix(server, SUMS)))
         return form
 
     def is_evidence(self, name: str) -> bool:
@@ -198,7 +198,7 @@ class PFedHier(PFedMul):
             return super().objections(server, updates)
         theta, sums, reasons = self._values(server), _sums(server), dict[int, str | None]()
         n_shared = sum(name.endswith(".log_amplitude") for name in theta) - self.n_personal
-        limits = Limits.under(theta, n_shared, part(server, LIMITS))
+        limits = Limits.under(theta, n_shared, strip_prefix(server, LIMITS))
         for places, arrays in Columns(updates).pieces(f"{SUMS}/triangle", f"{SUMS}/shift"):
             change, who = Evidence(*arrays), places.tolist()
             too_much = limits.too_much([updates[i].counts for i in who], change)
@@ -210,7 +210,7 @@ class PFedHier(PFedMul):
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         after = super().aggregate(server, updates)
         columns = Columns([updates[client] for client in sorted(updates)])
-        for name in labelled(SUMS, part(server, SUMS)):
+        for name in with_prefix(SUMS, strip_prefix(server, SUMS)):
             after[name] = server[name] + columns.total(name)
         if self._shares and not is_evidence_of_someone(_sums(after)):  # each may be sound, and all together not
             raise NumericalError(
@@ -221,18 +221,20 @@ class PFedHier(PFedMul):
 
     # ---- a client -----------------------------------------------------------------------------------------
 
-    def _knowledge(self, model: GPModel, clients: States, told: Sequence[State]) -> KnowledgeOf | None:
+    def _knowledge(self, model: GPModel, clients: States, received: Sequence[State]) -> KnowledgeOf | None:
         if not self._shares:
             return None
-        for message in {id(message): message for message in told}.values():
+        for message in {id(message): message for message in received}.values():
             self._check_inputs(model, message[POINTS])
-        sums = Evidence(**part(stacked(told, [f"{SUMS}/{name}" for name in _sums(told[0]).arrays]), SUMS))
-        own = _own(clients, told[0])
+        sums = Evidence(
+            **strip_prefix(stacked(received, [f"{SUMS}/{name}" for name in _sums(received[0]).arrays]), SUMS)
+        )
+        own = _own(clients, received[0])
 
         def of_some(chosen: Tensor) -> Knowledge:
-            everyone = torch.equal(chosen, torch.arange(len(told)))
+            everyone = torch.equal(chosen, torch.arange(len(received)))
             others = sums - own if everyone else sums[chosen] - own[chosen]
-            return Knowledge(told[0][POINTS], self._n_shared(model), others)
+            return Knowledge(received[0][POINTS], self._n_shared(model), others)
 
         return of_some
 
@@ -247,7 +249,7 @@ class PFedHier(PFedMul):
         # Where states stay stacked, both are there anyhow.
         change = {name: Change(value, old.arrays[name]) for name, value in kept.arrays.items()}
         sent = change if clients.stay_together else {name: each[:] for name, each in change.items()}
-        return labelled(OWN, kept.arrays), {f"{SUMS}/{name}": each for name, each in sent.items()}
+        return with_prefix(OWN, kept.arrays), {f"{SUMS}/{name}": each for name, each in sent.items()}
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
@@ -259,7 +261,7 @@ class PFedHier(PFedMul):
             server[POINTS], self._n_shared(model), _sums(server) - _own(States([own]), server)[0]
         ).checked()
         seen = data if state is not None else ClientData(data.x, {}, data.codecs)
-        return model.predict({**self._values(server), **part(own, "personal")}, seen, others)
+        return model.predict({**self._values(server), **strip_prefix(own, "personal")}, seen, others)
 
     def untrained(self, data: ClientData) -> State | None:
         return {} if self._shares else super().untrained(data)  # its labels are in no sum: the model may see them
@@ -273,12 +275,12 @@ class PFedHier(PFedMul):
             )
 
 
-def _sums(told: Mapping[str, Tensor]) -> Evidence:
+def _sums(received: Mapping[str, Tensor]) -> Evidence:
     """The evidence of all clients, as the server sends it."""
-    return Evidence(**part(told, SUMS))
+    return Evidence(**strip_prefix(received, SUMS))
 
 
-def _own(clients: States, told: Mapping[str, Tensor]) -> Evidence:
+def _own(clients: States, received: Mapping[str, Tensor]) -> Evidence:
     """What of it is each client's own."""
-    nothing = Evidence.none(told[f"{SUMS}/shift"].shape[-1]).arrays
+    nothing = Evidence.none(received[f"{SUMS}/shift"].shape[-1]).arrays
     return Evidence(**{name: clients.gathered(f"{OWN}/{name}", value) for name, value in nothing.items()})

@@ -21,13 +21,13 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.gp import GROUPS, BatchStep, group_of
 from polyfed.gp.knowledge import KnowledgeOf
-from polyfed.methods.base import Job, Outcome, Outlook, Predictor, Question
+from polyfed.methods.base import ClientResult, Job, Outlook, Predictor, Question
 from polyfed.methods.gp import client_noise, theta_draws
 from polyfed.methods.gp.client_stacks import mean_over, owners, stacked
 from polyfed.methods.gp.clients import LocalWork, solver_of
 from polyfed.methods.gp.expected_curvature import expected_curvature
-from polyfed.methods.gp.holdout import MEMORY, agreement, judged_together, kept_apart, parted, shortened, trust
-from polyfed.methods.gp.model import Averaged, Conditioned, GPModel, alike, clamped, prepared_rows
+from polyfed.methods.gp.holdout import MEMORY, agreement, held_out_inputs, judged_together, parted, shortened, trust
+from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, clamped, prepared_rows
 from polyfed.methods.gp.outlook import outlook_of
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
 from polyfed.methods.gp.predictions import answers
@@ -35,7 +35,7 @@ from polyfed.methods.gp.projection_start import PROJECTION, directions, started
 from polyfed.methods.gp.state_batch import StateBatch, States, marginals_in
 from polyfed.methods.gp.theta_curvature import hessians
 from polyfed.methods.gp.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.predictions import Predictions
 from polyfed.predictions.mixture import mixed
@@ -60,7 +60,7 @@ class PFedMul(PFedMulOptions):
     # ---- the server ---------------------------------------------------------------------------------------
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        model = self._structure().model(spec.codecs, spec.n_features)
+        model = self._model_config().model(spec.codecs, spec.n_features)
         values = model.initial_values(stream)
         shared = self._names(model, shared=True)
         server = {}
@@ -68,9 +68,9 @@ class PFedMul(PFedMulOptions):
             kind = "initial" if name not in shared else "pooled" if name in model.closed_form_noise else "theta"
             server[f"{kind}/{name}"] = value
         if self.mode == "gradient":
-            server |= labelled("adam", self._started(part(server, "theta"), part(server, "pooled")))
+            server |= with_prefix("adam", self._started(strip_prefix(server, "theta"), strip_prefix(server, "pooled")))
         if self.client_noise:
-            server |= client_noise.started(list(part(server, "pooled")))
+            server |= client_noise.started(list(strip_prefix(server, "pooled")))
         if self.theta_draws:
             widths = {n: d for n, d in (self._hyper or theta_draws.UNIT).densities(model.prior).items() if n in shared}
             own = replace(stream, purpose=f"{stream.purpose} draws")
@@ -82,8 +82,8 @@ class PFedMul(PFedMulOptions):
         if self._seeks:
             server["starting"] = torch.ones((), dtype=torch.float64)
         if self._share:
-            together = judged_together(self._features(part(server, "theta")))
-            server |= labelled("agreement", dict.fromkeys(together, torch.ones((), dtype=torch.float64)))
+            together = judged_together(self._features(strip_prefix(server, "theta")))
+            server |= with_prefix("agreement", dict.fromkeys(together, torch.ones((), dtype=torch.float64)))
         return server
 
     @property
@@ -93,27 +93,33 @@ class PFedMul(PFedMulOptions):
     def begin_round(self, server: State, rounds_left: int) -> State:
         return theta_draws.begun(server, rounds_left) if self.theta_draws else server
 
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         starting = {"starting": server["starting"]} if "starting" in server else {}
         curving = {name: server[name] for name in (theta_draws.CURVING,) if name in server}
-        return {**part(server, "theta"), **part(server, "pooled"), **starting, **curving, **client_noise.told(server)}
+        return {
+            **strip_prefix(server, "theta"),
+            **strip_prefix(server, "pooled"),
+            **starting,
+            **curving,
+            **client_noise.received(server),
+        }
 
-    def downloads(self, server: State, clients: Sequence[str]) -> list[State]:
-        if type(self).download is not PFedMul.download:  # which may send each client something else
-            return super().downloads(server, clients)
-        return [self.download(server, "")] * len(clients)
+    def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
+        if type(self).broadcast is not PFedMul.broadcast:  # which may send each client something else
+            return super().broadcasts(server, clients)
+        return [self.broadcast(server, "")] * len(clients)
 
-    def portion(self, server: State, client: str) -> State:
+    def prediction_state(self, server: State, client: str) -> State:
         own = ("adam/", "agreement/", "starting", "density/", "clients", *theta_draws.OWN)
         return {name: value for name, value in server.items() if not name.startswith(own)}
 
     def template(self, server: State) -> ClientUpdate:
         nothing = torch.zeros((), dtype=torch.float64)
         tasks = [name.removeprefix("mixing.") for name in self._values(server) if group_of(name) == "mixing"]
-        theta = part(server, "theta")
+        theta = strip_prefix(server, "theta")
         return ClientUpdate(
-            theta | labelled("kept", self._features(theta)) | theta_draws.form(server),
-            dict.fromkeys(part(server, "pooled"), (nothing, nothing)),
+            theta | with_prefix("kept", self._features(theta)) | theta_draws.form(server),
+            dict.fromkeys(strip_prefix(server, "pooled"), (nothing, nothing)),
             counts=dict.fromkeys(tasks, 0),
             metrics={"bound": 0.0},
         )
@@ -125,9 +131,9 @@ class PFedMul(PFedMulOptions):
         return name == theta_draws.CURVATURE
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
-        theta, sent = part(server, "theta"), [updates[client] for client in sorted(updates)]
+        theta, sent = strip_prefix(server, "theta"), [updates[client] for client in sorted(updates)]
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
-        columns, pooled = Columns(sent), part(server, "pooled")
+        columns, pooled = Columns(sent), strip_prefix(server, "pooled")
         arrays = {name: columns.array(name) for name in theta}
         counted = {name: columns.pooled(name) for name in pooled}
         sums = {name: (total.sum(), count.sum()) for name, (total, count) in counted.items()}
@@ -139,7 +145,7 @@ class PFedMul(PFedMulOptions):
         if self.mode == "gradient":
             gradient = {name: mean_over(value, weights) for name, value in arrays.items()}
             moved, memory = self._stepped(server, with_prior(gradient, theta, server), sums, updates)
-            after |= labelled("adam", memory)
+            after |= with_prefix("adam", memory)
             for label, features in judged_together(self._features(gradient)).items():
                 kept = {name: columns.array(f"kept/{name}") for name in features}
                 now = agreement(features, {name: mean_over(value, weights) for name, value in kept.items()})
@@ -157,14 +163,16 @@ class PFedMul(PFedMulOptions):
             if name not in moved:
                 moved[name] = pooled_noise(name, value, *sums[name], server, len(sent))
         moved = clamped(moved)
-        after |= labelled("theta", {name: moved[name] for name in theta})
-        after |= labelled("pooled", {name: moved[name] for name in pooled})
+        after |= with_prefix("theta", {name: moved[name] for name in theta})
+        after |= with_prefix("pooled", {name: moved[name] for name in pooled})
         if theta_draws.CURVING in server:
             curvature = mean_over(
                 stacked([update.arrays for update in sent], [theta_draws.CURVATURE])[theta_draws.CURVATURE], weights
             )
             hessian = theta_draws.symmetric(server["clients"] * curvature, server[theta_draws.NORMALS].shape[1])
-            after |= labelled(theta_draws.DRAWS, clamped(theta_draws.drawn(moved, hessian, server, self.theta_draws)))
+            after |= with_prefix(
+                theta_draws.DRAWS, clamped(theta_draws.drawn(moved, hessian, server, self.theta_draws))
+            )
         return after
 
     def _started(self, theta: State, pooled: State) -> State:
@@ -183,7 +191,11 @@ class PFedMul(PFedMulOptions):
         updates: Mapping[str, ClientUpdate],
     ) -> tuple[State, State]:
         """Θ after the server's step, noise included where it moves with the rest, and what the optimiser remembers."""
-        theta, pooled, memory = part(server, "theta"), self._joint(part(server, "pooled")), part(server, "adam")
+        theta, pooled, memory = (
+            strip_prefix(server, "theta"),
+            self._joint(strip_prefix(server, "pooled")),
+            strip_prefix(server, "adam"),
+        )
         share, quasi = asked(server, len(updates)), self._quasi_newton
         if quasi is None:
             return self._adam.step(theta, gradient, memory, share)
@@ -205,13 +217,13 @@ class PFedMul(PFedMulOptions):
         state, update = self._together([Job("", state, message, data, stream)])[0]
         return dict(state), update
 
-    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
+        outcomes: dict[int, ClientResult] = {}
         for group in alike([job.data for job in jobs]):
             for places in (group[i : i + MOST_TOGETHER] for i in range(0, len(group), MOST_TOGETHER)):
                 chosen = [jobs[i] for i in places]
                 try:
-                    done: list[Outcome] = list(self._together(chosen))
+                    done: list[ClientResult] = list(self._together(chosen))
                 except Exception:  # one of them broke down; alone, each answers for itself
                     done = [self._attempt(job) for job in chosen]
                 outcomes |= zip(places, done, strict=True)
@@ -222,9 +234,9 @@ class PFedMul(PFedMulOptions):
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
         states = [job.state for job in jobs]
         clients, kept_by = States(states), [job.data for job in jobs]
-        told_by = kept_by  # whose labels the features see
+        taught = kept_by  # whose labels the features see
         if self._share:
-            told_by, kept_by = zip(*(parted(job.data, job.state["kept"]) for job in jobs), strict=True)
+            taught, kept_by = zip(*(parted(job.data, job.state["kept"]) for job in jobs), strict=True)
         rows = [prepared_rows(data, model.likelihoods) for data in kept_by]
         before = stacked([job.message for job in jobs], shared) | {
             name: value for name, value in clients.under("personal").items() if name in personal
@@ -241,22 +253,22 @@ class PFedMul(PFedMulOptions):
         sent = step.gradient if self.mode == "gradient" else {name: after[name] - before[name] for name in learned}
         steps = {"warm": step}
         if self._share:  # what is sent of the features comes from the labels that are not kept apart
-            steps["seen"] = solver_of(model, [prepared_rows(data, model.likelihoods) for data in told_by]).step(
+            steps["seen"] = solver_of(model, [prepared_rows(data, model.likelihoods) for data in taught]).step(
                 model.prior.with_values(after),
                 start=clients.start("seen"),
                 tolerance=self.tolerance,
                 max_steps=self.mf_steps,
                 groups=("features",),
             )
-            sent = sent | steps["seen"].gradient | labelled("kept", self._features(step.gradient))
-            learned = [*learned, *labelled("kept", self._features(step.gradient))]
+            sent = sent | steps["seen"].gradient | with_prefix("kept", self._features(step.gradient))
+            learned = [*learned, *with_prefix("kept", self._features(step.gradient))]
         if theta_draws.CURVING in jobs[0].message:
             drawn = sorted(name for name in shared if group_of(name) != "features")
             second = hessians(model, solver_of(model, rows), after, drawn, step, knowledge)
             sent = sent | {theta_draws.CURVATURE: theta_draws.triangle(second)}
             learned = [*learned, theta_draws.CURVATURE]
         if "starting" in jobs[0].message:
-            seen = [prepared_rows(data, model.likelihoods) for data in told_by]
+            seen = [prepared_rows(data, model.likelihoods) for data in taught]
             priors = [
                 model.prior.with_values({name: value[i] for name, value in before.items()}) for i in range(len(jobs))
             ]
@@ -269,8 +281,8 @@ class PFedMul(PFedMulOptions):
         }
         noises = client_noise.found(step.noise, [job.message for job in jobs], own_noise)
         evidence, change = self._evidence(clients, step, jobs[0].message)
-        own = labelled("personal", {name: after[name] for name in personal} | noises)
-        own |= labelled("adam", memory) | labelled("anchor", anchors)
+        own = with_prefix("personal", {name: after[name] for name in personal} | noises)
+        own |= with_prefix("adam", memory) | with_prefix("anchor", anchors)
         if clients.stay_together:
             own, evidence = own | evidence, {}
         next_states = StateBatch(own, {label: one.marginals_alone() for label, one in steps.items()})
@@ -285,7 +297,7 @@ class PFedMul(PFedMulOptions):
         return done
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        model, own = self.model(data), part(state or {}, "personal")
+        model, own = self.model(data), strip_prefix(state or {}, "personal")
         draws = theta_draws.draws_in(server) or [{}]
         each = [model.predict({**self._values(server), **draw, **own}, data) for draw in draws]
         return Averaged(each) if len(each) > 1 else each[0]
@@ -302,7 +314,7 @@ class PFedMul(PFedMulOptions):
         found: dict[int, Predictions] = {}
         ready: list[int] = []
         for i, (one, predict) in enumerate(zip(questions, predictors, strict=True)):
-            if not isinstance(predict, Conditioned):  # of a method that predicts in another way
+            if not isinstance(predict, PosteriorPredictor):  # of a method that predicts in another way
                 found[i] = predict(one.x)
                 continue
             if not self._share:  # else some labels were held out where training ended
@@ -321,22 +333,26 @@ class PFedMul(PFedMulOptions):
         state = self._fresh(model, {name: self._values(server)[name] for name in personal}) | self._kept(data, stream)
         values = {name: value[None] for name, value in self._values(server).items()}
         if self.client_noise and data.n_labels:
-            state |= labelled("personal", self._noise_of_newcomer(model, values, state, server, data))
+            state |= with_prefix("personal", self._noise_of_late_client(model, values, state, server, data))
         if not personal or not self.join_steps or not data.n_labels:
             return state
         work = self._work(personal, self.join_steps)
-        values = client_noise.with_own(values, [state], list(part(server, "pooled")) if self.client_noise else [])
+        values = client_noise.with_own(
+            values, [state], list(strip_prefix(server, "pooled")) if self.client_noise else []
+        )
         learned = {name: state[f"personal/{name}"] for name in personal}
         memory = {name: value[None] for name, value in self._adam.start(learned).items()}
-        anchors = {name: value[None] for name, value in part(state, "anchor").items()}
+        anchors = {name: value[None] for name, value in strip_prefix(state, "anchor").items()}
         rows, knowledge = [prepared_rows(data, model.likelihoods)], self._knowledge(model, States([state]), [server])
         after, _, _ = work.run(model, rows, values, memory, anchors, [None], knowledge)
-        return state | labelled("personal", {name: after[name][0] for name in personal})
+        return state | with_prefix("personal", {name: after[name][0] for name in personal})
 
-    def _noise_of_newcomer(self, model: GPModel, values: State, state: State, server: State, data: ClientData) -> State:
+    def _noise_of_late_client(
+        self, model: GPModel, values: State, state: State, server: State, data: ClientData
+    ) -> State:
         """What as many rounds would have told a client of its noise."""
-        names, rows = list(part(server, "pooled")), [prepared_rows(data, model.likelihoods)]
-        message, knowledge = self.download(server, ""), self._knowledge(model, States([state]), [server])
+        names, rows = list(strip_prefix(server, "pooled")), [prepared_rows(data, model.likelihoods)]
+        message, knowledge = self.broadcast(server, ""), self._knowledge(model, States([state]), [server])
         step = None
         for _ in range(NOISE_STEPS):
             step = solver_of(model, rows).step(
@@ -351,12 +367,12 @@ class PFedMul(PFedMulOptions):
         return {name: values[name][0] for name in names}
 
     def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
-        values = {**self._values(server), **part(state or {}, "personal")}
+        values = {**self._values(server), **strip_prefix(state or {}, "personal")}
         return outlook_of(self.model(data), values, data, steps=self.local_steps, mf_steps=self.mf_steps)
 
     # ---- what clients may share beside Θ (methods/gp/pfed_hier.py) ---------------------------------------------
 
-    def _knowledge(self, model: GPModel, clients: States, told: Sequence[State]) -> KnowledgeOf | None:
+    def _knowledge(self, model: GPModel, clients: States, received: Sequence[State]) -> KnowledgeOf | None:
         """What clients with these states know of shared functions, told so much by the server; None if there are none."""
         return None
 
@@ -375,7 +391,7 @@ class PFedMul(PFedMulOptions):
 
     def model(self, data: ClientData) -> GPModel:
         """The Gaussian process of a client."""
-        return self._structure().model(data.codecs, data.n_features)
+        return self._model_config().model(data.codecs, data.n_features)
 
     def _names(self, model: GPModel, *, shared: bool) -> list[str]:
         return [name for name in model.prior.parameters if (group_of(name) in self._shared) == shared]
@@ -393,13 +409,17 @@ class PFedMul(PFedMulOptions):
         learned = {name: value for name, value in moving.items() if name not in model.closed_form_noise}
         anchors = personal if self.proximal > 0 else {}
         return (
-            labelled("personal", personal) | labelled("adam", self._adam.start(learned)) | labelled("anchor", anchors)
+            with_prefix("personal", personal)
+            | with_prefix("adam", self._adam.start(learned))
+            | with_prefix("anchor", anchors)
         )
 
     def _kept(self, data: ClientData, stream: Stream) -> State:
         """The inputs that a client keeps apart from the features, for good."""
         return (
-            {"kept": kept_apart(data, self._share, replace(stream, purpose="holdout").numpy())} if self._share else {}
+            {"kept": held_out_inputs(data, self._share, replace(stream, purpose="holdout").numpy())}
+            if self._share
+            else {}
         )
 
     def _features(self, values: Mapping[str, Tensor]) -> State:
@@ -408,4 +428,4 @@ class PFedMul(PFedMulOptions):
 
     @staticmethod
     def _values(server: State) -> State:
-        return {**part(server, "initial"), **part(server, "theta"), **part(server, "pooled")}
+        return {**strip_prefix(server, "initial"), **strip_prefix(server, "theta"), **strip_prefix(server, "pooled")}

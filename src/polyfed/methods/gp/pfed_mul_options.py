@@ -13,7 +13,7 @@ from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
 from polyfed.methods.gp.holdout import HOLDOUT
-from polyfed.methods.gp.model import Structure
+from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
 from polyfed.methods.gp.projection_start import PROJECTION, STARTS
 from polyfed.methods.gp.quasi_newton import QuasiNewton
@@ -187,7 +187,7 @@ class PFedMulOptions(Method):
                 f"scheme {self.scheme!r} shares the features alone, and nothing makes any",
                 remedy="set projection, network or mean, choose 'K', 'W' or 'A', or the method 'local' to share nothing",
             )
-        self._structure()
+        self._model_config()
 
     def _why_not_drawn(self) -> str | None:
         """Why there is no Θ whose uncertainty the server could find, if there is none."""
@@ -251,7 +251,7 @@ class PFedMulOptions(Method):
     def _shared(self) -> tuple[str, ...]:
         return shared_groups(self.scheme)
 
-    def _structure(self, made: type[Structure] = Structure) -> Structure:
+    def _model_config(self, made: type[ModelConfig] = ModelConfig) -> ModelConfig:
         kernels = self._kernels
         if isinstance(kernels, str) and self._n_latents is not None:
             kernels = (kernels,) * self._n_latents

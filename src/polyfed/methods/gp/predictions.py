@@ -12,12 +12,12 @@ from polyfed.gp.batch import buckets
 from polyfed.gp.predict_many import predict_batch
 from polyfed.gp.rows import places as rows_in_stack
 from polyfed.methods.gp.clients import goes_alone
-from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, Conditioned, prepared_rows
+from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, PosteriorPredictor, prepared_rows
 from polyfed.modelling.readout import read_out
 from polyfed.predictions import Predictions
 
 
-def answers(predictors: Sequence[Conditioned], asked: Sequence[np.ndarray]) -> list[Predictions]:
+def answers(predictors: Sequence[PosteriorPredictor], asked: Sequence[np.ndarray]) -> list[Predictions]:
     """What each says of its own inputs. They have one model, and are told of shared functions all or none."""
     rows = [prepared_rows(one.data, one.model.likelihoods) for one in predictors]
     together = [i for i, (one, mine) in enumerate(zip(predictors, rows, strict=True)) if _may_share(one, mine)]
@@ -29,12 +29,12 @@ def answers(predictors: Sequence[Conditioned], asked: Sequence[np.ndarray]) -> l
     return [found[i] if i in found else one(asked[i]) for i, one in enumerate(predictors)]
 
 
-def _may_share(one: Conditioned, rows: Rows) -> bool:
+def _may_share(one: PosteriorPredictor, rows: Rows) -> bool:
     return len(rows) > 0 and one.prior.sees_inputs and not one.prior.has_mean and not goes_alone(one.model, len(rows))
 
 
 def _of_batch(
-    predictors: Sequence[Conditioned], rows: Sequence[Rows], asked: Sequence[np.ndarray]
+    predictors: Sequence[PosteriorPredictor], rows: Sequence[Rows], asked: Sequence[np.ndarray]
 ) -> list[Predictions]:
     model, known = predictors[0].model, [one.knowledge for one in predictors if one.knowledge is not None]
     knowledge = Knowledge.stack(known) if known else None

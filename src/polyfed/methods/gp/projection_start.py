@@ -32,7 +32,7 @@ def directions(prior: Prior, rows: Rows, others: Rows) -> Tensor:
         _, scores = rows.sites(prior, at_zero, torch.ones_like(at_zero))
         per_input = rows.A.new_zeros(len(rows.x), rows.A.shape[-1])
         per_input.index_add_(0, rows.at, rows.A * scores[:, None])
-        inputs, measured = (_centred(prior.seen(some.x).double()) for some in (rows, others))
+        inputs, measured = (_centred(prior.features_of(some.x).double()) for some in (rows, others))
         found = []
         for b in range(prior.n_latents):
             part = slice(b * prior.projected, (b + 1) * prior.projected) if prior.apart else slice(None)

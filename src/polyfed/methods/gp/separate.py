@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.methods.base import Job, Method, Outcome, Outlook, Predictor
+from polyfed.methods.base import ClientResult, Job, Method, Outlook, Predictor
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -50,11 +50,11 @@ class SeparateTasks(Method):
     def begin_round(self, server: State, rounds_left: int) -> State:
         return _joined([self.single.begin_round(part, rounds_left) for part in _apart(server)])
 
-    def download(self, server: State, client: str) -> State:
-        return _joined([self.single.download(part, client) for part in _apart(server)])
+    def broadcast(self, server: State, client: str) -> State:
+        return _joined([self.single.broadcast(part, client) for part in _apart(server)])
 
-    def portion(self, server: State, client: str) -> State:
-        return _joined([self.single.portion(part, client) for part in _apart(server)])
+    def prediction_state(self, server: State, client: str) -> State:
+        return _joined([self.single.prediction_state(part, client) for part in _apart(server)])
 
     def template(self, server: State) -> ClientUpdate:
         return _joined_updates([self.single.template(part) for part in _apart(server)])
@@ -65,11 +65,11 @@ class SeparateTasks(Method):
             raise outcome
         return outcome
 
-    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         return self._many(jobs)
 
-    def _many(self, jobs: Sequence[Job]) -> list[Outcome]:
-        by_task: list[list[Outcome]] = []
+    def _many(self, jobs: Sequence[Job]) -> list[ClientResult]:
+        by_task: list[list[ClientResult]] = []
         states, messages = [_apart(job.state) for job in jobs], [_apart(job.message) for job in jobs]
         for i, task in enumerate(jobs[0].data.tasks if jobs else ()):
             single = [
@@ -77,7 +77,7 @@ class SeparateTasks(Method):
                 for job, state, message in zip(jobs, states, messages, strict=True)
             ]
             by_task.append(self.single.local_many(single))
-        outcomes: list[Outcome] = []
+        outcomes: list[ClientResult] = []
         for of_client in zip(*by_task, strict=True):
             failed = next((outcome for outcome in of_client if isinstance(outcome, Exception)), None)
             if failed is not None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from polyfed.gp import BatchStep
 from polyfed.gp.meanfield import Marginals
-from polyfed.methods.messages import State, part
+from polyfed.methods.messages import State, strip_prefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +99,8 @@ class States:
     def under(self, label: str) -> State:
         """The values under a label by their plain names; all clients have those of the first."""
         if self._batch is not None:
-            return part(self._batch.columns, label)
-        names = list(part(self._states[0], label))
+            return strip_prefix(self._batch.columns, label)
+        names = list(strip_prefix(self._states[0], label))
         return {name: torch.stack([state[f"{label}/{name}"] for state in self._states]) for name in names}
 
     def start(self, label: str) -> BatchStep | list[Marginals | None]:

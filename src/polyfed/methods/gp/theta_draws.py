@@ -23,7 +23,7 @@ from torch import Tensor
 
 from polyfed.gp.hyperprior import Densities, HyperPrior
 from polyfed.methods.gp.theta_curvature import flat, shaped
-from polyfed.methods.messages import State, labelled, part
+from polyfed.methods.messages import State, strip_prefix, with_prefix
 from polyfed.seeds import Stream
 
 CURVING = "curving"  # in states and messages of the round in which second derivatives are asked for
@@ -38,7 +38,7 @@ def remembered(widths: Densities, values: State, n_draws: int, stream: Stream) -
     """What the server needs to know before the first round; `widths` of the parameters that are drawn."""
     n = sum(values[name].numel() for name in widths)
     normals = torch.from_numpy(stream.numpy().standard_normal(((n_draws + 1) // 2, n)))
-    return labelled(WIDTHS, widths) | {NORMALS: normals}
+    return with_prefix(WIDTHS, widths) | {NORMALS: normals}
 
 
 def begun(server: State, rounds_left: int) -> State:
@@ -49,7 +49,7 @@ def begun(server: State, rounds_left: int) -> State:
 
 def names_of(server: Mapping[str, Tensor]) -> list[str]:
     """The parameters that are drawn, in an order that files and messages do not change."""
-    return sorted(part(server, WIDTHS))
+    return sorted(strip_prefix(server, WIDTHS))
 
 
 def triangle(matrix: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def without_draws(server: State) -> State:
 def drawn(values: State, hessian: Tensor, server: State, n_draws: int) -> State:
     """Draws of Θ around these values, by name, with a leading dimension; `hessian` is of the bounds of all clients."""
     names = names_of(server)
-    root = root_covariance(hessian, prior_root(part(server, WIDTHS), {name: values[name] for name in names}))
+    root = root_covariance(hessian, prior_root(strip_prefix(server, WIDTHS), {name: values[name] for name in names}))
     away = server[NORMALS] @ root.mT
     return shaped(flat(values, names) + torch.cat([away, -away])[:n_draws], values, names)
 
@@ -108,6 +108,6 @@ def prior_root(widths: Densities, values: State) -> Tensor:
 
 def draws_in(server: Mapping[str, Tensor]) -> Sequence[State]:
     """The draws that a server's state has, one Θ after the other; none, if there are none."""
-    stacked = part(server, DRAWS)
+    stacked = strip_prefix(server, DRAWS)
     n = min((len(value) for value in stacked.values()), default=0)
     return [{name: value[k] for name, value in stacked.items()} for k in range(n)]

@@ -17,7 +17,7 @@ from torch import Tensor
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp import hyperprior
 from polyfed.gp.hyperprior import HyperPrior
-from polyfed.methods.messages import State, labelled, part
+from polyfed.methods.messages import State, strip_prefix, with_prefix
 from polyfed.methods.options import check_number
 
 CHOICES = ("none", "weak")
@@ -43,7 +43,7 @@ def hyperprior_of(given: str | Mapping[str, float]) -> HyperPrior | None:
 
 def remembered(densities: Mapping[str, Tensor], n_clients: int) -> State:
     """What of it belongs into the server's state: the densities, and how many clients there are."""
-    return {**labelled("density", densities), "clients": torch.tensor(float(n_clients), dtype=torch.float64)}
+    return {**with_prefix("density", densities), "clients": torch.tensor(float(n_clients), dtype=torch.float64)}
 
 
 def asked(server: State, n_asked: int) -> float:
@@ -53,7 +53,7 @@ def asked(server: State, n_asked: int) -> float:
 
 def with_prior(gradient: State, theta: State, server: State) -> State:
     """The gradient of the average bound with the prior's part."""
-    pulls = hyperprior.gradient(theta, part(server, "density"))
+    pulls = hyperprior.gradient(theta, strip_prefix(server, "density"))
     return gradient | {name: gradient[name] + pull / server["clients"] for name, pull in pulls.items()}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.supervised import rows_of, supervision_of, weights_of
 from polyfed.nets import Network
@@ -35,24 +35,24 @@ class Neural(SharedNetwork):
 
     def template(self, server: State) -> ClientUpdate:
         nothing = (_scalar(0.0), _scalar(0.0))
-        return replace(super().template(server), pooled=dict.fromkeys(part(server, "noise"), nothing))
+        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "noise"), nothing))
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return tasks_of_noise(server, name)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         sent = [updates[client] for client in sorted(updates)]
-        return super().aggregate(server, updates) | labelled("noise", pooled_noise(server, sent))
+        return super().aggregate(server, updates) | with_prefix("noise", pooled_noise(server, sent))
 
     # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net = self.net_of(data)
-        before = {**message, **part(state, "personal")}
+        before = {**message, **strip_prefix(state, "personal")}
         after, loss = self.train(net, before, data, stream, epochs=self.local_epochs)
         arrays = {name: after[name] - before[name] for name in message}
         update = self.update(arrays, net, self.served(net, after), data, loss)
-        return {**state, **labelled("personal", {name: after[name] for name in self.personal(net)})}, update
+        return {**state, **with_prefix("personal", {name: after[name] for name in self.personal(net)})}, update
 
     def served(self, net: Network, values: State) -> State:
         """The parameters that predictions are read with, of those that are trained."""
@@ -63,7 +63,7 @@ class Neural(SharedNetwork):
         for task, codec in data.codecs.items():
             measure = supervision_of(codec).noise
             if measure:
-                total, count = _noise(net, values, data, task) if task in data.seen else (0.0, 0.0)
+                total, count = _noise(net, values, data, task) if task in data.labels else (0.0, 0.0)
                 pooled[task] = (_scalar(total), _scalar(count))
         return ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": loss})
 
@@ -132,10 +132,10 @@ class Neural(SharedNetwork):
         """The state of a client after training what is its own, on top of what the server has."""
         if not data.n_labels or not epochs:
             return state
-        net, own = self.net_of(data), part(state, "personal")
+        net, own = self.net_of(data), strip_prefix(state, "personal")
         mine = self.trainable(net, own)
-        trained, _ = self.train(net, {**part(server, "theta"), **own}, data, stream, epochs=epochs, names=mine)
-        return state | labelled("personal", {name: trained[name] for name in mine})
+        trained, _ = self.train(net, {**strip_prefix(server, "theta"), **own}, data, stream, epochs=epochs, names=mine)
+        return state | with_prefix("personal", {name: trained[name] for name in mine})
 
     # ---- predictions ----------------------------------------------------------------------------------------------
 
@@ -144,10 +144,10 @@ class Neural(SharedNetwork):
 
     def reader(self, server: State, values: State, data: ClientData) -> Predictor:
         """Predictions of these parameters; the noise is the client's own, or that of all where it has no labels."""
-        net, pooled = self.net_of(data), part(server, "noise")
+        net, pooled = self.net_of(data), strip_prefix(server, "noise")
         noise: dict[str, float] = {}
         for task in pooled:
-            total, count = _noise(net, values, data, task) if task in data.seen else (0.0, 0.0)
+            total, count = _noise(net, values, data, task) if task in data.labels else (0.0, 0.0)
             noise[task] = total / count if count > 0 else float(pooled[task])
 
         def predict(x: np.ndarray) -> Predictions:
@@ -168,7 +168,7 @@ def noise_to_pool(spec: FederationSpec, start: float) -> State:
     kinds = {task: supervision_of(codec) for task, codec in spec.codecs.items()}
     noise = {task: _scalar(start) for task, kind in kinds.items() if kind.noise}
     marks = {task: _scalar(1.0) for task in noise if not kinds[task].counts_labels}
-    return labelled("noise", noise) | labelled("uncounted", marks)
+    return with_prefix("noise", noise) | with_prefix("uncounted", marks)
 
 
 def tasks_of_noise(server: State, name: str) -> Sequence[str] | None:
@@ -179,14 +179,14 @@ def tasks_of_noise(server: State, name: str) -> Sequence[str] | None:
 def pooled_noise(server: State, sent: Sequence[ClientUpdate]) -> State:
     """The noise of each task over the labels of all clients."""
     pooled = {}
-    for task, before in part(server, "noise").items():
+    for task, before in strip_prefix(server, "noise").items():
         total, count = (sum(update.pooled[task][i] for update in sent) for i in (0, 1))
         pooled[task] = total / count if count > 0 else before
     return pooled
 
 
 def _noise(net: Network, values: State, data: ClientData, task: str) -> tuple[float, float]:
-    at, y = data.seen[task]
+    at, y = data.labels[task]
     with torch.no_grad():
         outputs = net(values, torch.from_numpy(data.x[at]), task)
     kind, codec = supervision_of(data.codecs[task]), data.codecs[task]

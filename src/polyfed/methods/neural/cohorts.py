@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
-from polyfed.methods.base import Job, Outcome
+from polyfed.methods.base import ClientResult, Job
 from polyfed.methods.messages import State
 from polyfed.methods.supervised import supervision_of
 from polyfed.nets import Network
@@ -39,13 +39,13 @@ class Rows:
     def of(cls, members: Sequence[ClientData], task: str, positions: Sequence[np.ndarray]) -> Rows:
         """Rows of weight zero are copies of some label of this task, so that their loss is a number."""
         somewhere = next(data for data, at in zip(members, positions, strict=True) if len(at))
-        x0, y0 = (torch.from_numpy(a[:1]) for a in (somewhere.x, somewhere.seen[task][1]))
+        x0, y0 = (torch.from_numpy(a[:1]) for a in (somewhere.x, somewhere.labels[task][1]))
         shape = (len(members), max(map(len, positions)))
         x, y = x0.expand(*shape, -1).clone(), y0.expand(*shape, *y0.shape[1:]).clone()
         shares = torch.zeros(shape, dtype=torch.float64)
         for i, (data, at) in enumerate(zip(members, positions, strict=True)):
             if n := len(at):
-                places, labels = data.seen[task]
+                places, labels = data.labels[task]
                 x[i, :n], y[i, :n] = torch.from_numpy(data.x[places[at]]), torch.from_numpy(labels[at])
                 shares[i, :n] = torch.from_numpy(data.weights_of(task)[at]) / n
         return cls(x, y, shares, somewhere.codecs[task])
@@ -119,7 +119,7 @@ def cohorts(jobs: Sequence[Job], net: Network, batch_size: int) -> list[list[int
         return [[i] for i in range(len(jobs))]
 
     def alike(i: int) -> tuple[int, str]:
-        most = max((len(at) for at, _ in jobs[i].data.seen.values()), default=0)
+        most = max((len(at) for at, _ in jobs[i].data.labels.values()), default=0)
         return min(most, batch_size).bit_length() // 2, repr(jobs[i].data.codecs)
 
     order = sorted(range(len(jobs)), key=lambda i: (alike(i), i))
@@ -130,11 +130,11 @@ def side_by_side(
     jobs: Sequence[Job],
     net_of: Callable[[ClientData], Network],
     batch_size: int,
-    learned: Callable[[Sequence[Job]], Sequence[Outcome]],
-    attempt: Callable[[Job], Outcome],
-) -> list[Outcome]:
+    learned: Callable[[Sequence[Job]], Sequence[ClientResult]],
+    attempt: Callable[[Job], ClientResult],
+) -> list[ClientResult]:
     """What `learned` makes of each cohort. If one of a cohort breaks it, each tries alone, and the error is that client's."""
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, ClientResult] = {}
     for group in cohorts(jobs, net_of(jobs[0].data), batch_size) if jobs else ():
         members = [jobs[i] for i in group]
         try:

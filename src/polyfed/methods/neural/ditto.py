@@ -20,7 +20,7 @@ from typing import ClassVar
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_number
 from polyfed.nets import Network
@@ -60,11 +60,11 @@ class Ditto(Neural):
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net = self.net_of(data)
-        w = {**message, **part(state, "personal")}
-        v = part(state, "own") or w
+        w = {**message, **strip_prefix(state, "personal")}
+        v = strip_prefix(state, "own") or w
         v = self.near(net, v, w, data, stream, self.personal_epochs)
         state, update = super().local(state, message, data, stream)
-        return {**state, **labelled("own", v)}, update
+        return {**state, **with_prefix("own", v)}, update
 
     def near(self, net: Network, v: State, w: State, data: ClientData, stream: Stream, epochs: int) -> State:
         """Algorithm 1, v ← v − η (∇F_k(v) + λ (v − w)): also what the client has no labels for is pulled to w."""
@@ -79,9 +79,9 @@ class Ditto(Neural):
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         if state is None:
             return super().predictor(server, None, data)
-        own = part(state, "own") or part(self.join(server, data, Stream(0, "join")), "own")
+        own = strip_prefix(state, "own") or strip_prefix(self.join(server, data, Stream(0, "join")), "own")
         return self.reader(server, own, data)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         state, w = super().join(server, data, stream), self.values(server, None)
-        return state | labelled("own", self.near(self.net_of(data), w, w, data, stream, self.join_epochs))
+        return state | with_prefix("own", self.near(self.net_of(data), w, w, data, stream, self.join_epochs))

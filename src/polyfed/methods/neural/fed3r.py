@@ -31,7 +31,7 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Method, Predictor
-from polyfed.methods.messages import ClientUpdate, State, client_key, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, client_key, strip_prefix, with_prefix
 from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_noise
 from polyfed.methods.neural.ridge import Ridge, held_out, moments, objection_to, ridge, with_constant
 from polyfed.methods.neural.shared_network import network_of
@@ -93,7 +93,7 @@ class Fed3R(Method):
         fourier = self.fourier(net.width, stream.integer())
         width = (self.random_features or net.width) + 1
         of_features = [2.0 / self.random_features if self.random_features else LARGEST] * (width - 1) + [1.0]
-        server = labelled("trunk", trunk) | labelled("fourier", fourier)
+        server = with_prefix("trunk", trunk) | with_prefix("fourier", fourier)
         server["counted"] = torch.zeros(0, dtype=torch.int64)
         for i, (task, codec) in enumerate(spec.codecs.items()):
             k = outputs[task]
@@ -121,21 +121,23 @@ class Fed3R(Method):
             "bias": 2 * torch.pi * torch.rand(self.random_features, generator=draw, dtype=kind),
         }
 
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         """Also whether the client's sums are among those that were added up: the server alone knows."""
         counted = bool((server["counted"] == client_key(client)).any())
-        return self.portion(server, client) | {"counted": torch.tensor(counted)}
+        return self.prediction_state(server, client) | {"counted": torch.tensor(counted)}
 
-    def portion(self, server: State, client: str) -> State:
+    def prediction_state(self, server: State, client: str) -> State:
         own = ("moments/", "bounds/", "counted")
         return {name: value for name, value in server.items() if not name.startswith(own)}
 
     def template(self, server: State) -> ClientUpdate:
         nothing = (_scalar(0.0), _scalar(0.0))
-        arrays = labelled("moments", part(server, "moments")) | labelled("losses", part(server, "slopes"))
+        arrays = with_prefix("moments", strip_prefix(server, "moments")) | with_prefix(
+            "losses", strip_prefix(server, "slopes")
+        )
         return ClientUpdate(
             arrays,
-            dict.fromkeys(part(server, "noise"), nothing),
+            dict.fromkeys(strip_prefix(server, "noise"), nothing),
             counts=dict.fromkeys(_tasks(server), 0),
             metrics={"loss": 0.0},
         )
@@ -152,7 +154,7 @@ class Fed3R(Method):
             bounds, n = server[f"bounds/{i}"], float(update.counts[task])
             if reason := objection_to(update.arrays[f"moments/{i}"], n, bounds, place):
                 return f"array 'moments/{i}' {reason}"
-        for name, losses in part(update.arrays, "losses").items():
+        for name, losses in strip_prefix(update.arrays, "losses").items():
             if bool((losses < 0).any()):
                 return f"array 'losses/{name}' has a loss below zero"
         return None
@@ -161,7 +163,7 @@ class Fed3R(Method):
         known = set(server["counted"].tolist())
         new = [client for client in sorted(updates) if client_key(client) not in known]
         sent = [updates[client] for client in sorted(updates)]
-        after = {**server, **labelled("noise", pooled_noise(server, sent))}
+        after = {**server, **with_prefix("noise", pooled_noise(server, sent))}
         keys = torch.tensor([client_key(client) for client in new], dtype=torch.int64)
         after["counted"] = torch.cat([server["counted"], keys])
         for i in range(len(_tasks(server))):
@@ -190,7 +192,7 @@ class Fed3R(Method):
             side, measured = sum(fit.head.shape), (0.0, 0.0)
             arrays[f"moments/{i}"] = torch.zeros(side, side, dtype=torch.float64)
             arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
-            if task in data.seen:
+            if task in data.labels:
                 x, y, _ = rows_of(data, task, slice(None))
                 weights, root = weights_of(data, task, slice(None)), torch.from_numpy(data.weights_of(task)).sqrt()
                 features, targets = self.features(message, x, data), target_of(y, codec)
@@ -218,7 +220,7 @@ class Fed3R(Method):
         outputs = tuple((task, n_outputs(codec)) for task, codec in data.codecs.items())
         net = network_of(outputs, data.n_features, (), "relu", False, self.network)
         with torch.no_grad():
-            h = net.features(part(values, "trunk"), x, data.tasks[0])
+            h = net.features(strip_prefix(values, "trunk"), x, data.tasks[0])
         if self.random_features:
             h = torch.cos(h @ values["fourier/weight"] + values["fourier/bias"]) * (2 / self.random_features) ** 0.5
         return with_constant(h)
@@ -231,7 +233,7 @@ class Fed3R(Method):
             fit, kind = _fit(server, i), supervision_of(codec)
             slope = server.get(f"slope/{i}", 1.0)
             heads[task], noise[task] = slope * fit.head, float(server.get(f"noise/{task}", 1.0))
-            if task in data.seen:
+            if task in data.labels:
                 x, y, _ = rows_of(data, task, slice(None))
                 features, targets = self.features(server, x, data), target_of(y, codec)
                 if state is not None and self.own_penalty is not None:
@@ -261,7 +263,7 @@ class Fed3R(Method):
 
 
 def _tasks(server: State) -> list[str]:
-    positions = part(server, "position")
+    positions = strip_prefix(server, "position")
     return sorted(positions, key=lambda task: int(positions[task]))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
-from polyfed.methods.messages import State, labelled, part
+from polyfed.methods.messages import State, strip_prefix, with_prefix
 from polyfed.methods.neural.finetuning import FineTuned
 from polyfed.nets import Network
 from polyfed.seeds import Stream
@@ -42,7 +42,7 @@ class FedBABU(FineTuned):
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
-        if not self.trainable(self.net(spec.codecs, spec.n_features), part(server, "theta")):
+        if not self.trainable(self.net(spec.codecs, spec.n_features), strip_prefix(server, "theta")):
             raise ConfigError(
                 f"hidden is {list(self.hidden)!r} with network {self.network!r}: nothing to train below the heads",
                 remedy="give FedBABU a layer to train, such as hidden=[64]",
@@ -51,4 +51,4 @@ class FedBABU(FineTuned):
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """The heads that everyone began with, not a draw of its own: the trunk was trained below these."""
-        return super().join(server, data, stream) | labelled("personal", part(server, "initial"))
+        return super().join(server, data, stream) | with_prefix("personal", strip_prefix(server, "initial"))

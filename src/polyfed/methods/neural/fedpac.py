@@ -32,13 +32,13 @@ from torch.nn.functional import linear
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, client_key, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, client_key, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural, Objective
 from polyfed.methods.neural.fedpac_statistics import (
     Statistics,
     mixing_weights,
     statistics_of,
-    with_pooled_spread,
+    with_pooled_std,
 )
 from polyfed.methods.options import check_number
 from polyfed.methods.supervised import groups_of, rows_of, supervision_of, weights_of
@@ -97,29 +97,31 @@ class FedPAC(Neural):
             server[f"moment/{i}"] = torch.zeros(n_targets, width, dtype=torch.float64)
         return server
 
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         key = client_key(client)
-        heads = [name for name in part(server, "theta") if f"combined/{key}/{name}" in server]
+        heads = [name for name in strip_prefix(server, "theta") if f"combined/{key}/{name}" in server]
         return (
-            labelled("theta", part(server, "theta"))
-            | labelled("prototype", part(server, "prototype"))
-            | labelled("known", part(server, "known"))
-            | labelled("combined", {name: server[f"combined/{key}/{name}"] for name in heads})
+            with_prefix("theta", strip_prefix(server, "theta"))
+            | with_prefix("prototype", strip_prefix(server, "prototype"))
+            | with_prefix("known", strip_prefix(server, "known"))
+            | with_prefix("combined", {name: server[f"combined/{key}/{name}"] for name in heads})
             | {"key": torch.tensor(key)}
         )
 
-    def portion(self, server: State, client: str) -> State:
+    def prediction_state(self, server: State, client: str) -> State:
         mine = f"combined/{client_key(client)}/"  # no other client's
-        return super().portion(server, client) | {n: value for n, value in server.items() if n.startswith(mine)}
+        return super().prediction_state(server, client) | {
+            n: value for n, value in server.items() if n.startswith(mine)
+        }
 
     def template(self, server: State) -> ClientUpdate:
         plain, zero = super().template(server), torch.zeros((), dtype=torch.float64)
         arrays = {
             **plain.arrays,
-            **labelled("moment", part(server, "moment")),
-            **labelled("variance", dict.fromkeys(part(server, "moment"), zero)),
-            **labelled("prototype", part(server, "prototype")),
-            **labelled("count", part(server, "known")),
+            **with_prefix("moment", strip_prefix(server, "moment")),
+            **with_prefix("variance", dict.fromkeys(strip_prefix(server, "moment"), zero)),
+            **with_prefix("prototype", strip_prefix(server, "prototype")),
+            **with_prefix("count", strip_prefix(server, "known")),
         }
         return replace(plain, arrays=arrays)
 
@@ -128,7 +130,7 @@ class FedPAC(Neural):
         return name.startswith(("count/", "variance/"))
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
-        for task, position in part(server, "position").items():
+        for task, position in strip_prefix(server, "position").items():
             counts, variance = (update.arrays[f"{what}/{int(position)}"] for what in ("count", "variance"))
             if bool((counts < 0).any()) or float(counts.sum()) > update.counts[task]:
                 return f"counts of the classes of task {task!r} are not those of its labels"
@@ -138,7 +140,7 @@ class FedPAC(Neural):
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         after, clients = super().aggregate(server, updates), sorted(updates)
-        for task, position in part(server, "position").items():
+        for task, position in strip_prefix(server, "position").items():
             i = int(position)
             means, counts = (
                 torch.stack([updates[c].arrays[f"{n}/{i}"] for c in clients]) for n in ("prototype", "count")
@@ -158,9 +160,9 @@ class FedPAC(Neural):
         """The mixed heads of one task of those who have it, each under the key of its client."""
         H, V = (torch.stack([u.arrays[f"{n}/{i}"] for u in updates.values()]).numpy() for n in ("moment", "variance"))
         n = np.array([update.counts[task] for update in updates.values()], dtype=float)
-        alpha = torch.from_numpy(mixing_weights(H, with_pooled_spread(V, n)))
+        alpha = torch.from_numpy(mixing_weights(H, with_pooled_std(V, n)))
         mixed: State = {}
-        for name, value in part(server, "theta").items():
+        for name, value in strip_prefix(server, "theta").items():
             if name.startswith(f"head.{i}."):
                 heads = torch.stack([value + update.arrays[name] for update in updates.values()])
                 for client, head in zip(updates, torch.tensordot(alpha, heads, 1), strict=True):
@@ -173,12 +175,12 @@ class FedPAC(Neural):
         net = self.net_of(data)
         values = net.initial(stream.integer())
         kept = {name: values[name] for name in super().personal(net)}
-        return labelled("personal", kept) | labelled("begin", {name: values[name] for name in net.heads})
+        return with_prefix("personal", kept) | with_prefix("begin", {name: values[name] for name in net.heads})
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net, theta = self.net_of(data), part(message, "theta")
-        heads = {**part(state, "begin"), **part(state, "own"), **part(message, "combined")}
-        before = {**theta, **part(state, "personal"), **heads}
+        net, theta = self.net_of(data), strip_prefix(message, "theta")
+        heads = {**strip_prefix(state, "begin"), **strip_prefix(state, "own"), **strip_prefix(message, "combined")}
+        before = {**theta, **strip_prefix(state, "personal"), **heads}
         tasks = [task for task, n in data.counts().items() if n]
         first = {task: statistics_of(net, before, data, task) for task in tasks}
         after, loss = self.train_heads(net, before, data, stream, self.head_epochs)
@@ -206,7 +208,7 @@ class FedPAC(Neural):
             arrays |= {f"{n}/{i}": v for n, v in zip(("moment", "variance", "prototype", "count"), sent, strict=True)}
         own = {name: after[name] for name in heads if net.owner(name) in tasks}
         kept = {name: after[name] for name in super().personal(net)}
-        state = {**state, **labelled("personal", kept), **labelled("own", own), "key": message["key"]}
+        state = {**state, **with_prefix("personal", kept), **with_prefix("own", own), "key": message["key"]}
         return state, self.update(arrays, net, after, data, loss)
 
     def train_heads(
@@ -251,15 +253,15 @@ class FedPAC(Neural):
         state, net = self.start(data, stream), self.net_of(data)
         if not data.n_labels:
             return state
-        values = {**part(state, "personal"), **part(server, "initial"), **part(server, "theta")}
+        values = {**strip_prefix(state, "personal"), **strip_prefix(server, "initial"), **strip_prefix(server, "theta")}
         trained, _ = self.train_heads(net, values, data, stream, self.join_epochs)
-        return state | labelled("own", {name: trained[name] for name in net.heads if net.owner(name) in data.seen})
+        return state | with_prefix("own", {name: trained[name] for name in net.heads if net.owner(name) in data.labels})
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """The new trunk under the client's mixed heads; under the mean of all heads where it has none."""
         state = state or {}
-        mixed = part(server, f"combined/{int(state['key'])}") if "key" in state else {}
-        return self.reader(server, {**self.values(server, state), **part(state, "own"), **mixed}, data)
+        mixed = strip_prefix(server, f"combined/{int(state['key'])}") if "key" in state else {}
+        return self.reader(server, {**self.values(server, state), **strip_prefix(state, "own"), **mixed}, data)
 
 
 def _targets(net: Network, message: State, task: str, own: Statistics) -> Tensor | None:

@@ -86,7 +86,7 @@ def mixing_weights(H: np.ndarray, V: np.ndarray) -> np.ndarray:
     return alpha
 
 
-def with_pooled_spread(V: np.ndarray, n: np.ndarray) -> np.ndarray:
+def with_pooled_std(V: np.ndarray, n: np.ndarray) -> np.ndarray:
     """V of clients with n labels; one label shows no spread, which is not certainty: that of the others stands in."""
     several = n > 1
     if several.all() or not several.any():

@@ -37,7 +37,7 @@ from torch.nn.functional import cross_entropy
 
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_number
 from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, target_of
@@ -57,13 +57,13 @@ class Gaussians:
     covariance: Tensor
     known: Tensor
 
-    def mixed(self, told: Gaussians, beta: float | Tensor) -> Gaussians:
+    def mixed(self, received: Gaussians, beta: float | Tensor) -> Gaussians:
         """These and what is told, where something is."""
-        both = (told.known > 0)[:, None]
-        means = torch.where(both, beta * self.means + (1 - beta) * told.means, self.means)
+        both = (received.known > 0)[:, None]
+        means = torch.where(both, beta * self.means + (1 - beta) * received.means, self.means)
         share = beta if bool(both.any()) else 1.0
-        covariance = share * self.covariance + (1 - share) * told.covariance
-        return Gaussians(means, covariance, torch.maximum(self.known, told.known))
+        covariance = share * self.covariance + (1 - share) * received.covariance
+        return Gaussians(means, covariance, torch.maximum(self.known, received.known))
 
     def scores(self, priors: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
         """Weights (classes, d) and biases of the discriminant analysis."""
@@ -83,15 +83,15 @@ def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:
     return (1 - shrinkage) * covariance + shrinkage * even
 
 
-def estimated(h: Tensor, groups: Tensor, told: Gaussians, ridge: float) -> Gaussians:
+def estimated(h: Tensor, groups: Tensor, received: Gaussians, ridge: float) -> Gaussians:
     """Gaussians of features with one-hot classes, times the weight of each row; a class without rows is as told."""
     counts, weights = groups.sum(0), groups.sum(1, keepdim=True)
     own = groups.T @ h / counts.clamp_min(torch.finfo(counts.dtype).tiny)[:, None]
-    means = torch.where((counts > 0)[:, None], own, told.means)
+    means = torch.where((counts > 0)[:, None], own, received.means)
     away = h - means[groups.argmax(1)]
     scatter = (weights * away).T @ away / counts.sum().clamp_min(torch.finfo(counts.dtype).tiny)
     covariance = scatter + ridge * torch.eye(h.shape[1], dtype=torch.float64)
-    return Gaussians(means, covariance, torch.maximum(told.known, (counts > 0).to(torch.float64)))
+    return Gaussians(means, covariance, torch.maximum(received.known, (counts > 0).to(torch.float64)))
 
 
 def priors_of(groups: Tensor) -> Tensor:
@@ -143,11 +143,11 @@ class PFedFDA(Neural):
             server[f"known/{i}"] = torch.zeros(n_groups, dtype=torch.float64)
         return server
 
-    def download(self, server: State, client: str) -> State:
-        return labelled("theta", part(server, "theta")) | _shares(server)
+    def broadcast(self, server: State, client: str) -> State:
+        return with_prefix("theta", strip_prefix(server, "theta")) | _shares(server)
 
-    def portion(self, server: State, client: str) -> State:
-        return super().portion(server, client) | _shares(server)
+    def prediction_state(self, server: State, client: str) -> State:
+        return super().prediction_state(server, client) | _shares(server)
 
     def template(self, server: State) -> ClientUpdate:
         plain = super().template(server)
@@ -157,7 +157,7 @@ class PFedFDA(Neural):
         return name.startswith("known/")
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
-        for task, position in part(server, "position").items():
+        for task, position in strip_prefix(server, "position").items():
             known, covariance = (update.arrays[f"{what}/{int(position)}"] for what in ("known", "covariance"))
             if not bool(((known == 0) | (known == 1)).all()):
                 return f"says of the classes of task {task!r} neither that they are known nor that they are not"
@@ -170,7 +170,7 @@ class PFedFDA(Neural):
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         after, sent = super().aggregate(server, updates), [updates[client] for client in sorted(updates)]
-        for task, position in part(server, "position").items():
+        for task, position in strip_prefix(server, "position").items():
             i = int(position)
             owners = [update for update in sent if update.counts[task] > 0]
             if not owners:
@@ -189,13 +189,13 @@ class PFedFDA(Neural):
     # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net, theta = self.net_of(data), part(message, "theta")
-        before = {**part(state, "personal"), **theta}
+        net, theta = self.net_of(data), strip_prefix(message, "theta")
+        before = {**strip_prefix(state, "personal"), **theta}
         for i, task in enumerate(net.tasks):
-            told = _told(message, i)
-            if task in data.seen:  # below the server's Gaussians, with the client's own shares of the classes
+            received = _received(message, i)
+            if task in data.labels:  # below the server's Gaussians, with the client's own shares of the classes
                 h, groups = self._features(net, before, data, task)
-                gaussians = estimated(h, groups, told, self.ridge).mixed(told, 0.0)
+                gaussians = estimated(h, groups, received, self.ridge).mixed(received, 0.0)
                 weight, bias = self.head(data.codecs[task], gaussians, priors_of(groups))
                 before |= {f"head.{i}.weight": weight, f"head.{i}.bias": bias}
         after, loss = before, 0.0
@@ -203,25 +203,25 @@ class PFedFDA(Neural):
             after, loss = self.train(net, before, data, stream, epochs=self.local_epochs)
         arrays = {name: after[name] - value for name, value in theta.items()}
         for i, task in enumerate(net.tasks):
-            found, _ = self.adapted(net, after, data, task, _told(message, i))
+            found, _ = self.adapted(net, after, data, task, _received(message, i))
             arrays |= {f"{what}/{i}": getattr(found, what) for what in SHARES}
         kept = {name: after[name] for name in self.personal(net)}
-        return {**state, **labelled("personal", kept)}, self.update(arrays, net, after, data, loss)
+        return {**state, **with_prefix("personal", kept)}, self.update(arrays, net, after, data, loss)
 
     def adapted(
-        self, net: Network, values: State, data: ClientData, task: str, told: Gaussians
+        self, net: Network, values: State, data: ClientData, task: str, received: Gaussians
     ) -> tuple[Gaussians, Tensor]:
         """The client's Gaussians, mixed with those told, and its shares of the classes; as told if it has no label."""
-        if task not in data.seen or not len(data.seen[task][0]):
-            return told, torch.full_like(told.known, 1 / len(told.known))
+        if task not in data.labels or not len(data.labels[task][0]):
+            return received, torch.full_like(received.known, 1 / len(received.known))
         h, groups = self._features(net, values, data, task)
         priors = priors_of(groups)
-        own = estimated(h, groups, told, self.ridge)
-        return own.mixed(told, self.beta(data.codecs[task], h, groups, told, priors)), priors
+        own = estimated(h, groups, received, self.ridge)
+        return own.mixed(received, self.beta(data.codecs[task], h, groups, received, priors)), priors
 
-    def beta(self, codec: LabelCodec, h: Tensor, groups: Tensor, told: Gaussians, priors: Tensor) -> float:
+    def beta(self, codec: LabelCodec, h: Tensor, groups: Tensor, received: Gaussians, priors: Tensor) -> float:
         """How much a client's own Gaussians count: for which one half of its rows tells the other half best."""
-        if not bool((told.known > 0).any()):
+        if not bool((received.known > 0).any()):
             return 1.0
         member = (groups > 0).to(torch.float64)
         rank = (member.cumsum(0) * member).sum(1)  # of a row among those of its class
@@ -232,9 +232,9 @@ class PFedFDA(Neural):
             learned = several & (rank % 2 != fold)
             if not bool(tested.any()) or not bool(learned.any()):
                 return 0.0  # nothing of its own can be put to the test
-            own = estimated(h[learned], groups[learned], told, self.ridge)
+            own = estimated(h[learned], groups[learned], received, self.ridge)
             for j, beta in enumerate(BETAS):
-                losses[j] += self._loss(codec, own.mixed(told, beta), h[tested], groups[tested], priors)
+                losses[j] += self._loss(codec, own.mixed(received, beta), h[tested], groups[tested], priors)
         return float(BETAS[losses.argmin()])
 
     def _loss(self, codec: LabelCodec, gaussians: Gaussians, h: Tensor, groups: Tensor, priors: Tensor) -> Tensor:
@@ -269,7 +269,7 @@ class PFedFDA(Neural):
         net, values = self.net_of(data), self.values(server, state)
         seen = data if state is not None else ClientData(data.x, {}, data.codecs)
         for i, task in enumerate(net.tasks):
-            gaussians, priors = self.adapted(net, values, seen, task, _told(server, i))
+            gaussians, priors = self.adapted(net, values, seen, task, _received(server, i))
             weight, bias = self.head(data.codecs[task], gaussians, priors)
             values |= {f"head.{i}.weight": weight, f"head.{i}.bias": bias}
         return self.reader(server, values, data)
@@ -279,5 +279,5 @@ def _shares(state: State) -> State:
     return {name: value for name, value in state.items() if name.startswith(tuple(f"{what}/" for what in SHARES))}
 
 
-def _told(state: State, i: int) -> Gaussians:
+def _received(state: State, i: int) -> Gaussians:
     return Gaussians(*(state[f"{what}/{i}"] for what in SHARES))

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
-from polyfed.methods.base import Job, Outcome, Predictor
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.base import ClientResult, Job, Predictor
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import Alone, Cohort, Positions, side_by_side
 from polyfed.methods.options import check_number
@@ -62,13 +62,13 @@ class PFedMe(Neural):
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         return self._learned([Job("", state, message, data, stream)])[0]
 
-    def local_many(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
 
     def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
         cohort = self._cohort(net, [job.data for job in jobs])
-        before = [{**job.message, **part(job.state, "personal")} for job in jobs]
+        before = [{**job.message, **strip_prefix(job.state, "personal")} for job in jobs]
         w = cohort.stack(before)
         names, theta, losses = self.trainable(net, w), dict(w), torch.zeros(len(jobs))
         plans = zip(*(self._endless(net, job.data, job.stream) for job in jobs), strict=False)
@@ -85,8 +85,8 @@ class PFedMe(Neural):
         self, net: Network, job: Job, before: State, w: State, theta: State, loss: float
     ) -> tuple[State, ClientUpdate]:
         arrays = {name: w[name] - before[name] for name in job.message}
-        kept = labelled("personal", {name: w[name] for name in self.personal(net)})
-        own = labelled("theta", {name: value.clone() for name, value in theta.items()})
+        kept = with_prefix("personal", {name: w[name] for name in self.personal(net)})
+        own = with_prefix("theta", {name: value.clone() for name, value in theta.items()})
         return {**job.state, **kept, **own}, self.update(arrays, net, theta, job.data, loss)
 
     def near(
@@ -110,19 +110,19 @@ class PFedMe(Neural):
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         if state is None:
             return super().predictor(server, None, data)
-        theta = part(state, "theta")
+        theta = strip_prefix(state, "theta")
         if not theta:  # never sampled, or new: its own parameters are what the definition says, found here
-            theta = part(self.join(server, data, Stream(0, "join")), "theta")
+            theta = strip_prefix(self.join(server, data, Stream(0, "join")), "theta")
         return self.reader(server, theta, data)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         w = self.values(server, None)
-        everything = {task: np.arange(len(at)) for task, (at, _) in data.seen.items()}
+        everything = {task: np.arange(len(at)) for task, (at, _) in data.labels.items()}
         net, state = self.net_of(data), super().join(server, data, stream)
         if not data.n_labels:
-            return state | labelled("theta", w)
+            return state | with_prefix("theta", w)
         theta, _ = self.near(self._cohort(net, [data]), w, w, [everything], self.inner_steps * self.local_steps)
-        return state | labelled("theta", theta)
+        return state | with_prefix("theta", theta)
 
     def _endless(self, net: Network, data: ClientData, stream: Stream) -> Iterator[dict[str, np.ndarray]]:
         for epoch in count() if data.n_labels else ():

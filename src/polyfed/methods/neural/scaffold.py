@@ -19,7 +19,7 @@ import torch
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_choice
 from polyfed.seeds import Stream
@@ -65,27 +65,34 @@ class Scaffold(Neural):
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
         net = self.net(spec.codecs, spec.n_features)
-        theta = part(server, "theta")
+        theta = strip_prefix(server, "theta")
         zero = {name: torch.zeros_like(theta[name]) for name in self.trainable(net, theta)}
-        return server | labelled("control", zero) | {"n_clients": torch.tensor(float(len(spec.clients)))}
+        return server | with_prefix("control", zero) | {"n_clients": torch.tensor(float(len(spec.clients)))}
 
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)
         values = net.initial(stream.integer())
         zero = {name: torch.zeros_like(values[name]) for name in self.trainable(net, values)}
-        return super().start(data, stream) | labelled("control", zero)
+        return super().start(data, stream) | with_prefix("control", zero)
 
-    def download(self, server: State, client: str) -> State:
-        return labelled("theta", part(server, "theta")) | labelled("control", part(server, "control"))
+    def broadcast(self, server: State, client: str) -> State:
+        return with_prefix("theta", strip_prefix(server, "theta")) | with_prefix(
+            "control", strip_prefix(server, "control")
+        )
 
     def template(self, server: State) -> ClientUpdate:
         plain = super().template(server)
-        arrays = plain.arrays | labelled("control", part(server, "control"))
+        arrays = plain.arrays | with_prefix("control", strip_prefix(server, "control"))
         return ClientUpdate(arrays, plain.pooled, plain.weight, plain.counts, plain.metrics)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net, x, c, own = self.net_of(data), part(message, "theta"), part(message, "control"), part(state, "control")
-        before = {**x, **part(state, "personal")}
+        net, x, c, own = (
+            self.net_of(data),
+            strip_prefix(message, "theta"),
+            strip_prefix(message, "control"),
+            strip_prefix(state, "control"),
+        )
+        before = {**x, **strip_prefix(state, "personal")}
         steps: dict[str, int] = {}
 
         def corrected(values: State, gradient: State) -> State:
@@ -93,7 +100,7 @@ class Scaffold(Neural):
 
         after, loss = self.train(net, before, data, stream, epochs=self.local_epochs, correct=corrected, steps=steps)
         if self.option == "I":
-            everything = {task: np.arange(len(at)) for task, (at, _) in data.seen.items()}
+            everything = {task: np.arange(len(at)) for task, (at, _) in data.labels.items()}
             _, gradient = self.gradient(net, dict(before), data, everything, list(own))
             new = {name: gradient.get(name, value) for name, value in own.items()}
         else:
@@ -104,15 +111,15 @@ class Scaffold(Neural):
                 for name, value in own.items()
             }
         arrays = {name: after[name] - before[name] for name in x}
-        arrays |= labelled("control", {name: new[name] - own[name] for name in own})
-        kept = labelled("personal", {name: after[name] for name in self.personal(net)})
-        return {**state, **kept, **labelled("control", new)}, self.update(arrays, net, after, data, loss)
+        arrays |= with_prefix("control", {name: new[name] - own[name] for name in own})
+        kept = with_prefix("personal", {name: after[name] for name in self.personal(net)})
+        return {**state, **kept, **with_prefix("control", new)}, self.update(arrays, net, after, data, loss)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         after = super().aggregate(server, updates)
-        changes = [part(updates[client].arrays, "control") for client in sorted(updates)]
+        changes = [strip_prefix(updates[client].arrays, "control") for client in sorted(updates)]
         controls = {
             name: value + torch.stack([change[name] for change in changes]).sum(0) / server["n_clients"].to(value.dtype)
-            for name, value in part(server, "control").items()
+            for name, value in strip_prefix(server, "control").items()
         }
-        return after | labelled("control", controls)
+        return after | with_prefix("control", controls)

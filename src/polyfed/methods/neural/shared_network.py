@@ -18,7 +18,7 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Method
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.options import check_choice, check_number
 from polyfed.methods.supervised import n_outputs
 from polyfed.nets import ACTIVATIONS, Network
@@ -111,22 +111,22 @@ class SharedNetwork(Method):
         shared = {name: value for name, value in values.items() if name not in personal}
         kept = {name: value for name, value in values.items() if name in personal}
         tasks = {task: torch.zeros(()) for task in spec.codecs}
-        return labelled("theta", shared) | labelled("initial", kept) | labelled("task", tasks)
+        return with_prefix("theta", shared) | with_prefix("initial", kept) | with_prefix("task", tasks)
 
-    def download(self, server: State, client: str) -> State:
-        return part(server, "theta")
+    def broadcast(self, server: State, client: str) -> State:
+        return strip_prefix(server, "theta")
 
-    def portion(self, server: State, client: str) -> State:
+    def prediction_state(self, server: State, client: str) -> State:
         """Parameters and noise; not what the server needs to aggregate, some of which is of other clients."""
         return {n: value for n, value in server.items() if n.startswith(("theta/", "initial/", "noise/", "task/"))}
 
     def template(self, server: State) -> ClientUpdate:
-        counts = dict.fromkeys(part(server, "task"), 0)
-        return ClientUpdate(part(server, "theta"), counts=counts, metrics={"loss": 0.0})
+        counts = dict.fromkeys(strip_prefix(server, "task"), 0)
+        return ClientUpdate(strip_prefix(server, "theta"), counts=counts, metrics={"loss": 0.0})
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         sent = [updates[client] for client in sorted(updates)]
-        return {**server, **labelled("theta", self.average(part(server, "theta"), sent))}
+        return {**server, **with_prefix("theta", self.average(strip_prefix(server, "theta"), sent))}
 
     def average(self, values: State, sent: Sequence[ClientUpdate]) -> State:
         """Each parameter plus the weighted mean of its changes; what nobody changed stays as it is, to the bit."""
@@ -161,17 +161,21 @@ class SharedNetwork(Method):
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)
         values = self.initial(net, data.codecs, stream.integer())
-        return labelled("personal", {name: values[name] for name in self.personal(net)})
+        return with_prefix("personal", {name: values[name] for name in self.personal(net)})
 
     def values(self, server: State, state: State | None) -> State:
         """The parameters of a client with this state; None: of one that has nothing of its own."""
-        return {**part(server, "initial"), **part(server, "theta"), **part(state or {}, "personal")}
+        return {
+            **strip_prefix(server, "initial"),
+            **strip_prefix(server, "theta"),
+            **strip_prefix(state or {}, "personal"),
+        }
 
     def batches(self, net: Network, data: ClientData, stream: Stream, epoch: int) -> Iterator[dict[str, np.ndarray]]:
         """task → positions among its labels, step by step; a task with fewer batches is done sooner."""
         rng = Stream(stream.seed, f"{stream.purpose} batches {epoch}", stream.round, stream.client).numpy()
         plan = {}
-        for task, (at, _) in data.seen.items():
+        for task, (at, _) in data.labels.items():
             order = rng.permutation(len(at))
             parts = [order[i : i + self.batch_size] for i in range(0, len(at), self.batch_size)]
             if net.has_batch_norm and len(parts) > 1 and len(parts[-1]) == 1:

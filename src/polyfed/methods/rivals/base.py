@@ -19,7 +19,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.base import Method, Predictor
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.rivals.inputs import Inputs
 from polyfed.methods.rivals.reading import Classes, Numbers, Rates, fit_task
 from polyfed.predictions import Predictions
@@ -68,9 +68,9 @@ class Rival(Method):
                     remedy=f"leave the task out, or choose another method; it serves {', '.join(self.kinds)}",
                 )
         seed = torch.tensor(stream.integer() % 2**31, dtype=torch.int64)
-        return {"seed": seed, **labelled("task", {task.name: torch.zeros(()) for task in spec.tasks})}
+        return {"seed": seed, **with_prefix("task", {task.name: torch.zeros(()) for task in spec.tasks})}
 
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         return {"seed": server["seed"]}
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
@@ -78,7 +78,7 @@ class Rival(Method):
         return state, ClientUpdate({}, weight=float(max(1, data.n_labels)), counts=data.counts())
 
     def template(self, server: State) -> ClientUpdate:
-        return ClientUpdate({}, counts=dict.fromkeys(part(server, "task"), 0))
+        return ClientUpdate({}, counts=dict.fromkeys(strip_prefix(server, "task"), 0))
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         return server
@@ -97,7 +97,7 @@ class Rival(Method):
         nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
         by_task = {}
         for task, codec in data.codecs.items():
-            at, y = data.seen.get(task, nothing)
+            at, y = data.labels.get(task, nothing)
             by_task[task] = fit_task(self, x.take(at), y, codec, seed, data.weights.get(task))
 
         def predict(new: np.ndarray) -> Predictions:

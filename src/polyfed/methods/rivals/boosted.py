@@ -125,7 +125,7 @@ class CatBoostPooled(Rival):
         self, kind: str, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int, ask: str, **options: Any
     ) -> Callable[[Inputs], np.ndarray]:
         catboost = require("catboost", self.name)
-        if not _varies(x):  # CatBoost refuses to learn from constants
+        if not _varies(x):  # CatBoost does not learn from constants
             return _of_constants(y, weights, classes=ask == "predict_proba")
         model = getattr(catboost, kind)(
             iterations=self.iterations,

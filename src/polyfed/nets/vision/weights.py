@@ -62,7 +62,10 @@ def _downloaded(name: str, recipe: Recipe, files: str) -> Mapping[str, Tensor]:
     entry = torchvision_models().get_model_weights(recipe.torchvision)[_VERSION]
     try:
         return entry.get_state_dict(progress=False, check_hash=True)
-    except (OSError, RuntimeError) as error:  # no network, a server's refusal, or a file that is not what it should be
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # no network, a server's rejection, or a file that is not what it should be
         raise ConfigError(
             f"its weights could not be downloaded from {entry.url} ({error})",
             where=f"backbone {name!r}",

@@ -49,8 +49,8 @@ def movement(found: Effects, task: str) -> dict[str, float]:
     for of_client in found.values():
         for one in of_client.get(task, ()):
             curves = [np.asarray(curve["mean"], dtype=np.float64) for curve in one["curves"]]
-            spread = fmean(float(np.nanstd(curve)) if np.isfinite(curve).any() else 0.0 for curve in curves)
-            moved.setdefault(one["input"], []).append(spread)
+            std = fmean(float(np.nanstd(curve)) if np.isfinite(curve).any() else 0.0 for curve in curves)
+            moved.setdefault(one["input"], []).append(std)
     return {name: fmean(values) for name, values in moved.items()}
 
 

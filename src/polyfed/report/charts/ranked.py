@@ -33,5 +33,5 @@ def ranked(prefix: str, found: Ranking) -> Chart:
         showlegend=False,
     )
     title = f"Mean ranks over {found.n_blocks:,} clients × tasks × seeds{reach}"
-    told = ", ".join(f"{name} {mean:.2f}" for name, mean in found.mean.items())
-    return Chart(prefix, title, f"Mean ranks: {told}.", {"": drawn}, wide=True)
+    reported = ", ".join(f"{name} {mean:.2f}" for name, mean in found.mean.items())
+    return Chart(prefix, title, f"Mean ranks: {reported}.", {"": drawn}, wide=True)

@@ -1,6 +1,6 @@
 """One look at a run as JSON: pieces of the page, and figures for its charts.
 
-    {"version": ..., "state": "running", "title": ..., "facts": html, "charts": html, "refusals": html, "figures": {...}}
+    {"version": ..., "state": "running", "title": ..., "facts": html, "charts": html, "rejections": html, "figures": {...}}
 
 The version is that of the content: a page that has it already is told nothing more.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from polyfed.report import charts
 from polyfed.report.charts.traffic import human
-from polyfed.report.details import MOST_REFUSALS, duration
+from polyfed.report.details import MOST_REJECTIONS, duration
 from polyfed.report.live.watcher import Look
 from polyfed.report.templates import figures_of, render
 
@@ -38,10 +38,10 @@ def snapshot(look: Look) -> dict[str, Any]:
         "rounds": look.n_rounds,
         "facts": render("live_facts.html", facts=_facts(look)),
         "charts": render("live_charts.html", charts=shown),
-        "refusals": render(
-            "live_refusals.html",
-            refusals=history.refusals[-MOST_REFUSALS:],
-            n_refusals=len(history.refusals),
+        "rejections": render(
+            "live_rejections.html",
+            rejections=history.rejections[-MOST_REJECTIONS:],
+            n_rejections=len(history.rejections),
             warnings=look.warnings,
         ),
         "figures": figures_of(shown),
@@ -60,9 +60,9 @@ def _facts(look: Look) -> dict[str, str]:
     facts["Clients"] = f"{len(history.clients):,}"
     if history.rounds:
         last = history.rounds[-1]
-        n_used = last.n_sampled - last.n_refused if last.used else 0
+        n_used = last.n_sampled - last.n_rejected if last.used else 0
         facts["Used in last round"] = f"{n_used:,} of {last.n_sampled:,}"
-    facts["Refused so far"] = f"{len(history.refusals):,}"
+    facts["Rejected so far"] = f"{len(history.rejections):,}"
     facts["Sent down"] = human(sum(round.bytes_down for round in history.rounds))
     facts["Sent up"] = human(sum(round.bytes_up for round in history.rounds))
     return facts

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, parse_events, parse_timing
-from polyfed.report.folders import durations, read_description
+from polyfed.report.folders import durations, read_summary
 from polyfed.report.history import History
 from polyfed.report.live.tail import Tail
 
@@ -45,7 +45,7 @@ class Watcher:
 
     def look(self) -> Look:
         """Read what is new."""
-        described = read_description(self.folder)
+        described = read_summary(self.folder)
         fresh, events = self._events.read()
         if fresh:
             self._history = History()

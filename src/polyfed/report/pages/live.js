@@ -19,7 +19,7 @@ function show(found) {
   byId("progress").max = Math.max(1, found.rounds);
   byId("progress").value = found.round;
   byId("facts").innerHTML = found.facts; // the server has escaped every name in these pieces
-  byId("refusals").innerHTML = found.refusals;
+  byId("rejections").innerHTML = found.rejections;
   figures = found.figures;
   showCharts(found.charts);
 }

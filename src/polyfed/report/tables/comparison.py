@@ -1,6 +1,6 @@
 """Methods × tasks: means over the clients, how far apart the seeds are, and what a guess would have scored.
 
-Runs that differ in nothing but the seed are one line. The spread is a standard deviation: over the seeds, or over the
+Runs that differ in nothing but the seed are one line. The std is a standard deviation: over the seeds, or over the
 clients where there is one seed. The best is marked only where it is better in pairs too, so that luck cannot decide it.
 """
 
@@ -46,10 +46,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean as text, its spread as text (empty if there is nothing to spread over), and whether it is the best for sure."""
+    """A mean as text, its std as text (empty if there is nothing to spread over), and whether it is the best for sure."""
 
     mean: str
-    spread: str
+    std: str
     best: bool
 
 
@@ -91,7 +91,7 @@ def comparison(groups: Sequence[Group], *, every_metric: bool = False) -> Compar
     columns, ranked = _columns(groups, every_metric), ranking(groups)
     cells, baseline = [], []
     for column in columns:
-        entries = [_mean_and_spread(group, column) for group in groups]
+        entries = [_mean_and_std(group, column) for group in groups]
         guessed = _guessed(groups, column) if column.guess else None
         digits = decimals([entry[0] for entry in entries if entry] + ([] if guessed is None else [guessed]))
         best = leader(groups, column.task, column.metric)
@@ -124,10 +124,10 @@ def _columns(groups: Sequence[Group], every_metric: bool) -> list[Column]:
 def _guessed(groups: Sequence[Group], column: Column) -> float | None:
     """The mean over the clients and seeds; the same for all lines, so that of any is taken."""
     of_guess = Column(column.task, BASELINE, "", "", "")
-    return next((found[0] for group in groups if (found := _mean_and_spread(group, of_guess))), None)
+    return next((found[0] for group in groups if (found := _mean_and_std(group, of_guess))), None)
 
 
-def _mean_and_spread(group: Group, column: Column) -> tuple[float, float | None] | None:
+def _mean_and_std(group: Group, column: Column) -> tuple[float, float | None] | None:
     by_seed = [values for run in group.runs if (values := _of_clients(run, column))]
     if not by_seed:
         return None

@@ -11,17 +11,17 @@ import torch
 import polyfed as pf
 from federations import START, codecs_of, one_round
 from polyfed.data import ClientData, FederationSpec
-from polyfed.engine.guard import check
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
 from polyfed.engine.stopping import best_round
+from polyfed.engine.validation import validate_updates
 from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence
 from polyfed.methods import METHODS, PFedHier, method
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.gp.wide.weight_limits import FARTHEST
 from polyfed.methods.gp.wide.weight_space import WIDEST
-from polyfed.methods.messages import PREPARING, part
+from polyfed.methods.messages import PREPARING, strip_prefix
 from polyfed.seeds import Stream
 
 MIXED = ("regression", "binary")
@@ -30,7 +30,7 @@ SMALL = {"n_components": 6, "passes": 2, "linear_rounds": 3}
 
 
 def client(rng, n, kinds=MIXED, lacks=(), offset=0.0):
-    """Three directions of the inputs have a large spread, and the first of them tells the labels."""
+    """Three directions of the inputs have a large std, and the first of them tells the labels."""
     z = rng.standard_normal((n, 3)) * [3.0, 2.0, 1.5]
     directions = np.random.default_rng(99).standard_normal((3, WIDE)) / np.sqrt(WIDE)
     x = z @ directions + 0.02 * rng.standard_normal((n, WIDE))
@@ -47,9 +47,9 @@ def client(rng, n, kinds=MIXED, lacks=(), offset=0.0):
     return ClientData(x, {kind: (np.arange(n), labels[kind]) for kind in kinds if kind not in lacks}, codecs_of(kinds))
 
 
-def federation(n_clients=5, kinds=MIXED, n=14, seed=0, spread=0.0):
+def federation(n_clients=5, kinds=MIXED, n=14, seed=0, std=0.0):
     rng = np.random.default_rng(seed)
-    offsets = spread * rng.standard_normal(n_clients)
+    offsets = std * rng.standard_normal(n_clients)
     lacks = [(), *[(kind,) for kind in kinds]]
     data = {
         f"client {i}": client(rng, n + i, kinds, lacks[i % len(lacks)] if len(kinds) > 1 else (), offsets[i])
@@ -73,7 +73,7 @@ def values_of(prediction):
 
 
 @pytest.fixture(scope="module")
-def played():
+def completed():
     """All stages are over."""
     made, (spec, data) = PFedHier(**SMALL), federation()
     return made, spec, data, *play(made, spec, data, rounds=8)
@@ -91,8 +91,8 @@ def test_it_keeps_to_the_contract(check, options):
     check(PFedHier(wide=0, **options))
 
 
-def test_users_get_it_by_the_width_of_their_inputs(played):
-    _, _, _, server, _, _ = played
+def test_users_get_it_by_the_width_of_their_inputs(completed):
+    _, _, _, server, _, _ = completed
     assert METHODS["pfed-hier"] is PFedHier
     assert "components/directions" in server
     narrow = FederationSpec(tuple(c.task for c in codecs_of(MIXED).values()), 128, ("a",), codecs_of(MIXED))
@@ -121,7 +121,7 @@ def test_every_kind_of_task_is_learned():
     server, states, _ = play(made, spec, data, rounds=7)
     assert float(server["noise/count"]) != float(first["noise/count"])  # by its gradient
     mine = data["client 0"]
-    for task, (at, y) in mine.seen.items():
+    for task, (at, y) in mine.labels.items():
         before, after = (
             made.predictor(known, own, mine)(mine.x)[task].take(at).log_density(mine.codecs[task].decode(y)).mean()
             for known, own in ((first, None), (server, states["client 0"]))
@@ -135,12 +135,12 @@ def test_every_kind_of_task_is_learned():
 def test_the_server_has_the_sum_of_what_clients_keep_whoever_takes_part_and_whoever_is_rejected():
     spec, data = federation()
     made, settings = PFedHier(**SMALL, damping=0.7), Settings(rounds=20)
-    progress, rng = Progress(0, made.init(spec, START), {}), np.random.default_rng(0)
+    progress, rng = FederationState(0, made.init(spec, START), {}), np.random.default_rng(0)
     for _ in range(9):
-        progress, event = play_round(made, progress, data, settings, list(rng.choice(sorted(data), 3, replace=False)))
+        progress, event = run_round(made, progress, data, settings, list(rng.choice(sorted(data), 3, replace=False)))
         assert event["used"]
-        assert event["refused"] == {}
-    kept = [Evidence(**part(state, "own")) for state in progress.clients.values() if "own/shift" in state]
+        assert event["rejected"] == {}
+    kept = [Evidence(**strip_prefix(state, "own")) for state in progress.clients.values() if "own/shift" in state]
     width = len(progress.server["evidence/shift"])
     kept = [own for own in kept if len(own.shift) == width] + [
         _wider(own, width) for own in kept if len(own.shift) < width
@@ -157,10 +157,10 @@ def _wider(own, width):
     return wider(own, 2, width // 2)
 
 
-def test_components_are_told_once_and_scores_are_kept(played):
-    made, _, data, server, states, _ = played
-    assert not [name for name in made.download(server, "client 1") if name.startswith("components/")]
-    assert "components/directions" in made.download(server, "somebody else")
+def test_components_are_told_once_and_scores_are_kept(completed):
+    made, _, data, server, states, _ = completed
+    assert not [name for name in made.broadcast(server, "client 1") if name.startswith("components/")]
+    assert "components/directions" in made.broadcast(server, "somebody else")
     mine = data["client 1"]
     scores = (torch.from_numpy(mine.x) - server["components/centre"]) @ server["components/directions"]
     kept = states["client 1"]["scores"]
@@ -168,7 +168,7 @@ def test_components_are_told_once_and_scores_are_kept(played):
     assert sorted(kept[:, 0].tolist()) == pytest.approx(sorted(scores[:, 0].tolist()))
     without = {name: value for name, value in states["client 1"].items() if name != "scores"}
     with pytest.raises(DataError, match="no longer has what it was told"):
-        made.local(without, made.download(server, "client 1"), mine, START)
+        made.local(without, made.broadcast(server, "client 1"), mine, START)
 
 
 def test_inputs_of_curved_features_know_no_label_of_their_own_client():
@@ -177,10 +177,10 @@ def test_inputs_of_curved_features_know_no_label_of_their_own_client():
     made = PFedHier(**SMALL)
     server, states, _ = play(made, spec, data, rounds=4)
     mine = data["client 0"]
-    at, y = mine.seen["regression"]
-    other = replace(mine, seen={**mine.seen, "regression": (at, np.concatenate([y[:1] + 2.0, y[1:]]))})
+    at, y = mine.labels["regression"]
+    other = replace(mine, labels={**mine.labels, "regression": (at, np.concatenate([y[:1] + 2.0, y[1:]]))})
     # The client has said `own` before, and the sums have it: take out what it said of one set of labels, put in the other.
-    message = made.download(server, "client 0")
+    message = made.broadcast(server, "client 0")
     after, update = made.local(states["client 0"], message, mine, START)
     state_2, sent_2 = made.local(states["client 0"], message, other, START)
     assert torch.equal(after["outputs"], state_2["outputs"])
@@ -197,11 +197,11 @@ def test_inputs_of_curved_features_know_no_label_of_their_own_client():
     assert float((with_own["outputs"] - with_own_2["outputs"]).abs().max()) > 1e-3
 
 
-def test_a_bent_function_keeps_the_outputs_of_the_linear_one(played):
-    made, _, data, server, states, _ = played
+def test_a_bent_function_keeps_the_outputs_of_the_linear_one(completed):
+    made, _, data, server, states, _ = completed
     assert server["curve/weights"].shape == (2, 7)
     before = states["client 2"]["outputs"]
-    after, _ = made.local(states["client 2"], made.download(server, "client 2"), data["client 2"], START)
+    after, _ = made.local(states["client 2"], made.broadcast(server, "client 2"), data["client 2"], START)
     assert torch.equal(before, after["outputs"])
     # They are not what all clients together said when it was bent, in which its own labels have a part.
     assert float((before - after["scores"] @ server["curve/weights"].mT).abs().max()) > 1e-3
@@ -209,7 +209,7 @@ def test_a_bent_function_keeps_the_outputs_of_the_linear_one(played):
     # And they are what its curved features are made of: with others, it would say something else.
     moved = {**states["client 2"], "outputs": before + 1.0}
     shifts = [
-        made.local(own, made.download(server, "client 2"), data["client 2"], START)[1].arrays["evidence/shift"]
+        made.local(own, made.broadcast(server, "client 2"), data["client 2"], START)[1].arrays["evidence/shift"]
         for own in (states["client 2"], moved)
     ]
     assert float((shifts[0] - shifts[1]).abs().max()) > 1e-3
@@ -229,60 +229,60 @@ def test_a_federation_of_many_outputs_stays_linear_and_small():
 # ---- what the server lets in ------------------------------------------------------------------------------------------------
 
 
-def spoilt(update, **arrays):
+def corrupted(update, **arrays):
     return replace(
         update, arrays={**update.arrays, **{name.replace("__", "/"): value for name, value in arrays.items()}}
     )
 
 
-def refused(made, server, data, update):
+def rejected(made, server, data, update):
     outcomes = {"client 0": ({}, update)}
-    return check(made, server, outcomes, {"client 0": data["client 0"].counts()})[1].get("client 0", "")
+    return validate_updates(made, server, outcomes, {"client 0": data["client 0"].counts()})[1].get("client 0", "")
 
 
 def test_sums_that_no_rows_have_are_rejected():
     made, (spec, data) = PFedHier(**SMALL), federation()
     server = made.init(spec, START)
-    _, update = made.local({}, made.download(server, "client 0"), data["client 0"], START)
+    _, update = made.local({}, made.broadcast(server, "client 0"), data["client 0"], START)
     Y, n = update.arrays["pass/products"], update.arrays["pass/count"]
-    assert refused(made, server, data, update) == ""
+    assert rejected(made, server, data, update) == ""
     turned = torch.from_numpy(np.random.default_rng(0).standard_normal(Y.shape))
-    assert "not symmetric" in refused(made, server, data, spoilt(update, pass__products=turned))
-    assert "those of no rows" in refused(made, server, data, spoilt(update, pass__products=-Y))
-    assert "those of no rows" in refused(
-        made, server, data, spoilt(update, pass__inputs=100 * update.arrays["pass/inputs"])
+    assert "not symmetric" in rejected(made, server, data, corrupted(update, pass__products=turned))
+    assert "those of no rows" in rejected(made, server, data, corrupted(update, pass__products=-Y))
+    assert "those of no rows" in rejected(
+        made, server, data, corrupted(update, pass__inputs=100 * update.arrays["pass/inputs"])
     )
-    assert "mean square above" in refused(made, server, data, spoilt(update, pass__products=1e8 * Y))
-    assert "rows" in refused(made, server, data, spoilt(update, pass__count=-n))
-    assert "rows" in refused(made, server, data, spoilt(update, pass__count=n + 0.5))
-    assert "rows and 28 labels" in refused(made, server, data, spoilt(update, pass__count=n + 1e6))
+    assert "mean square above" in rejected(made, server, data, corrupted(update, pass__products=1e8 * Y))
+    assert "rows" in rejected(made, server, data, corrupted(update, pass__count=-n))
+    assert "rows" in rejected(made, server, data, corrupted(update, pass__count=n + 0.5))
+    assert "rows and 28 labels" in rejected(made, server, data, corrupted(update, pass__count=n + 1e6))
 
 
-def test_evidence_that_labels_cannot_give_is_rejected(played):
-    made, _, data, server, states, _ = played
-    _, update = made.local(states["client 0"], made.download(server, "client 0"), data["client 0"], START)
-    assert refused(made, server, data, update) == ""
+def test_evidence_that_labels_cannot_give_is_rejected(completed):
+    made, _, data, server, states, _ = completed
+    _, update = made.local(states["client 0"], made.broadcast(server, "client 0"), data["client 0"], START)
+    assert rejected(made, server, data, update) == ""
     nothing = {name: torch.zeros_like(value) for name, value in update.arrays.items()}
     width = len(nothing["evidence/shift"])
     much = Evidence.of(FARTHEST * 1e5 * torch.eye(width).double(), nothing["evidence/shift"])
-    assert "a trace of" in refused(made, server, data, spoilt(update, evidence__triangle=much.triangle))
+    assert "a trace of" in rejected(made, server, data, corrupted(update, evidence__triangle=much.triangle))
     shift = 1e9 * torch.ones(width).double()
-    assert "a shift of" in refused(made, server, data, spoilt(update, evidence__shift=shift))
+    assert "a shift of" in rejected(made, server, data, corrupted(update, evidence__shift=shift))
     taken = -2.0 * server["evidence/triangle"]
-    assert "no longer be positive" in refused(made, server, data, spoilt(update, evidence__triangle=taken))
+    assert "no longer be positive" in rejected(made, server, data, corrupted(update, evidence__triangle=taken))
     moments = update.arrays["moments"]
-    assert "positive semi-definite" in refused(made, server, data, spoilt(update, moments=-moments))
-    assert "larger than its labels allow" in refused(made, server, data, spoilt(update, moments=1e9 * moments))
+    assert "positive semi-definite" in rejected(made, server, data, corrupted(update, moments=-moments))
+    assert "larger than its labels allow" in rejected(made, server, data, corrupted(update, moments=1e9 * moments))
 
 
 def test_sums_of_outputs_are_looked_at():
     made, (spec, data) = PFedHier(**SMALL), federation()
     server, states, _ = play(made, spec, data, rounds=3)
-    _, update = made.local(states["client 0"], made.download(server, "client 0"), data["client 0"], START)
-    assert refused(made, server, data, update) == ""
+    _, update = made.local(states["client 0"], made.broadcast(server, "client 0"), data["client 0"], START)
+    assert rejected(made, server, data, update) == ""
     first, second, n = update.arrays["outputs"]
     wrong = torch.stack([100 * (1 + first.abs()), second, n])
-    assert "sums of outputs" in refused(made, server, data, spoilt(update, outputs=wrong))
+    assert "sums of outputs" in rejected(made, server, data, corrupted(update, outputs=wrong))
 
 
 # ---- clients and federations with little to say ---------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_a_client_without_labels_and_one_that_joins_predict_as_the_others_do():
     server, _, _ = play(made, spec, {name: data[name] for name in list(data)[:5]}, rounds=9)
     new = client(np.random.default_rng(5), 200)
     silent = ClientData(new.x, {}, new.codecs)
-    y = new.seen["regression"][1]
+    y = new.labels["regression"][1]
     for own, seen in (
         (None, new),
         (made.untrained(silent), silent),
@@ -309,10 +309,10 @@ def test_a_client_without_labels_and_one_that_joins_predict_as_the_others_do():
 def test_personal_offsets_are_learned_where_clients_have_them():
     made = PFedHier(**SMALL)
     found = {}
-    for spread in (0.0, 2.0):
-        spec, data = federation(10, ("regression",), n=12, spread=spread)
+    for std in (0.0, 2.0):
+        spec, data = federation(10, ("regression",), n=12, std=std)
         server, _, _ = play(made, spec, data, rounds=30)
-        found[spread] = float(server["coregionalisation/personal"][1])
+        found[std] = float(server["coregionalisation/personal"][1])
     assert found[0.0] < 0.1
     assert 1.0 < found[2.0] < 9.0  # the variance of the offsets is four
 
@@ -323,7 +323,7 @@ def test_one_client_alone_learns_its_own_function():
     server, states, _ = play(made, spec, data, rounds=8)
     (mine,) = data.values()
     found = made.predictor(server, states["client 0"], mine)(mine.x)["regression"].mean
-    assert np.mean((found - mine.seen["regression"][1]) ** 2) < 0.2
+    assert np.mean((found - mine.labels["regression"][1]) ** 2) < 0.2
 
 
 def test_fewer_rows_than_components_and_clients_of_one_row():
@@ -332,7 +332,7 @@ def test_fewer_rows_than_components_and_clients_of_one_row():
     spec = FederationSpec(tuple(c.task for c in codecs_of(MIXED).values()), WIDE, tuple(data), codecs_of(MIXED))
     made = PFedHier(n_components=64, passes=2, linear_rounds=2)
     server = made.init(spec, START)
-    _, update = made.local({}, made.download(server, "single"), data["single"], START)
+    _, update = made.local({}, made.broadcast(server, "single"), data["single"], START)
     assert all(not bool(value.any()) for value in update.arrays.values())  # its sums would be its row
     server, states, _ = play(made, spec, data, rounds=6)
     assert server["components/directions"].shape == (WIDE, 4)  # five rows around their mean
@@ -354,8 +354,8 @@ def test_a_client_without_a_single_row_changes_nothing_for_the_others_and_predic
     assert np.isfinite(values_of(found["binary"])).all()
 
 
-def test_inputs_that_the_components_do_not_see_have_a_larger_variance_and_the_same_mean(played):
-    made, _, data, server, states, _ = played
+def test_inputs_that_the_components_do_not_see_have_a_larger_variance_and_the_same_mean(completed):
+    made, _, data, server, states, _ = completed
     mine = data["client 0"]
     directions = server["components/directions"].numpy()
     away = np.random.default_rng(1).standard_normal(WIDE)
@@ -375,7 +375,7 @@ def test_constant_features_leave_a_constant_function():
     mine = data["client 0"]
     found = made.predictor(server, states["client 0"], mine)(mine.x)["regression"].mean
     assert np.ptp(found) < 1e-9
-    assert abs(found[0] - mine.seen["regression"][1].mean()) < 0.6
+    assert abs(found[0] - mine.labels["regression"][1].mean()) < 0.6
 
 
 def test_other_features_than_those_agreed_on_are_an_error():
@@ -383,7 +383,7 @@ def test_other_features_than_those_agreed_on_are_an_error():
     other = replace(data["client 0"], x=data["client 0"].x[:, :140])
     server = made.init(spec, START)
     with pytest.raises(DataError, match="140 features, and the federation agreed on 150"):
-        made.local({}, made.download(server, "client 0"), other, START)
+        made.local({}, made.broadcast(server, "client 0"), other, START)
     server, _, _ = play(made, spec, data, rounds=3)
     with pytest.raises(DataError, match="140 features, and the shared functions have 150"):
         made.predictor(server, {}, other)(other.x)
@@ -419,8 +419,8 @@ def make_runs_federation():
     for i in range(4):
         mine = client(rng, 20)
         labels = {
-            "regression": 50 + 10 * mine.seen["regression"][1],
-            "binary": np.where(mine.seen["binary"][1] > 0, "yes", "no"),
+            "regression": 50 + 10 * mine.labels["regression"][1],
+            "binary": np.where(mine.labels["binary"][1] > 0, "yes", "no"),
         }
         clients[f"site {i}"] = {task: (mine.x, y) for task, y in labels.items()}
     tasks = [pf.Task("regression", "regression"), pf.Task("binary", "binary", classes=("no", "yes"))]
@@ -433,10 +433,10 @@ def test_a_run_can_be_resumed_in_any_stage(tmp_path):
     for stop in (1, 4, 6):
         pf.simulate("pfed-hier", federation, rounds=stop, sample=3, folder=tmp_path / str(stop), **SMALL)
         again = pf.load(tmp_path / str(stop)).resume(8)
-        assert whole.progress.server.keys() == again.progress.server.keys()
-        assert all(torch.equal(v, again.progress.server[n]) for n, v in whole.progress.server.items())
-    site = whole.study.clients["site 0"].train
-    said = PFedHier(**SMALL).explain(whole.progress.server, site)
+        assert whole.federation_state.server.keys() == again.federation_state.server.keys()
+        assert all(torch.equal(v, again.federation_state.server[n]) for n, v in whole.federation_state.server.items())
+    site = whole.prepared.clients["site 0"].train
+    said = PFedHier(**SMALL).explain(whole.federation_state.server, site)
     assert said["task_correlation"]["names"] == ["regression", "binary"]
     assert said["task_correlation"]["matrix"][0][1] > 0.3  # both follow the same direction
     assert said["noise"].keys() == {"regression"}
@@ -450,6 +450,6 @@ def test_rounds_that_prepare_do_not_end_a_run():
         e["round"] for e in run.events if e["event"] == "round" and PREPARING in next(iter(e["metrics"].values()))
     ]
     assert prepared == [1, 2]
-    assert run.progress.round > 3
+    assert run.federation_state.round > 3
     events = [{"event": "round", "round": r, "used": True, "metrics": {"a": {PREPARING: 1.0}}} for r in (1, 2, 3)]
     assert best_round(events, {}, Settings(rounds=9, stop="validation", patience=1)) is None

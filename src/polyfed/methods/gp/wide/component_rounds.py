@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.components import Components, Products
-from polyfed.methods.messages import ClientUpdate, State, labelled, part
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 
 PASSES = "pass"  # in messages: what is sent in a pass
 COMPONENTS = "components"
@@ -25,7 +25,7 @@ SLACK = 1e-6  # relative, of what is checked: sums are rounded
 def sent(x: Tensor, Q: Tensor) -> State:
     """Of one client."""
     found = Products.of(x if len(x) >= FEWEST else x[:0], Q)
-    return labelled(PASSES, {"products": found.products, "inputs": found.inputs, "count": found.count})
+    return with_prefix(PASSES, {"products": found.products, "inputs": found.inputs, "count": found.count})
 
 
 def form(Q: Tensor) -> State:
@@ -35,13 +35,13 @@ def form(Q: Tensor) -> State:
 
 def total(updates: Sequence[ClientUpdate]) -> Products:
     """Of all clients."""
-    each = [Products(**part(update.arrays, PASSES)) for update in updates]
+    each = [Products(**strip_prefix(update.arrays, PASSES)) for update in updates]
     return sum(each[1:], each[0])
 
 
 def objection(arrays: State, n_labels: int, Q: Tensor) -> str | None:
     """Why no rows of a client with so many labels can have such sums, if none can."""
-    found = Products(**part(arrays, PASSES))
+    found = Products(**strip_prefix(arrays, PASSES))
     n = float(found.count)
     if n < 0 or n != round(n) or n > MOST_ROWS * max(n_labels, 1):
         return f"it has {n:g} rows and {n_labels} labels"
@@ -61,7 +61,7 @@ def objection(arrays: State, n_labels: int, Q: Tensor) -> str | None:
 
 def stored(components: Components) -> State:
     """In a state."""
-    return labelled(
+    return with_prefix(
         COMPONENTS,
         {
             "directions": components.directions,
@@ -73,4 +73,4 @@ def stored(components: Components) -> State:
 
 def found_in(state: State) -> Components | None:
     """The components that a state has, if it has any."""
-    return Components(**part(state, COMPONENTS)) if f"{COMPONENTS}/directions" in state else None
+    return Components(**strip_prefix(state, COMPONENTS)) if f"{COMPONENTS}/directions" in state else None

@@ -19,7 +19,7 @@ from polyfed.methods.base import Method, Predictor
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, prepared_rows
 from polyfed.methods.gp.wide import component_rounds
 from polyfed.methods.gp.wide.weight_features import SHARED, SUMS, Features, model_of
-from polyfed.methods.messages import PREPARING, ClientUpdate, State, labelled, part
+from polyfed.methods.messages import PREPARING, ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.modelling.memory import exact_bytes, holds
 from polyfed.modelling.readout import read_out
 from polyfed.predictions import Predictions
@@ -65,14 +65,14 @@ class WeightClients(Method):
             found = infer(problem, start=start, tolerance=self.tolerance, max_steps=self.mf_steps)
             new, old = problem.evidence(found.q), self._own(state, features)
             change = (new - old) * self.damping
-            arrays = labelled(SUMS, change.arrays) | {MOMENTS: problem.moments(found.q)}
+            arrays = with_prefix(SUMS, change.arrays) | {MOMENTS: problem.moments(found.q)}
         arrays |= self._noise_gradient(model, problem, found.marginals)
         if not features.is_bent:
             arrays[OUTPUTS] = torch.stack(
                 [some.sum(0) for some in (outputs, outputs.square(), torch.ones_like(outputs))]
             )
         m, v = problem.rows.as_f(found.marginals)
-        after = labelled(OWN, (old + change).arrays) | {"warm/m": m, "warm/v": v, OUTPUTS: outputs, SCORES: linear}
+        after = with_prefix(OWN, (old + change).arrays) | {"warm/m": m, "warm/v": v, OUTPUTS: outputs, SCORES: linear}
         pooled = problem.rows.noise_statistics(problem.prior, *found.marginals)
         nobody = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         noises = [name.removeprefix("noise.") for name in model.closed_form_noise]
@@ -94,24 +94,24 @@ class WeightClients(Method):
         return dict(zip(leaves, found, strict=True))
 
     def _problem(
-        self, model: GPModel, rows: Rows, linear: Tensor, told: State, state: State, features: Features
+        self, model: GPModel, rows: Rows, linear: Tensor, received: State, state: State, features: Features
     ) -> tuple[WeightModel, Tensor]:
         """A client's rows under what the others know; and what these make of its inputs, without its own labels."""
-        prior = model.prior.with_values({**model.prior.state(), **named(part(told, "noise"))})
+        prior = model.prior.with_values({**model.prior.state(), **named(strip_prefix(received, "noise"))})
         with torch.no_grad():
-            others = wider(sums_of(told), features.n_outputs, features.n_features) - self._own(state, features)
-            shared = Weights(features.shared(told[SHARED]), others)
+            others = wider(sums_of(received), features.n_outputs, features.n_features) - self._own(state, features)
+            shared = Weights(features.shared(received[SHARED]), others)
             kept = state.get(OUTPUTS) if features.is_bent else linear @ shared.V.mT
             phi = features.at_rows(linear, kept)
             outputs = features.outputs(linear) if kept is None else kept
-            personal = features.personal(told[PERSONAL])
+            personal = features.personal(received[PERSONAL])
             return WeightModel(prior, rows, phi, shared, personal, features, features.unseen), outputs
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
         model, features = model_of(data.codecs, self.bound), self._features(server)
         rows = self._rows(data if state is not None else ClientData(data.x[:0], {}, data.codecs))
-        known = labelled(SUMS, Evidence.none(features.n_outputs).arrays) | server  # before anybody has said a word
+        known = with_prefix(SUMS, Evidence.none(features.n_outputs).arrays) | server  # before anybody has said a word
         posterior: list[Any] = []
 
         def predict(x: np.ndarray) -> Predictions:
@@ -138,7 +138,7 @@ class WeightClients(Method):
         """What of the sums is a client's own."""
         if f"{OWN}/shift" not in state:
             return Evidence.none(features.n_outputs * features.n_features)
-        return wider(Evidence(**part(state, OWN)), features.n_outputs, features.n_features)
+        return wider(Evidence(**strip_prefix(state, OWN)), features.n_outputs, features.n_features)
 
     def _rows(self, data: ClientData) -> Rows:
         rows = prepared_rows(data, model_of(data.codecs, self.bound).likelihoods)
@@ -159,8 +159,8 @@ class WeightClients(Method):
             )
 
 
-def sums_of(told: Mapping[str, Tensor]) -> Evidence:
-    return Evidence(**part(told, SUMS))
+def sums_of(received: Mapping[str, Tensor]) -> Evidence:
+    return Evidence(**strip_prefix(received, SUMS))
 
 
 def named(noise: State) -> State:

@@ -13,9 +13,9 @@ from polyfed.errors import DataError
 from polyfed.gp.components import Components
 from polyfed.gp.curved import N_POINTS, curved
 from polyfed.gp.weight_space import Coregionalisation
-from polyfed.methods.gp.model import GPModel, Structure
+from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.wide.component_rounds import found_in
-from polyfed.methods.messages import State, part
+from polyfed.methods.messages import State, strip_prefix
 from polyfed.modelling.rows import likelihoods_of
 from polyfed.modelling.sparsity import Sparsity
 
@@ -25,7 +25,7 @@ SUMS, SHARED, CURVE = "evidence", "coregionalisation/shared", "curve"  # in stat
 def model_of(codecs: Mapping[str, LabelCodec], bound: str) -> GPModel:
     """Likelihoods, and a prior for the noise: its kernels see nothing, one latent for each output."""
     outputs = sum(likelihood.n_outputs for likelihood in likelihoods_of(codecs, bound).values())
-    return Structure(("linear",) * outputs, False, bound, Sparsity(None, "greedy", 1e-3, seed=0)).model(codecs, 1)
+    return ModelConfig(("linear",) * outputs, False, bound, Sparsity(None, "greedy", 1e-3, seed=0)).model(codecs, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Features:
     @classmethod
     def of(cls, known: State, *, personal: bool) -> Features:
         """As a state of the server, or what it told, has them."""
-        T, curve = known[SHARED].shape[-1], part(known, CURVE)
+        T, curve = known[SHARED].shape[-1], strip_prefix(known, CURVE)
         found = 0
         if f"{SUMS}/shift" in known:
             found = len(known[f"{SUMS}/shift"]) // T - 1 - (T * N_POINTS if curve else 0)

@@ -41,7 +41,7 @@ from polyfed.methods.gp.wide.weight_clients import (
     sums_of,
 )
 from polyfed.methods.gp.wide.weight_features import CURVE, SHARED, SUMS, Features, model_of
-from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key, labelled, part
+from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key, strip_prefix, with_prefix
 from polyfed.modelling.memory import holds
 from polyfed.seeds import Stream
 
@@ -69,7 +69,7 @@ class WeightSpace(WeightClients):
             "wanted": torch.tensor(wanted),
             "passes": torch.tensor(0),
             "rounds": torch.tensor(0),
-            "told": torch.zeros(0, dtype=torch.int64),
+            "received": torch.zeros(0, dtype=torch.int64),
             SHARED: torch.stack([eye, eye, BENT * eye]),
             PERSONAL: self.personal_start * torch.stack([eye, eye]),
         }
@@ -79,7 +79,7 @@ class WeightSpace(WeightClients):
                 start = NOISE if likelihood.closed_form_noise else likelihood.initial_noise
                 server[f"noise/{task}"] = torch.tensor(start, dtype=torch.float64).log()
         moving = {f"noise.{task}": server[f"noise/{task}"] for task in stepped(model)}
-        return server | labelled("adam", ADAM.start(moving)) | labelled("limit", limits_of(model))
+        return server | with_prefix("adam", ADAM.start(moving)) | with_prefix("limit", limits_of(model))
 
     def _n_components(self, T: int) -> int:
         """As many as were asked for, or as messages of a sane size allow."""
@@ -98,27 +98,27 @@ class WeightSpace(WeightClients):
         """Of many outputs, functions of all of them would have too many weights."""
         return T * T * N_POINTS <= WIDEST_CURVE
 
-    def download(self, server: State, client: str) -> State:
+    def broadcast(self, server: State, client: str) -> State:
         if "basis" in server:
             return {"basis": server["basis"]}
-        told = bool((server["told"] == client_key(client)).any())
-        wanted = (SUMS, "coregionalisation", "noise", CURVE, *(() if told else (component_rounds.COMPONENTS,)))
+        received = bool((server["received"] == client_key(client)).any())
+        wanted = (SUMS, "coregionalisation", "noise", CURVE, *(() if received else (component_rounds.COMPONENTS,)))
         return {name: value for name, value in server.items() if name.startswith(tuple(f"{w}/" for w in wanted))}
 
-    def portion(self, server: State, client: str) -> State:
-        own = ("basis", "wanted", "passes", "rounds", "told", "position/", "adam/", "limit/")
+    def prediction_state(self, server: State, client: str) -> State:
+        own = ("basis", "wanted", "passes", "rounds", "received", "position/", "adam/", "limit/")
         return {name: value for name, value in server.items() if not name.startswith(own)}
 
     def template(self, server: State) -> ClientUpdate:
         counts = dict.fromkeys(_tasks(server), 0)
         if "basis" in server:
             return ClientUpdate(component_rounds.form(server["basis"]), counts=counts, metrics={PREPARING: 1.0})
-        arrays = labelled(SUMS, part(server, SUMS)) | {MOMENTS: server[PERSONAL]}
+        arrays = with_prefix(SUMS, strip_prefix(server, SUMS)) | {MOMENTS: server[PERSONAL]}
         arrays |= {f"noise.{task}": server[f"noise/{task}"] for task in self._moved(server)}
         if f"{CURVE}/weights" not in server:
             arrays[OUTPUTS] = server[SHARED].new_zeros(3, server[SHARED].shape[-1])
         nothing = torch.zeros((), dtype=torch.float64)
-        pooled = [task for task in part(server, "noise") if task not in self._moved(server)]
+        pooled = [task for task in strip_prefix(server, "noise") if task not in self._moved(server)]
         return ClientUpdate(
             arrays,
             {f"noise.{task}": (nothing, nothing) for task in pooled},
@@ -137,10 +137,10 @@ class WeightSpace(WeightClients):
             return component_rounds.objection(update.arrays, sum(update.counts.values()), server["basis"])
         if OUTPUTS in update.arrays and (reason := weight_limits.objection_to_outputs(update.arrays[OUTPUTS])):
             return reason
-        most = weight_limits.precisions(part(server, "limit"), part(server, "noise"), update.counts)
+        most = weight_limits.precisions(strip_prefix(server, "limit"), strip_prefix(server, "noise"), update.counts)
         features = self._features(server)
         sizes = torch.tensor(features.personal_sizes, dtype=torch.float64)
-        change = Evidence(**part(update.arrays, SUMS))
+        change = Evidence(**strip_prefix(update.arrays, SUMS))
         return weight_limits.objection(most, sums_of(server), change, server[PERSONAL], sizes, update.arrays[MOMENTS])
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
@@ -149,7 +149,7 @@ class WeightSpace(WeightClients):
             return self._sought(server, sent)
         features = self._features(server)
         after = dict(server)
-        for name in labelled(SUMS, part(server, SUMS)):
+        for name in with_prefix(SUMS, strip_prefix(server, SUMS)):
             after[name] = server[name] + torch.stack([update.arrays[name] for update in sent]).sum(0)
         sums = sums_of(after)
         if not is_evidence_of_someone(sums):  # each may be sound, and all together not
@@ -166,7 +166,7 @@ class WeightSpace(WeightClients):
             after[PERSONAL] = renewed(features.personal(server[PERSONAL]), moments, len(informed)).B
         after |= self._noise(server, sent)
         keys = torch.tensor([client_key(client) for client in sorted(updates)], dtype=torch.int64)
-        after["told"] = torch.cat([server["told"], keys]).unique()
+        after["received"] = torch.cat([server["received"], keys]).unique()
         if rounds == self.linear_rounds and self._bends(features.n_outputs) and not features.is_bent:
             after |= self._bent(after, features, torch.stack([update.arrays[OUTPUTS] for update in sent]).sum(0))
         return after
@@ -182,7 +182,7 @@ class WeightSpace(WeightClients):
         found = leading(sums, Q, int(server["wanted"]))
         T = server[SHARED].shape[-1]
         nothing = Evidence.none(T * (found.directions.shape[1] + 1))
-        return after | component_rounds.stored(found) | labelled(SUMS, nothing.arrays)
+        return after | component_rounds.stored(found) | with_prefix(SUMS, nothing.arrays)
 
     def _bent(self, server: State, features: Features, outputs: Tensor) -> State:
         """What curved features are made of from now on, and room for their evidence."""
@@ -193,7 +193,7 @@ class WeightSpace(WeightClients):
         curve = {"weights": V, "mean": mean, "spread": torch.where(spread > 1e-6, spread, 1.0)}
         T = features.n_outputs
         sums = wider(sums_of(server), T, features.n_features + T * N_POINTS)
-        return labelled(CURVE, curve) | labelled(SUMS, sums.arrays)
+        return with_prefix(CURVE, curve) | with_prefix(SUMS, sums.arrays)
 
     def _noise(self, server: State, sent: Sequence[ClientUpdate]) -> State:
         """Pooled over the labels of all clients where it has a closed form, else a step along the average gradient."""
@@ -203,9 +203,9 @@ class WeightSpace(WeightClients):
             moved[name] = (total / count).log() if count > 0 else server[name.replace(".", "/", 1)]
         stepped = {f"noise.{task}": server[f"noise/{task}"] for task in self._moved(server)}
         gradient = {name: torch.stack([update.arrays[name] for update in sent]).mean(0) for name in stepped}
-        values, memory = ADAM.step(stepped, gradient, part(server, "adam"))
+        values, memory = ADAM.step(stepped, gradient, strip_prefix(server, "adam"))
         moved = clamped(moved | values)
-        return {name.replace(".", "/", 1): value for name, value in moved.items()} | labelled("adam", memory)
+        return {name.replace(".", "/", 1): value for name, value in moved.items()} | with_prefix("adam", memory)
 
     @staticmethod
     def _moved(server: State) -> list[str]:
@@ -217,10 +217,10 @@ class WeightSpace(WeightClients):
         model = model_of(data.codecs, self.bound)
         W = torch.linalg.cholesky(server[SHARED][0]).split(list(model.prior.outputs.values()))
         mixing = {f"mixing.{task}": rows for task, rows in zip(model.prior.outputs, W, strict=True)}
-        values = {**model.prior.state(), **mixing, **named(part(server, "noise"))}
+        values = {**model.prior.state(), **mixing, **named(strip_prefix(server, "noise"))}
         return model.explain(values, ("kernels", "mixing", "noise"), data.codecs)
 
 
 def _tasks(server: State) -> list[str]:
-    positions = part(server, "position")
+    positions = strip_prefix(server, "position")
     return sorted(positions, key=lambda task: int(positions[task]))

@@ -1,4 +1,4 @@
-"""Scores of uncertainty on test images and on the same images spoilt: does a higher score mean a spoilt one?"""
+"""Scores of uncertainty on test images and on the same images corrupted: does a higher score mean a corrupted one?"""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from polyfed.metrics import auroc, fpr95
 POINTS = 40  # of the quadrature over the latent function
 
 
-def foreign(data: DataConfig, folder: Path) -> Iterator[tuple[str, str, str, float]]:
+def ood_measures(data: DataConfig, folder: Path) -> Iterator[tuple[str, str, str, float]]:
     """Task, "<corruption>, <score>", metric, and the mean over the clients, of the run in a folder."""
     from polyfed.engine import load
 
     run = load(folder)
     seed, names = run.settings.seed, run.members.names
-    clean = {client: run.client(client).predictor(run.study.clients[client].test.x) for client in names}
+    clean = {client: run.client(client).predictor(run.prepared.clients[client].test.x) for client in names}
     for corruption in CORRUPTIONS:
-        study = image_federation(data, corruption).prepare(seed)
+        prepared = image_federation(data, corruption).prepare(seed)
         found: dict[tuple[str, str, str], list[float]] = {}
         for client in names:
-            spoilt = run.client(client).predictor(study.clients[client].test.x)
-            for task in spoilt:
-                if not hasattr(spoilt[task], "proba"):
+            corrupted = run.client(client).predictor(prepared.clients[client].test.x)
+            for task in corrupted:
+                if not hasattr(corrupted[task], "proba"):
                     continue
-                before, after = uncertainties(clean[client][task]), uncertainties(spoilt[task])
+                before, after = uncertainties(clean[client][task]), uncertainties(corrupted[task])
                 for score in before.keys() & after.keys():
                     case = f"{corruption}, {score}"
                     found.setdefault((task, case, "auroc"), []).append(auroc(before[score], after[score]))

@@ -2,8 +2,8 @@
 
 >>> from polyfed.data import Federation, Split
 >>> clients = {"basel": ([[10.0], [30.0]], {"pulse": [60, 80]})}
->>> study = Federation.from_clients(clients, {"pulse": "regression"}, split=Split(test=0.0)).prepare(seed=0)
->>> study.clients["basel"].train.x, study.encode("basel", [[40.0]])
+>>> prepared = Federation.from_clients(clients, {"pulse": "regression"}, split=Split(test=0.0)).prepare(seed=0)
+>>> prepared.clients["basel"].train.x, prepared.encode("basel", [[40.0]])
 (array([[-1.],
        [ 1.]]), array([[2.]]))
 """
@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data import study_storage
+from polyfed.data import prepared_storage
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.features.raw import RawFeatures, read_features
 from polyfed.data.raw import read_client
-from polyfed.data.schema.agreement import Agreement
 from polyfed.data.schema.coding import ClientParts, code_parts, shared_part
-from polyfed.data.schema.encoder import Encoder, told_unseen
+from polyfed.data.schema.encoder import Encoder, unseen_message
 from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.negotiation import Schema
 from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split, divide
 from polyfed.data.tables.reading import is_table_source, read_client_table
@@ -33,7 +33,7 @@ from polyfed.errors import UnknownNameError, UsageError
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class PreparedFederation:
     """What methods and engines work with.
 
     Attributes:
@@ -51,7 +51,7 @@ class Study:
     clients: Mapping[str, ClientParts]
     encoders: Mapping[str, Encoder]
     scaling: str
-    agreed: Agreement
+    agreed: Schema
     round0_bytes: Mapping[str, int]
     truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
     round0: Round0 = field(default_factory=Round0)
@@ -72,14 +72,14 @@ class Study:
 
     def encode(self, client: str, X: Any) -> np.ndarray:
         """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""
-        self._refuse_strangers([client])
+        self._reject_unknown_clients([client])
         where = f"client {client!r}, new rows"
         if isinstance(X, Mapping):
             from pandas import DataFrame
 
             X = DataFrame(X)
         features = read_features(X, where=where, only=self._columns())
-        _tell_unseen(self.encoders[client], features, where)
+        _report_unseen(self.encoders[client], features, where)
         return self.encoders[client].encode(features, where=where)
 
     def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:
@@ -88,7 +88,7 @@ class Study:
         `data` is as in `Federation.from_clients`, or a table (or file) with the agreed columns and those of the tasks
         that it has. It uses what was agreed: an unseen category is all zeros, an unseen class an error.
         """
-        self._refuse_member(name)
+        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=0.0), 0)
         return parts.train, encoder
 
@@ -101,19 +101,19 @@ class Study:
         division = divide(tasks, raw, split, seed=seed, client=name)
         shared, local = Encoder.of(self.agreed), self.scaling == "local"
         parts, encoder = code_parts(name, raw, division, self.agreed, shared, local=local)
-        _tell_unseen(encoder, raw.features, f"client {name!r}")
+        _report_unseen(encoder, raw.features, f"client {name!r}")
         return parts, encoder
 
-    def with_guest(
-        self, name: str, data: Any, guests: Study | None = None, *, test: float = 0.0, seed: int = 0
-    ) -> Study:
-        """A study of the clients that were admitted later: this one, and those before it.
+    def with_late_client(
+        self, name: str, data: Any, late_clients: PreparedFederation | None = None, *, test: float = 0.0, seed: int = 0
+    ) -> PreparedFederation:
+        """A prepared federation of the clients that were admitted later: this one, and those before it.
 
         All its rows are for training, but for a share that is kept for testing.
         """
-        self._refuse_member(name)
+        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=test), seed)
-        before = ({}, {}) if guests is None else (guests.clients, guests.encoders)
+        before = ({}, {}) if late_clients is None else (late_clients.clients, late_clients.encoders)
         clients = {**before[0], name: parts}
         return replace(
             self,
@@ -125,10 +125,10 @@ class Study:
             round0=Round0(),
         )
 
-    def without(self, names: Iterable[str]) -> Study:
-        """The same study with some members left out; what was agreed stays as it is."""
+    def without(self, names: Iterable[str]) -> PreparedFederation:
+        """The same prepared federation with some members left out; what was agreed stays as it is."""
         names = [names] if isinstance(names, str) else list(names)
-        self._refuse_strangers(names)
+        self._reject_unknown_clients(names)
         kept = tuple(name for name in self.clients if name not in set(names))
         if not kept:
             raise UsageError("no client would be left", where="without", remedy="keep at least one")
@@ -144,18 +144,18 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """All that is not an array, ready for JSON."""
-        return study_storage.described(self)
+        return prepared_storage.described(self)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, by names such as "client/0/train/x": members and tasks go by their position."""
-        return study_storage.arrays(self)
+        return prepared_storage.arrays(self)
 
     @classmethod
-    def from_saved(cls, described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Study:
-        """The study that `to_dict` and `arrays` described, bit for bit."""
-        return cls(**study_storage.restored(described, arrays))
+    def from_saved(cls, described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> PreparedFederation:
+        """The prepared federation that `to_dict` and `arrays` described, bit for bit."""
+        return cls(**prepared_storage.restored(described, arrays))
 
-    def _refuse_member(self, name: str) -> None:
+    def _reject_member(self, name: str) -> None:
         if name in self.clients:
             raise UsageError(
                 f"client {name!r} is a member already", where="admit", remedy="choose a name that is not taken"
@@ -164,7 +164,7 @@ class Study:
     def _columns(self) -> list[str]:
         return [column.name for column in self.agreed.columns]
 
-    def _refuse_strangers(self, names: Iterable[str]) -> None:
+    def _reject_unknown_clients(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.clients:
                 close = difflib.get_close_matches(str(name), list(self.clients), n=1)
@@ -175,6 +175,6 @@ class Study:
                 )
 
 
-def _tell_unseen(encoder: Encoder, features: RawFeatures, where: str) -> None:
+def _report_unseen(encoder: Encoder, features: RawFeatures, where: str) -> None:
     for column, strange in encoder.unseen(features, where).items():
-        warnings.warn(f"{where}: {told_unseen(column, strange)}", stacklevel=3)
+        warnings.warn(f"{where}: {unseen_message(column, strange)}", stacklevel=3)

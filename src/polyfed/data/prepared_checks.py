@@ -1,4 +1,4 @@
-"""Whether a study that was stored can be one: what is wrong is named, and nothing odd reaches a method."""
+"""Whether a prepared federation that was stored can be one: what is wrong is named, and nothing odd reaches a method."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from polyfed.data.client import ClientData
 from polyfed.data.labels.codec import LabelCodec
-from polyfed.data.schema.agreement import Agreement
+from polyfed.data.schema.negotiation import Schema
 from polyfed.errors import DataError
 from polyfed.kinds import LabelForm
 
 WHERE, REMEDY = "saved study", "give both parts of one save"
 
 
-def refuse_odd_agreement(agreed: Agreement, n_tasks: int) -> None:
+def reject_odd_schema(agreed: Schema, n_tasks: int) -> None:
     """Each column and each task once, and classes where a task has them."""
     names = [column.name for column in agreed.columns]
     if len(set(names)) < len(names) or len(agreed.codecs) < n_tasks:
@@ -25,7 +25,7 @@ def refuse_odd_agreement(agreed: Agreement, n_tasks: int) -> None:
             raise _odd(f"the classes of task {name!r} are not those of its codec")
 
 
-def refuse_odd_scale(mean: np.ndarray, scale: np.ndarray, agreed: Agreement) -> None:
+def reject_odd_scale(mean: np.ndarray, scale: np.ndarray, agreed: Schema) -> None:
     """One mean and one positive scale for each column of numbers."""
     n = sum(column.kind == "number" for column in agreed.columns)
     if not (_is_floats(mean, (n,)) and _is_floats(scale, (n,)) and (scale > 0).all()):
@@ -41,11 +41,11 @@ def whose(arrays: Mapping[str, np.ndarray], prefix: str, i: int) -> int:
     return int(found[0])
 
 
-def refuse_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
+def reject_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
     """Finite inputs, labels at rows that are there, and labels that a task of this kind can have."""
     if not _is_floats(data.x, (len(data.x) if data.x.ndim else 0, n_features)):
         raise _odd(f"{prefix}/x is not a finite table of {n_features} columns")
-    for task, (at, y) in data.seen.items():
+    for task, (at, y) in data.labels.items():
         if at.ndim != 1 or at.dtype != np.int64 or (len(at) and not 0 <= at.min() <= at.max() < len(data.x)):
             raise _odd(f"{prefix}: labels of task {task!r} at rows that are not there")
         codec = data.codecs[task]
@@ -53,13 +53,13 @@ def refuse_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
         if not _is_floats(y, shape) or not _can_be(y, codec):
             raise _odd(f"{prefix}: labels of task {task!r} that a {codec.task.kind} task cannot have")
     for task, weight in data.weights.items():
-        n = len(data.seen[task][0]) if task in data.seen else -1
+        n = len(data.labels[task][0]) if task in data.labels else -1
         # On average one; what is above would say more of the federation's functions than the labels can.
         if not _is_floats(weight, (n,)) or not (weight > 0).all() or weight.sum() > n * (1 + 1e-9):
             raise _odd(f"{prefix}: weights of task {task!r} that are not one, on average, for each label")
 
 
-def refuse_odd_truth(truth: Mapping[str, np.ndarray], prefix: str) -> None:
+def reject_odd_truth(truth: Mapping[str, np.ndarray], prefix: str) -> None:
     """As many values of each true function as inputs."""
     n = len(truth["x"]) if truth["x"].ndim == 2 else -1
     if n < 1 or not all(_is_floats(value, (n, *value.shape[1:])) for value in truth.values()):

@@ -1,7 +1,7 @@
 """Round 0, the client's part: what a client tells the server about its data before any learning.
 
 Only this leaves the client: names and kinds of columns, categories and classes that occur, how many labels it has, and
-(for federated scaling) count, mean and spread of each column and target, or (for scaling "targets") of each target, and of
+(for federated scaling) count, mean and std of each column and target, or (for scaling "targets") of each target, and of
 columns that are to be ranked the means of groups of values (`ranks`). All of it comes from training rows alone, and only what
 the client's limits let through is in it: a task or a column with too few values is not spoken of, a category or class with
 too few rows is not named, of a text column with many levels only the most frequent are (none, if nearly each row has its
@@ -9,8 +9,8 @@ own), and a client without a task that it may speak of sends nothing but that.
 
 >>> from polyfed.data.raw import read_client
 >>> raw = read_client("basel", ([[1.0], [3.0], [9.0]], {"pulse": [60, 80, 70]}), [Task("pulse")])
->>> note = describe([Task("pulse")], raw, Division(np.array([0, 1]), np.array([]), np.array([2])))
->>> note.moments.mean, note.targets["pulse"].mean
+>>> summary = describe([Task("pulse")], raw, Division(np.array([0, 1]), np.array([]), np.array([2])))
+>>> summary.moments.mean, summary.targets["pulse"].mean
 (array([2.]), array([70.]))
 """
 
@@ -38,7 +38,7 @@ NUMBERS = ("number", "log", "rank", "empty")  # kinds of columns that are no tex
 
 
 @dataclass(frozen=True, eq=False)
-class Description:
+class ClientSummary:
     """What one client says of its data.
 
     Attributes:
@@ -66,7 +66,7 @@ class Description:
     ranks: Mapping[str, Sketch] = field(default_factory=dict)
 
     @classmethod
-    def nothing(cls) -> Description:
+    def nothing(cls) -> ClientSummary:
         """What a silent client says."""
         return cls((), (), (), {}, {}, {}, None, {})
 
@@ -99,8 +99,8 @@ class Description:
         }
 
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Description:
-        """The description that `to_dict` described."""
+    def from_dict(cls, described: Mapping[str, Any]) -> ClientSummary:
+        """The summary that `to_dict` described."""
         moments = described["moments"]
         return cls(
             columns=tuple(described["columns"]),
@@ -117,13 +117,13 @@ class Description:
 
 def describe(
     tasks: Sequence[Task], raw: RawClient, division: Division, *, scaling: str = "federated", limits: Limits = OPEN
-) -> Description:
+) -> ClientSummary:
     """Describe a client's training rows; moments are told of what this scaling (SCALINGS) pools."""
     training = division.training(raw)
     labels = {task.name: len(training.labels[task.name].at) for task in tasks if task.name in training.labels}
-    told = limits.told(labels)
-    if not told:
-        return Description.nothing()
+    reported = limits.reported(labels)
+    if not reported:
+        return ClientSummary.nothing()
     features, columns = training.features, raw.features.names
     gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
     empty = _marked(features, np.isnan(raw.features.numbers).all(axis=0))  # of all rows: a kind is no statistic
@@ -139,9 +139,9 @@ def describe(
     targets = {}
     if scaling in ("federated", "targets"):
         for task in tasks:
-            if task.form in (LabelForm.NUMBER, LabelForm.COUNT) and task.name in told:
+            if task.form in (LabelForm.NUMBER, LabelForm.COUNT) and task.name in reported:
                 targets[task.name] = Moments.of(training.labels[task.name].values[:, None])
-    return Description(
+    return ClientSummary(
         columns=columns,
         kinds=tuple(kinds[name] for name in columns),
         gaps=tuple(name in gaps for name in columns),
@@ -149,9 +149,9 @@ def describe(
         classes={
             task.name: _classes_of(raw, task.name, division, limits.min_count)
             for task in tasks
-            if task.name in told and _is_open(task)
+            if task.name in reported and _is_open(task)
         },
-        labels={task: labels[task] for task in told},
+        labels={task: labels[task] for task in reported},
         moments=_moments(features, limits) if scaling == "federated" else None,
         targets=targets,
         ranks=_ranks(features, limits),

@@ -1,9 +1,9 @@
 """Round 0, the server's part: from what every client says of its data to what all of them use.
 
->>> def note(*ages):
+>>> def summary(*ages):
 ...     moments = Moments.of(np.array([ages]).T)
-...     return Description(("age",), ("number",), (False,), {}, {}, {"pulse": len(ages)}, moments, {})
->>> agree([Task("pulse")], {"basel": note(10.0, 30.0), "bern": note(80.0)}).scaler.mean
+...     return ClientSummary(("age",), ("number",), (False,), {}, {}, {"pulse": len(ages)}, moments, {})
+>>> agree([Task("pulse")], {"basel": summary(10.0, 30.0), "bern": summary(80.0)}).scaler.mean
 array([40.])
 """
 
@@ -21,7 +21,7 @@ from polyfed.data.features.robust_units import pool_robustly
 from polyfed.data.features.scaling import FeatureScaler, Moments
 from polyfed.data.features.transforms import TRANSFORMS, changed, undone
 from polyfed.data.labels.codec import LabelCodec, settle_classes
-from polyfed.data.schema.description import Description
+from polyfed.data.schema.client_summary import ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
 from polyfed.data.task import Task
 from polyfed.errors import DataError
@@ -73,7 +73,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement:
+class Schema:
     """What everyone knows after round 0.
 
     Attributes:
@@ -100,8 +100,8 @@ class Agreement:
         }
 
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Agreement:
-        """The agreement that `to_dict` described."""
+    def from_dict(cls, described: Mapping[str, Any]) -> Schema:
+        """The schema that `to_dict` described."""
         codecs = [LabelCodec.from_dict(codec) for codec in described["codecs"]]
         mean, scale = (np.array(described[key], dtype=np.float64) for key in ("mean", "scale"))
         return cls(
@@ -111,38 +111,38 @@ class Agreement:
         )
 
 
-def agree(tasks: Sequence[Task], descriptions: Mapping[str, Description]) -> Agreement:
-    """Pool what the clients (name → description) say; the order in which they come changes nothing.
+def agree(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -> Schema:
+    """Pool what the clients (name → summary) say; the order in which they come changes nothing.
 
     Of a text column with too many levels those stay that most clients have, and the others become OTHER.
     """
-    notes = {name: descriptions[name] for name in sorted(descriptions) if not descriptions[name].is_silent}
-    if not notes:
+    summaries = {name: summaries[name] for name in sorted(summaries) if not summaries[name].is_silent}
+    if not summaries:
         raise DataError(
             "no client has as many training labels as it takes to take part",
             where="the federation",
             remedy="give more labels, or lower min_rows",
         )
-    _check_columns(notes)
-    columns = _agree_columns(notes)
+    _check_columns(summaries)
+    columns = _agree_columns(summaries)
     numeric = [column for column in columns if column.kind == "number"]
     names = [column.name for column in numeric]
-    moments = [_reordered(note, names) for note in notes.values() if note.moments is not None]
+    moments = [_reordered(summary, names) for summary in summaries.values() if summary.moments is not None]
     scaler = FeatureScaler.identity(len(numeric))
     if moments:
-        scaler = _with_ranks(pool_robustly(moments), numeric, notes).scaler()
-    return Agreement(columns, scaler, {task.name: _agree_codec(task, notes) for task in tasks})
+        scaler = _with_ranks(pool_robustly(moments), numeric, summaries).scaler()
+    return Schema(columns, scaler, {task.name: _agree_codec(task, summaries) for task in tasks})
 
 
-def _check_columns(notes: Mapping[str, Description]) -> None:
-    (first, reference), *others = notes.items()
+def _check_columns(summaries: Mapping[str, ClientSummary]) -> None:
+    (first, reference), *others = summaries.items()
     expected = set(reference.columns)
-    for name, note in others:
-        if note.columns == reference.columns or expected == (found := set(note.columns)):
+    for name, summary in others:
+        if summary.columns == reference.columns or expected == (found := set(summary.columns)):
             continue
         lacking, having, column = name, first, next((c for c in reference.columns if c not in found), None)
         if column is None:
-            lacking, having, column = first, name, next(c for c in note.columns if c not in expected)
+            lacking, having, column = first, name, next(c for c in summary.columns if c not in expected)
         raise DataError(
             f"lacks column {column!r}, which client {having!r} has",
             where=f"client {lacking!r}",
@@ -150,19 +150,19 @@ def _check_columns(notes: Mapping[str, Description]) -> None:
         )
 
 
-def _agree_columns(notes: Mapping[str, Description]) -> tuple[Column, ...]:
-    kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(notes.values())).columns}
+def _agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
+    kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(summaries.values())).columns}
     gaps: set[str] = set()
     categories: dict[str, Counter[str]] = {name: Counter() for name in kinds}
     known: set[Any] = set()  # thousands of clients, a handful of different answers
-    for client, note in notes.items():
-        if (answer := (note.columns, note.kinds, note.gaps)) not in known:
+    for client, summary in summaries.items():
+        if (answer := (summary.columns, summary.kinds, summary.gaps)) not in known:
             known.add(answer)
             for name, kind, has_gaps in zip(*answer, strict=True):
                 kinds[name].setdefault(kind, client)
                 if has_gaps:
                     gaps.add(name)
-        for name, texts in note.categories.items():
+        for name, texts in summary.categories.items():
             categories[name].update(texts)
     columns = []
     for name, found in kinds.items():
@@ -177,7 +177,7 @@ def _agree_columns(notes: Mapping[str, Description]) -> tuple[Column, ...]:
         levels = _levels(categories[name])
         kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
         transform = _agree_transform(name, found) if texts is None else ""
-        ranks = _agree_ranks(name, notes) if transform == "rank" else None
+        ranks = _agree_ranks(name, summaries) if transform == "rank" else None
         columns.append(Column(name, kind, name in gaps, levels, transform, ranks))
     if not any(column.encoded_names() for column in columns):
         raise DataError("no training row has any value", where="features", remedy="give more rows, or more columns")
@@ -200,12 +200,12 @@ def _scale(kind: str) -> str:
     return "it is" if kind == "number" else f"its {kind}"
 
 
-def _sketches(name: str, notes: Mapping[str, Description]) -> list[Sketch]:
-    return [note.ranks[name] for note in notes.values() if name in note.ranks]
+def _sketches(name: str, summaries: Mapping[str, ClientSummary]) -> list[Sketch]:
+    return [summary.ranks[name] for summary in summaries.values() if name in summary.ranks]
 
 
-def _agree_ranks(name: str, notes: Mapping[str, Description]) -> Ranks:
-    sketches = _sketches(name, notes)
+def _agree_ranks(name: str, summaries: Mapping[str, ClientSummary]) -> Ranks:
+    sketches = _sketches(name, summaries)
     if not sketches:
         raise DataError(
             f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of",
@@ -215,50 +215,50 @@ def _agree_ranks(name: str, notes: Mapping[str, Description]) -> Ranks:
     return Ranks.pool(sketches)
 
 
-def _with_ranks(pooled: Moments, columns: Sequence[Column], notes: Mapping[str, Description]) -> Moments:
+def _with_ranks(pooled: Moments, columns: Sequence[Column], summaries: Mapping[str, ClientSummary]) -> Moments:
     """Moments of the columns of numbers, with those of ranks, which nobody had to send."""
-    mean, spread = pooled.mean.copy(), pooled.spread.copy()
+    mean, std = pooled.mean.copy(), pooled.std.copy()
     for i, column in enumerate(columns):
         if column.ranks is not None:
-            mean[i], spread[i] = column.ranks.moments(_sketches(column.name, notes))
-    return Moments(pooled.count, mean, spread)
+            mean[i], std[i] = column.ranks.moments(_sketches(column.name, summaries))
+    return Moments(pooled.count, mean, std)
 
 
-def _levels(told: Counter[str]) -> tuple[str, ...]:
+def _levels(reported: Counter[str]) -> tuple[str, ...]:
     """The levels of a text column, of which so many clients told each."""
-    n_others = len(told.keys() - {OTHER})
+    n_others = len(reported.keys() - {OTHER})
     if n_others <= MOST_CATEGORIES:
-        return tuple(sorted(told))
-    usual = sorted(told.keys() - {OTHER}, key=lambda level: (-told[level], level))
+        return tuple(sorted(reported))
+    usual = sorted(reported.keys() - {OTHER}, key=lambda level: (-reported[level], level))
     return tuple(sorted({*usual[:MOST_CATEGORIES], OTHER}))
 
 
-def _reordered(note: Description, names: Sequence[str]) -> Moments:
-    moments, present = note.moments, note.number_columns
+def _reordered(summary: ClientSummary, names: Sequence[str]) -> Moments:
+    moments, present = summary.moments, summary.number_columns
     assert moments is not None
     if present == tuple(names):
         return moments
     at = np.array([present.index(name) for name in names], dtype=np.int64)
-    return Moments(moments.count[at], moments.mean[at], moments.spread[at])
+    return Moments(moments.count[at], moments.mean[at], moments.std[at])
 
 
-def _agree_codec(task: Task, notes: Mapping[str, Description]) -> LabelCodec:
+def _agree_codec(task: Task, summaries: Mapping[str, ClientSummary]) -> LabelCodec:
     if task.form.has_classes:
         if task.classes is None:
-            task = replace(task, classes=_agree_classes(task, notes))
+            task = replace(task, classes=_agree_classes(task, summaries))
         return LabelCodec(task, task.classes, 0.0, 1.0)
-    parts = [note.targets[task.name] for note in notes.values() if task.name in note.targets]
+    parts = [summary.targets[task.name] for summary in summaries.values() if task.name in summary.targets]
     if not parts:
         return LabelCodec(task, None, 0.0, 1.0)
     pooled = pool_robustly(parts).scaler()
     return LabelCodec.standard(task, float(pooled.mean[0]), float(pooled.scale[0]))
 
 
-def _agree_classes(task: Task, notes: Mapping[str, Description]) -> tuple[Any, ...]:
+def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Any, ...]:
     written: dict[Any, Any] = {}  # 1 and True are one label, but how all clients write it decides how it is told
     different: dict[Any, None] = {}
-    for client, note in notes.items():
-        labels = note.classes.get(task.name, ())
+    for client, summary in summaries.items():
+        labels = summary.classes.get(task.name, ())
         written.update({(type(label), label): label for label in labels})
         different.update(dict.fromkeys(labels))
         if task.form is LabelForm.BINARY and len(different) > 2:

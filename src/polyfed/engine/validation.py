@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyfed.engine.form import LARGEST, Forms, reason_of, shown
-from polyfed.methods import ClientUpdate, Method, Outcome, State
+from polyfed.methods import ClientResult, ClientUpdate, Method, State
 from polyfed.methods.update_batch import Columns
 
 MAX_NORM = 1e5  # times the median: clients of very different sizes are honest, six orders of magnitude are not
@@ -25,29 +25,29 @@ MOST_COUNTED = 2**53  # of whole numbers in a state, such as steps: beyond, a do
 Declared = Mapping[str, Mapping[str, int]]
 
 
-def check(
-    method: Method, server: State, outcomes: Mapping[str, Outcome], declared: Declared, max_norm: float = MAX_NORM
+def validate_updates(
+    method: Method, server: State, outcomes: Mapping[str, ClientResult], declared: Declared, max_norm: float = MAX_NORM
 ) -> tuple[dict[str, tuple[State, ClientUpdate]], dict[str, str]]:
     """Those that are fit for use, and client → reason for the others, both in the order of their names."""
     template = method.template(server)
     forms = Forms(template)
-    refused: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     sound: dict[str, tuple[State, ClientUpdate]] = {}
     for client in sorted(outcomes):
         outcome, labels = outcomes[client], declared.get(client, {})
         if isinstance(outcome, Exception):
-            refused[client] = reason_of(outcome)
+            rejected[client] = reason_of(outcome)
         elif reason := forms.misfit(outcome[1], labels):
-            refused[client] = reason
+            rejected[client] = reason
         else:
             sound[client] = (outcome[0], _in_order(outcome[1], labels))
     updates = {client: update for client, (_, update) in sound.items()}
     bad = _bad_values(method, server, template, updates, max_norm)
     bad |= _objections(method, server, {client: update for client, update in updates.items() if client not in bad})
     for client, reason in bad.items():
-        refused[client] = shown(reason)
+        rejected[client] = shown(reason)
         del sound[client]
-    return sound, dict(sorted(refused.items()))
+    return sound, dict(sorted(rejected.items()))
 
 
 def fault_of(after: State, before: State) -> str | None:
@@ -62,6 +62,8 @@ def fault_of(after: State, before: State) -> str | None:
 
 def _in_order(update: ClientUpdate, labels: Mapping[str, int]) -> ClientUpdate:
     """Methods number the tasks by their order, which is no client's choice."""
+    if [*labels] == [*update.counts]:
+        return update
     wanted = [task for task in labels if task in update.counts]
     if len(wanted) < len(update.counts) or wanted == list(update.counts):
         return update

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Told:
+class SharedKnowledge:
     """`arrays` are points, starts, Z, triangles and shifts, as `solve_clients` takes them; `held` is what points point at."""
 
     arrays: tuple[np.ndarray, ...]
     held: tuple[np.ndarray, ...] = ()
 
     @classmethod
-    def nothing(cls) -> Told:
+    def nothing(cls) -> SharedKnowledge:
         empty = np.zeros((0, 0))
         return cls((np.zeros((5, 0), np.intp), np.zeros(1, np.intp), empty, empty, empty))
 
     @classmethod
-    def of(cls, model: ExactModel) -> Told | None:
+    def of(cls, model: ExactModel) -> SharedKnowledge | None:
         """None if nothing is told, or if clients differ in the kernels of shared latents: torch takes care of that."""
         knowledge, prior = model.knowledge, model.prior
         if knowledge is None or "informed" in vars(model):

@@ -1,4 +1,4 @@
-"""A study as a JSON document and named arrays, and back, bit for bit.
+"""A prepared federation as a JSON document and named arrays, and back, bit for bit.
 
 Names of clients and tasks may contain any character, so arrays go by position: "client/3/train/1/y" holds the labels
 of task 1 in the training part of client 3. Empty arrays are left out, and inputs that another client before has too, such
@@ -17,48 +17,48 @@ import numpy as np
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.labels.codec import LabelCodec
-from polyfed.data.schema.agreement import Agreement
-from polyfed.data.schema.coding import ClientParts
-from polyfed.data.schema.encoder import Encoder
-from polyfed.data.schema.round0 import Round0
-from polyfed.data.study_checks import (
-    refuse_odd_agreement,
-    refuse_odd_rows,
-    refuse_odd_scale,
-    refuse_odd_truth,
+from polyfed.data.prepared_checks import (
+    reject_odd_rows,
+    reject_odd_scale,
+    reject_odd_schema,
+    reject_odd_truth,
     whose,
 )
+from polyfed.data.schema.coding import ClientParts
+from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.negotiation import Schema
+from polyfed.data.schema.round0 import Round0
 from polyfed.errors import DataError
 
 if TYPE_CHECKING:
-    from polyfed.data.study import Study
+    from polyfed.data.prepared import PreparedFederation
 
 PARTS = ("train", "validation", "test")
 
 
-def described(study: Study) -> dict[str, Any]:
+def described(prepared: PreparedFederation) -> dict[str, Any]:
     """All that is not an array."""
     units = None
-    if study.scaling == "local":  # else all clients have the agreed codecs
-        units = [[[c.shift, c.scale] for c in parts.train.codecs.values()] for parts in study.clients.values()]
+    if prepared.scaling == "local":  # else all clients have the agreed codecs
+        units = [[[c.shift, c.scale] for c in parts.train.codecs.values()] for parts in prepared.clients.values()]
     return {
-        "scaling": study.scaling,
-        "agreed": study.agreed.to_dict(),
-        "clients": list(study.clients),
-        "members": list(study.spec.clients),  # on many machines, more than those whose data are here
+        "scaling": prepared.scaling,
+        "agreed": prepared.agreed.to_dict(),
+        "clients": list(prepared.clients),
+        "members": list(prepared.spec.clients),  # on many machines, more than those whose data are here
         "units": units,
-        "round0_bytes": [study.round0_bytes[name] for name in study.clients],
-        "truth": None if study.truth is None else list(study.truth),
-        "round0": study.round0.to_dict(),
+        "round0_bytes": [prepared.round0_bytes[name] for name in prepared.clients],
+        "truth": None if prepared.truth is None else list(prepared.truth),
+        "round0": prepared.round0.to_dict(),
     }
 
 
-def arrays(study: Study) -> dict[str, np.ndarray]:
+def arrays(prepared: PreparedFederation) -> dict[str, np.ndarray]:
     """All arrays by name."""
-    tasks = [task.name for task in study.spec.tasks]
+    tasks = [task.name for task in prepared.spec.tasks]
     named: dict[str, np.ndarray] = {}
     first: dict[tuple[str, int], int] = {}  # part and checksum of inputs → the first client with them
-    for i, (name, parts) in enumerate(study.clients.items()):
+    for i, (name, parts) in enumerate(prepared.clients.items()):
         for part in PARTS:
             data: ClientData = getattr(parts, part)
             j = first.setdefault((part, crc32(data.x.tobytes())), i)
@@ -67,14 +67,14 @@ def arrays(study: Study) -> dict[str, np.ndarray]:
             else:
                 named[f"client/{i}/{part}/x"] = data.x
             for t, task in enumerate(tasks):
-                if task in data.seen:
-                    named[f"client/{i}/{part}/{t}/at"], named[f"client/{i}/{part}/{t}/y"] = data.seen[task]
+                if task in data.labels:
+                    named[f"client/{i}/{part}/{t}/at"], named[f"client/{i}/{part}/{t}/y"] = data.labels[task]
                 if task in data.weights:
                     named[f"client/{i}/{part}/{t}/weight"] = data.weights[task]
-        if study.scaling == "local":
-            scaler = study.encoders[name].scaler
+        if prepared.scaling == "local":
+            scaler = prepared.encoders[name].scaler
             named[f"client/{i}/mean"], named[f"client/{i}/scale"] = scaler.mean, scaler.scale
-    for i, truth in enumerate((study.truth or {}).values()):
+    for i, truth in enumerate((prepared.truth or {}).values()):
         named[f"truth/{i}/x"] = truth["x"]
         for t, task in enumerate(tasks):
             if task in truth:
@@ -84,8 +84,8 @@ def arrays(study: Study) -> dict[str, np.ndarray]:
 
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The fields of the study."""
-    agreed = Agreement.from_dict(described["agreed"])
-    refuse_odd_agreement(agreed, len(described["agreed"]["codecs"]))
+    agreed = Schema.from_dict(described["agreed"])
+    reject_odd_schema(agreed, len(described["agreed"]["codecs"]))
     names = tuple(described["clients"])
     shared, local = Encoder.of(agreed), described["scaling"] == "local"
     n_features = len(shared.names)
@@ -100,7 +100,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             }
             no_numbers = np.empty(0)  # all features may be texts
             mean, scale = (arrays.get(f"client/{i}/{key}", no_numbers) for key in ("mean", "scale"))
-            refuse_odd_scale(mean, scale, agreed)
+            reject_odd_scale(mean, scale, agreed)
             encoders[name] = Encoder(agreed.columns, FeatureScaler(mean, scale))
         clients[name] = ClientParts(*(_part(arrays, i, part, codecs, n_features) for part in PARTS))
         if not clients[name].train.x.size:
@@ -133,7 +133,7 @@ def _part(
     weights = {task: arrays[key] for task, key in keys.items() if key in arrays}
     x = arrays.get(f"client/{owner}/{part}/x", np.empty((0, n_features)))
     data = ClientData(x, seen, codecs, weights=weights)
-    refuse_odd_rows(data, n_features, prefix)
+    reject_odd_rows(data, n_features, prefix)
     return data
 
 
@@ -145,5 +145,5 @@ def _truth(names: list[str] | None, arrays: Mapping[str, np.ndarray], spec: Fede
         tasks = {task.name: f"truth/{i}/{t}" for t, task in enumerate(spec.tasks)}
         functions = {task: arrays[key] for task, key in tasks.items() if key in arrays}
         truth[name] = {"x": arrays[f"truth/{i}/x"], **functions}
-        refuse_odd_truth(truth[name], f"truth/{i}")
+        reject_odd_truth(truth[name], f"truth/{i}")
     return truth

@@ -1,4 +1,4 @@
-"""What the server refuses, and that the rest of the round is as if it had not been there."""
+"""What the server rejects, and that the rest of the round is as if it had not been there."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from federations import START, federation
-from polyfed.engine.guard import check
-from polyfed.engine.rounds import Progress, play_round
+from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
+from polyfed.engine.validation import validate_updates
 from polyfed.methods import ClientUpdate, PFedMul, PFedSt
-from polyfed.methods.messages import part
+from polyfed.methods.messages import strip_prefix
 from polyfed.methods.neural.scaffold import Scaffold
 
 FIRST = "mixing.binary"
@@ -113,7 +113,7 @@ def test_what_a_client_chose_is_cut_before_it_reaches_an_event(fault):
     faulty = Faulty()
     object.__setattr__(faulty, "fault", fault)
     _, events = play(faulty, data, spec, rounds=2)
-    (reason,) = events[1]["refused"].values()
+    (reason,) = events[1]["rejected"].values()
     assert len(reason) == 200
     assert reason.endswith("…")
     assert reason.isprintable()
@@ -136,15 +136,15 @@ class Plain(PFedMul):
 
 def looked_at(**updates):
     sent = {client: ({}, ClientUpdate({n: torch.tensor([v]) for n, v in u.items()})) for client, u in updates.items()}
-    return check(Plain(), next(iter(sent.values()))[1].arrays, sent, {client: {"a": 1} for client in sent})
+    return validate_updates(Plain(), next(iter(sent.values()))[1].arrays, sent, {client: {"a": 1} for client in sent})
 
 
 def test_a_method_may_object_to_what_only_it_understands():
-    sound, refused = looked_at(a={"x": 1.0}, b={"x": -1.0}, c={"x": float("nan")})
+    sound, rejected = looked_at(a={"x": 1.0}, b={"x": -1.0}, c={"x": float("nan")})
     assert list(sound) == ["a"]
-    assert refused == {"b": "a value is below zero", "c": "array 'x' is not finite"}
-    _, refused = looked_at(a={"broken": 0.0}, b={"broken": 1.0})
-    assert refused == {"b": "ValueError: no factor"}
+    assert rejected == {"b": "a value is below zero", "c": "array 'x' is not finite"}
+    _, rejected = looked_at(a={"broken": 0.0}, b={"broken": 1.0})
+    assert rejected == {"b": "ValueError: no factor"}
 
 
 def test_evidence_may_be_as_large_as_its_labels_make_it():
@@ -153,24 +153,24 @@ def test_evidence_may_be_as_large_as_its_labels_make_it():
 
 
 def test_a_sum_over_hardly_any_count_is_no_outlier():
-    """The spread of counts that are near zero is a sum over next to nothing: 1 here, and no million."""
+    """The std of counts that are near zero is a sum over next to nothing: 1 here, and no million."""
 
     class Free(Plain):
         def template(self, server):
-            return ClientUpdate({}, pooled={"spread": (torch.zeros(()), torch.zeros(()))})
+            return ClientUpdate({}, pooled={"std": (torch.zeros(()), torch.zeros(()))})
 
         def counted_tasks(self, server, name):
             return None
 
     counts = {"a": 0.0, "b": 3.0, "c": 3.0}
     sent = {
-        client: ({}, ClientUpdate({}, pooled={"spread": (torch.tensor(1.0), torch.tensor(count))}))
+        client: ({}, ClientUpdate({}, pooled={"std": (torch.tensor(1.0), torch.tensor(count))}))
         for client, count in counts.items()
     }
-    assert not check(Free(), {}, sent, {client: {"a": 1} for client in sent})[1]
-    sent["a"] = ({}, ClientUpdate({}, pooled={"spread": (torch.tensor(1e6), torch.tensor(0.0))}))
-    _, refused = check(Free(), {}, sent, {client: {"a": 1} for client in sent})
-    assert refused == {"a": "mean of 'spread' is over 100000 times the median"}
+    assert not validate_updates(Free(), {}, sent, {client: {"a": 1} for client in sent})[1]
+    sent["a"] = ({}, ClientUpdate({}, pooled={"std": (torch.tensor(1e6), torch.tensor(0.0))}))
+    _, rejected = validate_updates(Free(), {}, sent, {client: {"a": 1} for client in sent})
+    assert rejected == {"a": "mean of 'std' is over 100000 times the median"}
 
 
 def test_the_order_of_tasks_is_no_clients_choice():
@@ -183,7 +183,7 @@ def test_the_order_of_tasks_is_no_clients_choice():
 
     turned, events = play(Turning(), data, spec, rounds=2)
     plain, _ = play(PFedSt(), data, spec, rounds=2)
-    assert not events[-1]["refused"]
+    assert not events[-1]["rejected"]
     assert all(torch.equal(value, turned.server[name]) for name, value in plain.server.items())
 
 
@@ -194,8 +194,8 @@ class Spoilt(PFedMul):
 
     def aggregate(self, server, updates):
         after = super().aggregate(server, updates)
-        spoilt = {"pooled/noise.regression": self.spoil()} if "begun" in server else {}
-        return {**after, "begun": torch.ones(()), **spoilt}
+        corrupted = {"pooled/noise.regression": self.spoil()} if "begun" in server else {}
+        return {**after, "begun": torch.ones(()), **corrupted}
 
 
 def raising():
@@ -216,12 +216,14 @@ def test_a_state_that_is_none_to_go_on_from_is_dropped_and_the_one_before_kept(s
     spec, data = federation(3, whole=True)
     made = Spoilt()
     object.__setattr__(made, "spoil", spoil)
-    progress, events = play(made, data, spec, rounds=2)
+    federation_state, events = play(made, data, spec, rounds=2)
     before, _ = play(made, data, spec, rounds=1)
     assert [(event["used"], event.get("dropped")) for event in events] == [(True, None), (False, text)]
-    assert progress.round == 2
-    assert all(torch.equal(value, before.server[name]) for name, value in progress.server.items())
-    assert all(torch.equal(v, before.clients[c][n]) for c, state in progress.clients.items() for n, v in state.items())
+    assert federation_state.round == 2
+    assert all(torch.equal(value, before.server[name]) for name, value in federation_state.server.items())
+    assert all(
+        torch.equal(v, before.clients[c][n]) for c, state in federation_state.clients.items() for n, v in state.items()
+    )
 
 
 class Faulty(PFedMul):
@@ -243,13 +245,13 @@ class Faulty(PFedMul):
 
 def play(method, data, spec, *, left_out=False, rounds=3, **options):
     settings = Settings(rounds=rounds, **options)
-    progress = Progress(0, method.init(spec, START), {})
+    federation_state = FederationState(0, method.init(spec, START), {})
     events = []
     for r in range(1, rounds + 1):
         who = [name for name in data if not (left_out and r == 2 and name == "client 1")]
-        progress, event = play_round(method, progress, data, settings, who)
+        federation_state, event = run_round(method, federation_state, data, settings, who)
         events.append(event)
-    return progress, events
+    return federation_state, events
 
 
 def explode(update):
@@ -258,14 +260,14 @@ def explode(update):
 
 @pytest.mark.parametrize("mode", ["gradient", "average"])
 @pytest.mark.parametrize("fault", [*FAULTS, "exception"])
-def test_a_bad_update_is_refused_by_name_and_the_round_goes_on_without_it(fault, mode):
+def test_a_bad_update_is_rejected_by_name_and_the_round_goes_on_without_it(fault, mode):
     spec, data = federation(4, whole=True)
     change, text = FAULTS.get(fault, (explode, "RuntimeError: disk full"))
     faulty = Faulty(mode=mode)
     object.__setattr__(faulty, "fault", change)
     spoiled, events = play(faulty, data, spec)
-    assert [list(event["refused"]) for event in events] == [[], ["client 1"], []]
-    assert text in events[1]["refused"]["client 1"]
+    assert [list(event["rejected"]) for event in events] == [[], ["client 1"], []]
+    assert text in events[1]["rejected"]["client 1"]
     clean, _ = play(PFedMul(mode=mode), data, spec, left_out=True)
     assert spoiled.server.keys() == clean.server.keys()
     for name, value in clean.server.items():
@@ -278,51 +280,51 @@ def test_without_a_quorum_everything_stays():
     spec, data = federation(4, whole=True)
     faulty = Faulty()
     object.__setattr__(faulty, "fault", explode)
-    progress, events = play(faulty, data, spec, rounds=2, quorum=1.0)
+    federation_state, events = play(faulty, data, spec, rounds=2, quorum=1.0)
     before, _ = play(PFedMul(), data, spec, rounds=1)
     assert [event["used"] for event in events] == [True, False]
-    assert progress.round == 2
-    assert all(torch.equal(value, before.server[name]) for name, value in progress.server.items())
+    assert federation_state.round == 2
+    assert all(torch.equal(value, before.server[name]) for name, value in federation_state.server.items())
     assert all(
         torch.equal(value, before.clients[client][name])
-        for client, state in progress.clients.items()
+        for client, state in federation_state.clients.items()
         for name, value in state.items()
     )
 
 
 def test_with_two_clients_the_larger_does_not_vouch_for_itself():
-    sound, refused = looked_at(good={"a": 1.0}, bad={"a": 1e6})
+    sound, rejected = looked_at(good={"a": 1.0}, bad={"a": 1e6})
     assert list(sound) == ["good"]
-    assert list(refused) == ["bad"]
+    assert list(rejected) == ["bad"]
 
 
 def test_clients_with_nothing_to_say_are_no_yardstick():
-    sound, refused = looked_at(a={"a": 0.0}, b={"a": 0.0}, c={"a": 0.0}, d={"a": 1.0})
+    sound, rejected = looked_at(a={"a": 0.0}, b={"a": 0.0}, c={"a": 0.0}, d={"a": 1.0})
     assert len(sound) == 4
-    assert not refused
+    assert not rejected
 
 
 def test_a_control_variate_that_was_not_used_is_not_kept():
-    """SCAFFOLD: c = mean of the c_i holds only if a client whose update was refused keeps its c_i of before."""
+    """SCAFFOLD: c = mean of the c_i holds only if a client whose update was rejected keeps its c_i of before."""
 
     class Dropping(Scaffold):
         def local(self, state, message, data, stream):
             after, update = super().local(state, message, data, stream)
-            spoilt = data is victim and stream.round == 2
-            return after, replace(update, weight=float("nan")) if spoilt else update
+            corrupted = data is victim and stream.round == 2
+            return after, replace(update, weight=float("nan")) if corrupted else update
 
     spec, data = federation(3, kinds=("regression",), whole=True)
     victim, made = data["client 1"], Dropping(hidden=(4,))
-    progress = Progress(0, made.init(spec, START), {})
+    federation_state = FederationState(0, made.init(spec, START), {})
     before = {}
     for round in (1, 2, 3):
-        before, (progress, event) = (
-            progress.clients,
-            play_round(made, progress, data, Settings(quorum=0.5, aggregation="mean")),
+        before, (federation_state, event) = (
+            federation_state.clients,
+            run_round(made, federation_state, data, Settings(quorum=0.5, aggregation="mean")),
         )
-        assert list(event["refused"]) == (["client 1"] if round == 2 else [])
-        controls = [part(progress.clients[name], "control") for name in data]
-        for name, shared in part(progress.server, "control").items():
+        assert list(event["rejected"]) == (["client 1"] if round == 2 else [])
+        controls = [strip_prefix(federation_state.clients[name], "control") for name in data]
+        for name, shared in strip_prefix(federation_state.server, "control").items():
             torch.testing.assert_close(torch.stack([own[name] for own in controls]).mean(0), shared)
         if round == 2:
-            assert progress.clients["client 1"] is before["client 1"]
+            assert federation_state.clients["client 1"] is before["client 1"]
