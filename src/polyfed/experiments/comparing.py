@@ -154,7 +154,9 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
         for key in dict.fromkeys([*wanted[section], *found[section]])
         if key not in FREE and wanted[section].get(key) != found[section].get(key)
     ]
-    if (finished_rounds(cell.folder) or 0) > cell.config.run.rounds:  # beside shorter runs it would look better than it is
+    if (
+        finished_rounds(cell.folder) or 0
+    ) > cell.config.run.rounds:  # beside shorter runs it would look better than it is
         different.append("rounds")
     if different:
         raise UsageError(
