@@ -123,7 +123,8 @@ PAGES = {
 pFed-Mul learns a projection of the features by the gradients of all tasks together. This page asks what becomes of a task whose
 gradients are small beside those of another, and what a prior mean that is shared (`mean`) does about it: other attributes
 and landmarks of CelebA than those of [Table 1](table1.md), and below them the cells of that table. Validation images, mean over
-the clients, ± standard deviation over the seeds; `pfed-hier` has 256 components. What else was tried is in [images.md](../images.md).
+the clients, ± standard deviation over the seeds; `pfed-hier` has 256 components. What else was tried is in
+[images.md](../images.md).
 """,
         [
             Group(
@@ -139,8 +140,9 @@ the clients, ± standard deviation over the seeds; `pfed-hier` has 256 component
     "parts": Page(
         "Parts of pfed-hier",
         """
-What `pfed-hier` on images owes to each of its parts: one is taken away at a time. 256 components, the default when this was run (now 384).
-Validation images, 26 rounds, mean over the clients, ± standard deviation over the seeds if there are several. [images.md](../images.md) says what follows.
+What `pfed-hier` on images owes to each of its parts: one is taken away at a time. 256 components, the default when this was run
+(now 384). Validation images, 26 rounds, mean over the clients, ± standard deviation over the seeds if there are several.
+[images.md](../images.md) says what follows.
 """,
         [
             Group(
