@@ -25,7 +25,7 @@ test: $(VENV)/.dev  ## run the tests and every example in a docstring, but for w
 	@$(PYTEST) -m "not slow"
 
 test-all: test  ## run every test: those of make test, then long laws and oracles, kills and resumes, whole documents
-	@$(PYTEST) -m slow tests
+	@$(PYTEST) --dist worksteal -m slow tests
 
 # The cases of laws and fuzzers are always the same in the tests; these are not. FUZZ_SEED=7 repeats those of a seed.
 FUZZ_SEED ?= $(shell date +%s)
