@@ -8,6 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 import polyfed.engine.run as engine
 from polyfed.cli.documents import CompareDocument
 from polyfed.experiments.building import build_federation
@@ -204,6 +206,7 @@ def test_the_choice_is_shown_in_the_table_and_in_the_report(polyfed, home):
     assert "local-learning_rate=0.5-0" not in page  # only what was chosen is compared
 
 
+@pytest.mark.slow
 def test_processes_choose_alike(polyfed, home):
     one = document(polyfed(*COMPARE, "--json"))
     two = document(polyfed(*COMPARE, "--json", "--out", "parallel", "--jobs", "2"))
@@ -226,6 +229,7 @@ class Terminal:
         return True
 
 
+@pytest.mark.slow
 def test_a_bar_for_processes(polyfed, home, monkeypatch):
     argv = [argument for argument in COMPARE if argument != "--quiet"]
     assert polyfed(*argv, "--jobs", "2").err == ""  # no terminal, no bar
@@ -238,6 +242,7 @@ def test_a_bar_for_processes(polyfed, home, monkeypatch):
     assert "6/6" in terminal.text
 
 
+@pytest.mark.slow
 def test_rounds_are_told_by_other_processes(home):
     document = {
         "data": {"source": "hospitals.csv", "client": "ward", "features": ["age"], "tasks": {"regression": ["pulse"]}},
