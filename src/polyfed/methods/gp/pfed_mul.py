@@ -34,7 +34,7 @@ from polyfed.methods.gp.predictions import answers
 from polyfed.methods.gp.projection_start import PROJECTION, directions, started
 from polyfed.methods.gp.state_batch import StateBatch, States, marginals_in
 from polyfed.methods.gp.theta_curvature import hessians
-from polyfed.methods.gp.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
+from polyfed.methods.gp.theta_prior import asked, balanced, noise_slope, pooled_noise, remembered, with_prior
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.predictions import Predictions
@@ -203,7 +203,7 @@ class PFedMul(PFedMulOptions):
         whole = gradient | with_prior(slopes, pooled, server)
         expected = expected_curvature(theta, pooled, server, [update.counts for update in updates.values()])
         moved, memory, led = quasi.step(theta | pooled, whole, expected, memory, share, updates)
-        return {name: value for name, value in moved.items() if led or name in theta}, memory
+        return {name: value for name, value in balanced(moved, server).items() if led or name in theta}, memory
 
     # ---- a client -----------------------------------------------------------------------------------------
 
