@@ -24,8 +24,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 
 test: $(VENV)/.dev  ## run the tests and every example in a docstring, but for what is slow (five minutes on two cores)
 	@$(PYTEST) -m "not slow"
 
-test-all: test  ## run every test: those of make test, then long laws and oracles, fuzzers, and whole documents
-	@$(PYTEST) -m slow tests
+test-all: test  ## run every test: those of make test, then long laws and oracles, kills and resumes, whole documents
+	@$(PYTEST) --dist worksteal -m slow tests
 
 # The cases of laws and fuzzers are always the same in the tests; these are not. FUZZ_SEED=7 repeats those of a seed.
 FUZZ_SEED ?= $(shell date +%s)

@@ -26,6 +26,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinxcontrib.bibtex",
+    "console",  # commands of cells, as they are typed
     "docstrings",  # docstrings as they are written in the code
     "generated",  # pages that the code writes itself
     "source_links",  # links to files of the repository
@@ -51,6 +52,7 @@ suppress_warnings = ["myst.strikethrough"]
 # Cells run in processes of their own; they find these sources, one thread each, and a stable width of tables.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE / "_ext"), str(Path(polyfed.__file__).parents[1])])
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # !polyfed
+os.environ["MATPLOTLIBRC"] = str(HERE / "_ext" / "matplotlibrc")
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("COLUMNS", "110")
@@ -69,7 +71,7 @@ default_role = "code"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
+autodoc_preserve_defaults = False
 python_display_short_literal_types = True
 python_maximum_signature_line_length = 88
 

@@ -17,10 +17,10 @@ settings.register_profile("fresh", derandomize=False, deadline=None, database=No
 
 
 def fuzz(cases: int):
-    """A decorator for tests with `@given`: so many cases, which are for make test-all."""
+    """A decorator for tests with `@given`: so many cases."""
 
     def decorate(test):
         made = settings(max_examples=TIMES * cases, database=None, suppress_health_check=list(HealthCheck))(test)
-        return pytest.mark.fuzz(pytest.mark.slow(made))
+        return pytest.mark.fuzz(made)
 
     return decorate

@@ -8,9 +8,11 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from drawing import BLUE, ORANGE, band
+from matplotlib import rc_params_from_file
 
 import polyfed as pf
+
+plt.rcParams.update(rc_params_from_file(Path(__file__).with_name("matplotlibrc"), use_default_template=False))
 
 # ---- data: a function that eight sites share, and a small part of each site's own -------------------------------------
 
@@ -43,7 +45,7 @@ def runs(seed: int = 0) -> tuple[dict[str, Any], dict[str, pf.Run]]:
 
 
 def draw(clients: dict[str, Any], made: dict[str, pf.Run], path: Path, ink: str, shown: int = 4) -> None:
-    colours = {"alone": ORANGE, "in the federation": BLUE}
+    colours = {"alone": "C1", "in the federation": "C0"}
     plt.rcParams.update({"text.color": ink, "axes.labelcolor": ink, "xtick.color": ink, "ytick.color": ink})
     plt.rcParams.update({"axes.edgecolor": ink, "font.size": 11, "svg.fonttype": "path"})
     figure, rows = plt.subplots(2, shown, figsize=(2.75 * shown, 4.2), sharex=True, sharey=True)
@@ -51,10 +53,11 @@ def draw(clients: dict[str, Any], made: dict[str, pf.Run], path: Path, ink: str,
         for i, (ax, name) in enumerate(zip(row, SITES[:shown], strict=True)):
             p = run.client(name).predict(GRID[:, None])["y"]
             ax.plot(GRID, truth(i, GRID), "--", color=ink, linewidth=1, alpha=0.7)
-            band(ax, GRID, p.mean, *p.interval(0.95), colour=colours[how])
+            ax.plot(GRID, p.mean, color=colours[how])
+            ax.fill_between(GRID, *p.interval(0.95), color=colours[how], alpha=0.27, linewidth=0)
             x, y = clients[name]["y"]
             ax.plot(x[:, 0], y, "o", color=ink, markersize=4)
-            ax.set(ylim=(-5.5, 8), xticks=[], yticks=[])
+            ax.set(ylim=(-4.2, 6.7), xticks=[], yticks=[])
             ax.patch.set_alpha(0)
             if how == "alone":
                 ax.set_title(name)

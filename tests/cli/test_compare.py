@@ -96,6 +96,12 @@ def test_a_folder_of_another_comparison_is_rejected(polyfed, home):
     assert "the run there differs in data;" in polyfed(*COMPARE, "--seeds", "0").err
 
 
+def test_a_longer_run_is_not_set_beside_shorter_ones(polyfed, home):
+    assert polyfed(*COMPARE, "--seeds", "0", "--rounds", "2").code == 0
+    done = polyfed(*COMPARE, "--seeds", "0")
+    assert (done.code, "all/pfed-mul-0: the run there differs in rounds;" in done.err) == (2, True)
+
+
 def test_a_cell_that_fails_is_told_and_the_others_stay(polyfed, home, monkeypatch):
     play = engine.run_round
 

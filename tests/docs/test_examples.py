@@ -23,7 +23,6 @@ def shown(document: str, holds: str) -> str:
     return next(block for block in blocks if holds in block)
 
 
-@pytest.mark.slow
 def test_the_demo_prints_what_the_readme_shows(tmp_path):
     pytest.importorskip("palmerpenguins", reason="the demo's data is the package palmerpenguins")
     done = subprocess.run(

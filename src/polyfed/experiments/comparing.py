@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from polyfed.data import Federation
 
 
-FREE = ("folder", "rounds", "workers", "keep")  # a run may be longer, faster, larger or elsewhere
+FREE = ("folder", "rounds", "workers", "keep")  # a run may go on, be faster, larger or elsewhere
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,10 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
         for key in dict.fromkeys([*wanted[section], *found[section]])
         if key not in FREE and wanted[section].get(key) != found[section].get(key)
     ]
+    if (
+        finished_rounds(cell.folder) or 0
+    ) > cell.config.run.rounds:  # beside shorter runs it would look better than it is
+        different.append("rounds")
     if different:
         raise UsageError(
             f"the run there differs in {', '.join(different)}",

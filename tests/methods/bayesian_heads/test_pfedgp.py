@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from polyagamma import random_polyagamma
 from scipy import integrate, stats
 from scipy.special import expit
 
@@ -74,7 +73,8 @@ def test_draws_have_the_moments_and_the_distribution_of_polya_gamma(c):
     assert drawn.min() > 0
     assert drawn.mean() == pytest.approx(mean, abs=4 * (variance / n) ** 0.5)
     assert drawn.var() == pytest.approx(variance, rel=0.06)
-    other = random_polyagamma(1.0, c, size=n, random_state=np.random.default_rng(1))
+    polyagamma = pytest.importorskip("polyagamma")  # no wheels for Python 3.14 yet
+    other = polyagamma.random_polyagamma(1.0, c, size=n, random_state=np.random.default_rng(1))
     assert stats.ks_2samp(drawn, other).pvalue > 1e-3
     assert stats.ks_2samp(drawn, 1.05 * other).pvalue < 1e-3 or c > 5  # the test can tell five percent apart
 
