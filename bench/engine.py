@@ -5,13 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import cpu_count, getloadavg
 from pathlib import Path
+from time import perf_counter, process_time
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
+from polyfed.data import ClientData, Federation, FederationSpec, LabelCodec, Task
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
@@ -24,6 +26,7 @@ from polyfed.seeds import Stream
 from .clients import GROUPS
 from .floors import STEPS
 from .harness import Line, Spread, Target, take_turns
+from .large import Size
 
 NUMBERS = 1000  # that each client receives and sends
 TASKS = {"pulse": "regression", "sick": "binary"}
@@ -105,6 +108,32 @@ def engine_round(
         ),
         Line("engine over the bare batched solver", turns.ratio, target=Target("≤", 1.15), note=note),
     ]
+
+
+def threads(*, n_clients: int = 10_000, n_rows: int = 100, dims: int = 64, repeats: int) -> list[Line]:
+    """A round with one worker over the same with two, by the clock on the wall: it takes two free cores to say much."""
+    spec, data = federation(n_clients, n_rows, dims)
+    method = PFedMul()
+    state = FederationState(0, method.init(spec, common(0)), {})
+
+    def run(workers: int) -> None:
+        run_round(method, state, data, Settings(workers=workers))
+
+    turns = take_turns(lambda: run(1), lambda: run(2), repeats=repeats, warm_ups=1, clock=perf_counter)
+    load = f"{turns.seconds.median:.2f} s with one; by the clock, load {getloadavg()[0]:.1f} on {cpu_count()} cores"
+    return [Line(f"{n_clients:,} clients, one worker over two", turns.ratio, target=Target("≥", 1.7), note=load)]
+
+
+def preparation(*, n_clients: int = 10_000, n_rows: int = 100, repeats: int) -> list[Line]:
+    """From a table to what methods work with: clients, splits, round 0, coding."""
+    table = Size(n_clients, n_rows).table()
+    taken = []
+    for _ in range(repeats):
+        start = process_time()
+        tasks = {"load": "regression", "alarm": "binary"}
+        Federation.from_table(table, client="site", tasks=tasks).prepare(0)
+        taken.append(process_time() - start)
+    return [Line(f"{n_clients:,} clients, N={n_rows}, preparation", Spread.of(taken), "s", Target("≤", 3.0))]
 
 
 def federation(n_clients: int, n_rows: int, dims: int) -> tuple[FederationSpec, dict[str, ClientData]]:

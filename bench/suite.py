@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .clients import batch_of_clients, client_step, growth, ten_thousand
-from .engine import engine_round, idle_round
+from .engine import engine_round, idle_round, preparation, threads
 from .harness import Line
 from .learning import fit
+from .published import against_published
 from .rival import against_gpytorch
 from .shared import shared_memory, shared_round
 from .sparse import sparse_step
@@ -64,6 +65,24 @@ BENCHMARKS = {
         full={"repeats": 9},
         quick={"measured": 200, "repeats": 3},
         tiny={"measured": 4, "n_rows": 6, "dims": 3, "repeats": 1},
+    ),
+    "threads": Benchmark(
+        threads,
+        full={"repeats": 5},
+        quick={"n_clients": 1000, "repeats": 3},
+        tiny={"n_clients": 4, "n_rows": 6, "dims": 3, "repeats": 1},
+    ),
+    "preparation": Benchmark(
+        preparation,
+        full={"repeats": 3},
+        quick={"repeats": 1},
+        tiny={"n_clients": 5, "n_rows": 20, "repeats": 1},
+    ),
+    "published": Benchmark(
+        against_published,
+        full={"repeats": 31},
+        quick={"repeats": 5},
+        tiny={"n_clients": 2, "repeats": 1},
     ),
     "gpytorch": Benchmark(
         against_gpytorch,

@@ -6,7 +6,22 @@ import math
 
 import pytest
 
-NAMES = ("client", "batch", "federation", "growth", "idle", "engine", "gpytorch", "shared", "memory", "sparse", "fit")
+NAMES = (
+    "client",
+    "batch",
+    "federation",
+    "growth",
+    "idle",
+    "engine",
+    "threads",
+    "preparation",
+    "published",
+    "gpytorch",
+    "shared",
+    "memory",
+    "sparse",
+    "fit",
+)
 
 
 class Clock:
