@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyfed.data.schema.coding import code_rows
+from polyfed.data.tables.client_column import client_names
 from polyfed.data.tables.columns import find_column, written_columns
 from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, load_table
-from polyfed.data.tables.reading import client_names, read_client_table
+from polyfed.data.tables.reading import read_client_table
 from polyfed.errors import DataError, UnknownNameError, UsageError, nearest
 from polyfed.experiments.familiar import trained_on
 from polyfed.experiments.running import read_config

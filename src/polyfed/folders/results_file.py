@@ -7,7 +7,7 @@ from typing import Any
 
 from polyfed.errors import DataError
 from polyfed.folders.documents import read_document
-from polyfed.folders.schemas import ResultsDocument
+from polyfed.folders.result_schemas import ResultsDocument
 
 NAME = "results.json"
 

@@ -13,7 +13,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods import PFedMul
 from polyfed.methods.checks import check_method
-from polyfed.methods.gp.holdout import held_out_inputs, parted
+from polyfed.methods.gp.holdout import held_out_inputs, split
 from polyfed.methods.messages import ClientUpdate, strip_prefix
 
 KINDS = ("regression", "binary")
@@ -39,25 +39,25 @@ def test_the_share_is_that_of_every_task():
     for share in (0.2, 1 / 3, 0.5):
         kept = held_out_inputs(data, share, np.random.default_rng(3)).numpy()
         assert abs(kept.sum() - share * len(data.x)) <= 1
-    seen, held = parted(data, torch.from_numpy(kept))
+    seen, held = split(data, torch.from_numpy(kept))
     assert seen.n_labels + held.n_labels == data.n_labels
     for task, (at, y) in held.labels.items():
         place = np.flatnonzero(kept)[at]  # where its inputs are in the whole
         np.testing.assert_array_equal(held.x[at], data.x[place])
         whole = dict(zip(*data.labels[task], strict=True))
         assert [whole[p] for p in place] == y.tolist()
-    assert parted(data, torch.from_numpy(kept))[0] is seen
+    assert split(data, torch.from_numpy(kept))[0] is seen
 
 
 def test_features_and_all_else_learn_from_different_labels():
     spec, data = client()
     made = PFedMul(projection=2, tolerance=1e-12, mf_steps=500)
     server, state = made.init(spec, START), made.start(data, START)
-    kept = state["kept"].numpy()
+    kept = state["held_out"].numpy()
     usual = answer(made, server, state, data)
     from_kept, from_seen = (answer(made, server, state, with_other_labels(data, where)) for where in (kept, ~kept))
     for name, gradient in usual.arrays.items():
-        serves = "kept" if name.startswith("kept/") or not name.startswith("features.") else "seen"
+        serves = "kept" if name.startswith("held_out/") or not name.startswith(("features.", "direction/")) else "seen"
         same, other = (from_seen, from_kept) if serves == "kept" else (from_kept, from_seen)
         torch.testing.assert_close(gradient, same.arrays[name], rtol=1e-6, atol=1e-9)
         assert not torch.allclose(gradient, other.arrays[name], rtol=1e-3)
@@ -72,10 +72,12 @@ def test_each_gradient_is_that_of_a_client_with_that_part_alone():
     )
     server, state = made.init(spec, START), made.start(data, START)
     sent = answer(made, server, state, data)
-    of_seen, of_kept = (answer(plain, server, plain.start(mine, START), mine) for mine in parted(data, state["kept"]))
+    of_seen, of_kept = (
+        answer(plain, server, plain.start(mine, START), mine) for mine in split(data, state["held_out"])
+    )
     for name, gradient in of_kept.arrays.items():
         if name.startswith("features."):
-            torch.testing.assert_close(sent.arrays[f"kept/{name}"], gradient)
+            torch.testing.assert_close(sent.arrays[f"held_out/{name}"], gradient)
             gradient = of_seen.arrays[name]
         torch.testing.assert_close(sent.arrays[name], gradient)
     assert sent.metrics["bound"] == pytest.approx(of_seen.metrics["bound"] + of_kept.metrics["bound"])
@@ -95,7 +97,7 @@ def test_the_server_takes_the_part_of_a_step_that_both_parts_ask_for():
     counts = dict.fromkeys(KINDS, 5)
 
     def after(method, state, sign):
-        arrays = gradient | ({"kept/features.projection": sign * asked} if method is made else {})
+        arrays = gradient | ({"held_out/features.projection": sign * asked} if method is made else {})
         return method.aggregate(state, {"client": ClientUpdate(arrays, noise, 10.0, counts, {"bound": 0.0})})
 
     for sign, trusted in ((-1, 0.0), (1, 1.0), (0.0, 0.35)):
@@ -158,4 +160,4 @@ def test_where_it_has_no_meaning_it_is_rejected(options, text):
 def test_without_a_gradient_of_features_nothing_is_kept_apart():
     _, data = client()
     for options in ({}, {"projection": 2, "mode": "average"}, {"projection": 2, "scheme": ["mixing"]}):
-        assert "kept" not in PFedMul(**options).start(data, START)
+        assert "held_out" not in PFedMul(**options).start(data, START)

@@ -61,7 +61,7 @@ def test_it_is_one_of_the_features_and_starts_at_zero():
     assert PFedMul(mean="linear", scheme=("kernels", "mixing", "noise")).personalises
     moved, _, updates = play(made, spec, data, rounds=2)
     assert moved["theta/features.mean"].all()
-    assert {f"kept/{name}" for name in MEAN} <= set(
+    assert {f"held_out/{name}" for name in MEAN} <= set(
         updates["client 0"].arrays
     )  # labels are kept apart, as from projections
 
@@ -106,7 +106,10 @@ def test_a_bias_on_which_labels_disagree_stops_itself_alone():
     server["agreement/features.mean_bias"] = torch.zeros((), dtype=torch.float64)
     gradient = {name: torch.ones_like(value) for name, value in strip_prefix(server, "theta").items()}
     gradient["features.mean_bias"] = 100 * gradient["features.mean_bias"]  # of all that is sent, nearly everything
-    kept = {"kept/features.mean": gradient["features.mean"], "kept/features.mean_bias": -gradient["features.mean_bias"]}
+    kept = {
+        "held_out/features.mean": gradient["features.mean"],
+        "held_out/features.mean_bias": -gradient["features.mean_bias"],
+    }
     noise = {name: (torch.ones(()), torch.ones(())) for name in strip_prefix(server, "pooled")}
     counts = dict.fromkeys(KINDS, 5)
     usual, moved = (

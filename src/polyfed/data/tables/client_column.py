@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.data.features.matrix import plain
+from polyfed.data.tables.files import Table
 from polyfed.errors import DataError
 
 # Words of names, the surest first.
@@ -146,3 +148,41 @@ def _constant_within(frame: Any, name: str) -> list[str]:
         if pairs == len(distinct):
             found.append(str(other))
     return found
+
+
+def client_names(table: Table, column: str) -> np.ndarray:
+    """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
+    values = table.frame[column]
+    gaps = values.isna().to_numpy() | values.map(lambda value: isinstance(value, str) and not value.strip()).to_numpy(
+        bool
+    )
+    if gaps.any():
+        raise DataError(
+            f"column {column!r} is empty",
+            where=table.row_name(int(gaps.argmax())),
+            remedy="say whose row it is, or drop the row",
+        )
+    try:
+        codes, distinct = values.factorize()
+    except TypeError:  # lists and dictionaries
+        row = next(i for i, value in enumerate(values) if getattr(type(value), "__hash__", None) is None)
+        raise DataError(
+            f"column {column!r} holds a {type(values.iloc[row]).__name__}, which is no name of a client",
+            where=table.row_name(row),
+            remedy="give each row the name of one client",
+        ) from None
+    names = [_name(plain(value)) for value in distinct]
+    if len(set(names)) < len(names):
+        first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])
+        raise DataError(
+            f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}",
+            where=table.row_name(int((codes == second).argmax())),
+            remedy="make the column text, or numbers, throughout",
+        )
+    return np.array(names)[codes]
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)

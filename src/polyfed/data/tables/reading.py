@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.dates import date_of
-from polyfed.data.features.matrix import is_missing, plain
+from polyfed.data.features.matrix import is_missing
 from polyfed.data.features.raw import dates_among, read_columns
 from polyfed.data.features.transforms import checked_transform, to_transform
 from polyfed.data.labels.column import Labels
@@ -28,7 +28,7 @@ from polyfed.data.labels.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.data.raw import RawClient, at_client, read_labels
 from polyfed.data.split_columns import read_key
 from polyfed.data.splits import DEFAULT_SPLIT, Split
-from polyfed.data.tables.client_column import reject_one_row_clients
+from polyfed.data.tables.client_column import client_names, reject_one_row_clients
 from polyfed.data.tables.columns import as_names, feature_columns, find_column, task_columns, written_columns
 from polyfed.data.tables.derived import Derived, comparisons, with_derived
 from polyfed.data.tables.files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
@@ -38,7 +38,7 @@ from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
 from polyfed.kinds import LabelForm
 
-__all__ = ["client_names", "is_table_source", "read_client_table", "read_clients", "read_own_table"]
+__all__ = ["is_table_source", "read_client_table", "read_clients", "read_own_table"]
 
 
 @dataclass(frozen=True)
@@ -329,44 +329,6 @@ def _report_doubtful(table: Table, task: Task, labels: Labels) -> None:
                 f"is no label, say so with missing={markers} (--missing)",
                 stacklevel=2,
             )
-
-
-def client_names(table: Table, column: str) -> np.ndarray:
-    """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
-    values = table.frame[column]
-    gaps = values.isna().to_numpy() | values.map(lambda value: isinstance(value, str) and not value.strip()).to_numpy(
-        bool
-    )
-    if gaps.any():
-        raise DataError(
-            f"column {column!r} is empty",
-            where=table.row_name(int(gaps.argmax())),
-            remedy="say whose row it is, or drop the row",
-        )
-    try:
-        codes, distinct = values.factorize()
-    except TypeError:  # lists and dictionaries
-        row = next(i for i, value in enumerate(values) if getattr(type(value), "__hash__", None) is None)
-        raise DataError(
-            f"column {column!r} holds a {type(values.iloc[row]).__name__}, which is no name of a client",
-            where=table.row_name(row),
-            remedy="give each row the name of one client",
-        ) from None
-    names = [_name(plain(value)) for value in distinct]
-    if len(set(names)) < len(names):
-        first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])
-        raise DataError(
-            f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}",
-            where=table.row_name(int((codes == second).argmax())),
-            remedy="make the column text, or numbers, throughout",
-        )
-    return np.array(names)[codes]
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _reject_text_among_numbers(table: Table, name: str, index: _Rows) -> None:

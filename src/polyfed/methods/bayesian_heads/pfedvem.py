@@ -42,11 +42,16 @@ from polyfed.methods.base import ClientResult, Job, Predictor
 from polyfed.methods.bayesian_heads.uncertain_heads import (
     Labels,
     Posterior,
+    as_layer,
+    as_matrix,
     divergence,
     expected_loss,
     filled_up,
+    number,
     outputs,
+    precision_of,
     prior_variance,
+    softplus_inverse,
     with_one,
 )
 from polyfed.methods.bayesian_heads.vem_trunks import Turn, drawn, train_side_by_side
@@ -106,7 +111,7 @@ class PFedVEM(Neural):
         return with_prefix("theta", strip_prefix(server, "theta")) | with_prefix("noise", strip_prefix(server, "noise"))
 
     def template(self, server: State) -> ClientUpdate:
-        plain, nothing = super().template(server), (_number(0.0), _number(0.0))
+        plain, nothing = super().template(server), (number(0.0), number(0.0))
         precisions = {precision_of(i): nothing for i in range(len(plain.counts))}
         return replace(plain, pooled={**plain.pooled, **precisions})
 
@@ -137,15 +142,15 @@ class PFedVEM(Neural):
         before = [{**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")} for job in jobs]
         turns = [Turn(job, dict(values), {}) for job, values in zip(jobs, before, strict=True)]
         kept: list[State] = [{} for _ in jobs]
-        precisions = [{precision_of(i): (_number(0.0), _number(0.0)) for i in range(len(net.tasks))} for _ in jobs]
+        precisions = [{precision_of(i): (number(0.0), number(0.0)) for i in range(len(net.tasks))} for _ in jobs]
         for i, task in enumerate(net.tasks):
             who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
             own = [(jobs[j].state, before[j], noise[j], jobs[j].data, jobs[j].stream) for j in who]
             for j, (q, rho2) in zip(who, self.head_phase(net, task, own), strict=True):
                 turns[j].heads[task] = q
-                precisions[j][precision_of(i)] = (1 / rho2, _number(1.0))
+                precisions[j][precision_of(i)] = (1 / rho2, number(1.0))
                 kept[j] |= {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
-                turns[j].values.update(_as_layer(i, q[0]))
+                turns[j].values.update(as_layer(i, q[0]))
         rates, losses = self.trunk_phase(net, turns)
         found = []
         for job, turn, own, rate, loss, sure in zip(jobs, turns, kept, rates, losses, precisions, strict=True):
@@ -175,8 +180,8 @@ class PFedVEM(Neural):
                 features.append(with_one(net.features(values, torch.from_numpy(data.x[at]), task)))
             labels.append(Labels.of(torch.from_numpy(y), data.codecs[task], weights_of(data, task, slice(None))))
         h, held = filled_up(features, labels)
-        w = torch.stack([_as_matrix(i, values) for _, values, _, _, _ in clients])
-        start = torch.full_like(w[0], _raw(self.initial_std))
+        w = torch.stack([as_matrix(i, values) for _, values, _, _, _ in clients])
+        start = torch.full_like(w[0], softplus_inverse(self.initial_std))
         mean = torch.stack([state.get(f"mean/{i}", mine) for (state, *_), mine in zip(clients, w, strict=True)])
         raw = torch.stack([state.get(f"raw/{i}", start) for state, *_ in clients])
         sigma2 = torch.stack([noise.get(task, torch.ones((), dtype=torch.float64)) for _, _, noise, _, _ in clients])
@@ -219,7 +224,7 @@ class PFedVEM(Neural):
                     else:
                         rate[j] /= 2
             for j in rate:
-                rates[j][key], totals[j] = _number(rate[j]), totals[j] + worst[j]
+                rates[j][key], totals[j] = number(rate[j]), totals[j] + worst[j]
         return rates, totals
 
     def trained(
@@ -303,7 +308,7 @@ class PFedVEM(Neural):
         values = self.values(server, state)
         heads = {task: i for i, task in enumerate(net.tasks) if f"mean/{i}" in state}
         for i in heads.values():
-            values |= _as_layer(i, state[f"mean/{i}"])
+            values |= as_layer(i, state[f"mean/{i}"])
         plain = self.reader(server, values, data)
         if self.read_out == "mean" or not heads:
             return plain
@@ -339,28 +344,6 @@ class PFedVEM(Neural):
 
 
 # ---- names and shapes ----------------------------------------------------------------------------------------------
-
-
-def _as_matrix(i: int, values: State) -> Tensor:
-    return torch.cat([values[f"head.{i}.weight"], values[f"head.{i}.bias"][:, None]], 1)
-
-
-def _as_layer(i: int, head: Tensor) -> State:
-    return {f"head.{i}.weight": head[:, :-1].clone(), f"head.{i}.bias": head[:, -1].clone()}
-
-
-def _raw(std: float) -> float:
-    """softplus⁻¹"""
-    return std + float(np.log(-np.expm1(-std)))
-
-
-def precision_of(i: int) -> str:
-    """Under which name 1/ρ² of the head of task i is sent."""
-    return f"precision/{i}"
-
-
-def _number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def _own(stream: Stream, purpose: str) -> Stream:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from polyfed.data import LabelCodec
 from polyfed.kinds import LabelForm
+from polyfed.methods.messages import State
 from polyfed.methods.supervised import LEAST_NOISE, supervision_of
 
 Posterior = tuple[Tensor, Tensor]  # μ and s of a head, (..., outputs, features + 1): the last column is the bias
@@ -103,3 +105,27 @@ def expected_loss(q: Posterior, h: Tensor, labels: Labels, noise: Tensor, draws:
         y = labels.under(f)
         return n * labels.averaged(y[:, 1] * softplus(f.flatten(0, -2)[:, 0]) - y[:, 0] * f.flatten(0, -2)[:, 0], f)
     return labels.information(noise) * labels.loss(f)
+
+
+# ---- names and shapes ----------------------------------------------------------------------------------------------
+
+
+def as_matrix(i: int, values: State) -> Tensor:
+    return torch.cat([values[f"head.{i}.weight"], values[f"head.{i}.bias"][:, None]], 1)
+
+
+def as_layer(i: int, head: Tensor) -> State:
+    return {f"head.{i}.weight": head[:, :-1].clone(), f"head.{i}.bias": head[:, -1].clone()}
+
+
+def softplus_inverse(std: float) -> float:
+    return std + float(np.log(-np.expm1(-std)))
+
+
+def precision_of(i: int) -> str:
+    """Under which name 1/ρ² of the head of task i is sent."""
+    return f"precision/{i}"
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)

@@ -50,7 +50,7 @@ def held_out_inputs(data: ClientData, share: float, rng: np.random.Generator) ->
     return torch.from_numpy(kept)
 
 
-def parted(data: ClientData, kept: Tensor) -> tuple[ClientData, ClientData]:
+def split(data: ClientData, kept: Tensor) -> tuple[ClientData, ClientData]:
     """What the features are learned from, and what is kept apart; always the same objects, as they do not change."""
     mask = kept.numpy().astype(bool)
     found = _parts.get(data)

@@ -12,6 +12,7 @@ from polyfed.gp.kernels import KernelLike, texts_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
+from polyfed.methods.gp.feature_learning import FeatureLearning
 from polyfed.methods.gp.holdout import HOLDOUT
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
@@ -246,6 +247,10 @@ class PFedMulOptions(Method):
             return False
         # Below a network that learns too, validation images spoke neither for it nor against it.
         return self.projection_start == "moments" or (self.projection_start is None and self.network is None)
+
+    @property
+    def _feature_learning(self) -> FeatureLearning:
+        return FeatureLearning(self._share, self._seeks)
 
     @property
     def _shared(self) -> tuple[str, ...]:
