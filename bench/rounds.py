@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,7 +37,8 @@ from polyfed.seeds import Stream
 
 from .tables.cells import Variant
 
-DATA = {"synthetic": synthetic, "penguins": penguins, "penguins, 5 labels": lambda: penguins(5)}
+DATA = {"synthetic": synthetic, "penguins": penguins, "penguins, 5 labels": partial(penguins, 5)}
+DATA |= {f"synthetic, draw {i}": partial(synthetic, seed=i) for i in range(1, 5)}
 LIKE_HIER = "learning_rate=0.3,betas=(0.7,0.95),halve_every=5.0"  # the optimiser of pfed-hier by default
 METHODS = (
     "pfed-mul",

@@ -34,7 +34,7 @@ class TasksApart(SeparateTasks):
     """pfed-hier for each task by itself."""
 
     name = "pfed-hier, tasks apart"
-    single = PFedHier()
+    single = PFedHier(n_components=256)  # as the rows beside it
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, Prior, infer
 from polyfed.gp.hyperprior import HyperPrior, log_density
 from polyfed.methods import Local, PFedMul, method
+from polyfed.methods.gp.theta_prior import balanced
 from polyfed.modelling.rows import likelihoods_of, rows_of
 
 NOISE = "noise.regression"
@@ -142,3 +143,43 @@ def test_wrong_options(options, text):
     with pytest.raises(ConfigError) as error:
         PFedMul(**options)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize("kinds", [("regression",), ("regression", "binary")])
+def test_amplitudes_and_weights_are_balanced_where_the_prior_is_highest(kinds):
+    """The functions stay as they are, and nothing that leaves them so has a higher density (scipy, latent by latent)."""
+    spec, _ = federation(3, kinds=kinds)
+    made = PFedMul(theta_prior={"mixing": 0.7, "amplitude": 1.3}, n_latents=3)
+    server = made.init(spec, START)
+    generator = torch.Generator().manual_seed(0)
+    values = {n: torch.randn(v.shape, generator=generator, dtype=torch.float64) for n, v in theta(server).items()}
+    found = balanced(values, server)
+    densities = {name.partition("/")[2]: value for name, value in server.items() if name.startswith("density/")}
+    mixing = [name for name in values if name.startswith("mixing.")]
+    for b in range(3):
+        name = f"kernels.{b}.log_amplitude"
+        for task in mixing:
+            functions = [(0.5 * v[name]).exp() * v[task][:, b] for v in (values, found)]
+            torch.testing.assert_close(*functions, rtol=1e-12, atol=1e-12)
+
+        def density(t, name=name, b=b):
+            moved = {n: v.clone() for n, v in found.items()}
+            moved[name] = torch.tensor(t, dtype=torch.float64)
+            for task in mixing:
+                moved[task][:, b] *= (0.5 * (found[name] - moved[name])).exp()
+            return float(log_density(moved, densities))
+
+        best = optimize.minimize_scalar(lambda t: -density(t), bounds=(-6.0, 6.0), method="bounded")
+        assert density(float(found[name])) >= -best.fun - 1e-9
+    rest = [name for name in values if name not in mixing and not name.endswith(".log_amplitude")]
+    assert rest
+    assert all(torch.equal(values[name], found[name]) for name in rest)
+
+
+def test_without_a_prior_or_without_the_weights_nothing_is_balanced():
+    spec, _ = federation(3)
+    for made in (PFedMul(), PFedMul(theta_prior="weak", scheme="K")):
+        server = made.init(spec, START)
+        learned = {name.partition("/")[2]: value for name, value in server.items() if name.startswith("theta/")}
+        found = balanced(learned, server)
+        assert all(found[name] is value for name, value in learned.items())

@@ -66,7 +66,9 @@ def test_gradients_are_those_of_the_two_losses():
     mine, made = data["client 0"], FedRoD(hidden=(4,), activation="tanh")
     net = made.net_of(mine)
     values = made.initial(net, mine.codecs, 3)
-    values |= {n: torch.randn_like(v, generator=torch.Generator().manual_seed(1)) for n, v in values.items()}
+    values |= {
+        n: torch.randn(v.shape, generator=torch.Generator().manual_seed(1), dtype=v.dtype) for n, v in values.items()
+    }
     batch = {task: np.arange(len(at)) for task, (at, _) in mine.labels.items()}
     names = made.trainable(net, values)
     _, found = made.gradient(net, values, mine, batch, names)

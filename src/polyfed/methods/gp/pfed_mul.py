@@ -32,7 +32,7 @@ from polyfed.methods.gp.pfed_mul_model import PFedMulModel
 from polyfed.methods.gp.projection_start import PROJECTION
 from polyfed.methods.gp.state_batch import StateBatch, States
 from polyfed.methods.gp.theta_curvature import hessians
-from polyfed.methods.gp.theta_prior import asked, noise_slope, pooled_noise, remembered, with_prior
+from polyfed.methods.gp.theta_prior import asked, balanced, noise_slope, pooled_noise, remembered, with_prior
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.seeds import Stream
@@ -189,7 +189,7 @@ class PFedMul(PFedMulModel):
         whole = gradient | with_prior(slopes, pooled, server)
         expected = expected_curvature(theta, pooled, server, [update.counts for update in updates.values()])
         moved, memory, led = quasi.step(theta | pooled, whole, expected, memory, share, updates)
-        return {name: value for name, value in moved.items() if led or name in theta}, memory
+        return {name: value for name, value in balanced(moved, server).items() if led or name in theta}, memory
 
     # ---- a client -----------------------------------------------------------------------------------------
 

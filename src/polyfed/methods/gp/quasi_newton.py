@@ -46,7 +46,7 @@ class QuasiNewton:
     adam: Adam
     memory: int = 20
     reach: float = 0.5
-    rate: float = 0.1
+    rate: float = 0.3
 
     def start(self, values: Mapping[str, Tensor]) -> State:
         """The state before the first step."""

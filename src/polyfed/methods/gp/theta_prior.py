@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp import hyperprior
+from polyfed.gp import group_of, hyperprior
 from polyfed.gp.hyperprior import HyperPrior
 from polyfed.methods.messages import State, strip_prefix, with_prefix
 from polyfed.methods.options import check_number
@@ -55,6 +55,25 @@ def with_prior(gradient: State, theta: State, server: State) -> State:
     """The gradient of the average bound with the prior's part."""
     pulls = hyperprior.gradient(theta, strip_prefix(server, "density"))
     return gradient | {name: gradient[name] + pull / server["clients"] for name, pull in pulls.items()}
+
+
+def balanced(theta: State, server: State) -> State:
+    """The same functions, where the prior of Θ is highest: it is √φ₀ W that makes them, so what one factor gains the other may
+    lose. The best amplitude has the form of a noise's (`hyperprior.best_log_noise`), with W² of all tasks as its sum.
+
+    As it is, where the server has no prior of both or does not hold both.
+    """
+    densities, moved = strip_prefix(server, "density"), dict(theta)
+    weights = [name for name in theta if group_of(name) == "mixing" and name in densities]
+    amplitudes = [name for name in theta if name.endswith(".log_amplitude") and name in densities]
+    for name in amplitudes if weights else ():
+        b, old = int(name.split(".")[1]), theta[name]
+        pull = torch.stack([(theta[w][:, b] / densities[w][1]).square().sum() for w in weights]).sum()
+        moved[name] = hyperprior.best_log_noise(old.exp() * pull, torch.zeros_like(old), densities[name])
+        for w in weights:
+            moved[w] = moved[w].clone()
+            moved[w][:, b] *= (0.5 * (old - moved[name])).exp()
+    return moved
 
 
 def noise_slope(value: Tensor, total: Tensor, count: Tensor, n_asked: int) -> Tensor:
