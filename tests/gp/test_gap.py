@@ -120,7 +120,7 @@ def test_for_any_labels_the_gap_is_bounded_by_certificate_and_residuals(seed):
     posterior = infer(model)
     q, gap = posterior.q, infer(exact).bound - posterior.bound
     with torch.no_grad():
-        d = model.features(slice(None))[1]
+        d = model.design_matrix(slice(None))[1]
     alpha = q.r - q.h * q.m
     assert gap <= (q.certificate + 0.5 * alpha.square().sum() * d.sum()).item()
     assert gap >= 0.0

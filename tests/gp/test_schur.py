@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 
 from polyfed.gp import ExactModel
-from polyfed.gp.schur import Sketch
+from polyfed.gp.schur import PartialPosterior
 from problems import KINDS, build, law, problems, run
 
 
@@ -41,11 +41,11 @@ def test_gaussian_rows_come_first_whatever_the_order_of_the_tasks():
 
 def test_a_step_is_a_sketch_and_the_result_is_whole():
     model, _ = both(build(KINDS, seed=0))
-    sketch = model.step(*model.rows.sites(model.prior, *model.prior_marginals()))
-    assert isinstance(sketch, Sketch)
-    assert (sketch.v[: model.rows.n_fixed] == 0).all()
-    whole = model.bound(model.complete(sketch))
-    assert whole.item() == pytest.approx(model.bound(sketch).item(), abs=1e-9)
+    partial_posterior = model.step(*model.rows.sites(model.prior, *model.prior_marginals()))
+    assert isinstance(partial_posterior, PartialPosterior)
+    assert (partial_posterior.v[: model.rows.n_fixed] == 0).all()
+    whole = model.bound(model.complete(partial_posterior))
+    assert whole.item() == pytest.approx(model.bound(partial_posterior).item(), abs=1e-9)
 
 
 def test_new_sites_of_the_eliminated_rows_are_noticed():

@@ -79,7 +79,7 @@ def bound_of(model: InducingModel, state: StochasticState) -> float:
     with torch.no_grad():
         cov = torch.linalg.inv(state.Lambda)
         mean = cov @ state.eta
-        Phi, d = model.features(slice(None))
+        Phi, d = model.design_matrix(slice(None))
         local = model.rows.local_bound(model.prior, Phi @ mean, (Phi @ cov * Phi).sum(1) + d)
         kl = 0.5 * (cov.trace() + mean @ mean - model.size + state.Lambda.logdet())
         return (local - kl).item()

@@ -68,4 +68,4 @@ def test_lines_are_never_long():
         "(give the task classes=...): basel (2 of stage)"
     )
     (rejected,) = left_out({"rejected": {"m": "its note lacks 'labels'"}})
-    assert rejected == "What they told in round 0 could not be used, so they took no part: m (its note lacks 'labels')"
+    assert rejected == "What they sent in round 0 could not be used, so they took no part: m (its note lacks 'labels')"

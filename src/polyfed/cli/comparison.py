@@ -116,7 +116,7 @@ def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Any:
 
 
 def _reject_incomplete(failed: Sequence[PolyfedError], n_cells: int, choices: dict[str, Choice]) -> None:
-    """What was found is told by now; what is missing makes it a failure."""
+    """What was found is reported by now; what is missing makes it a failure."""
     if failed:
         raise PolyfedError(f"{len(failed)} of {n_cells} runs failed, the first with: {str(failed[0]).rstrip('.')}")
     for method, choice in choices.items():

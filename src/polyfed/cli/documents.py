@@ -27,7 +27,7 @@ class Pooled(_Document):
 class RunDocument(_Document):
     """`polyfed run`: where the run is, what it cost, task → metric → score on the test rows; round → why it was dropped.
 
-    `silent` clients had too few labels to take part in rounds, `rejected` ones told nonsense in round 0 (client → why);
+    `silent` clients had too few labels to take part in rounds, `rejected` ones sent nonsense in round 0 (client → why);
     `unknown` are labels of classes that no client named (client → task → how many), which are neither learned nor scored;
     `below` are those that would be left out on machines of their own (client → task → training labels).
     """

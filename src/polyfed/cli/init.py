@@ -1,4 +1,4 @@
-"""`polyfed init`: a config file for a table, with guesses that are told and can be corrected."""
+"""`polyfed init`: a config file for a table, with guesses that are shown and can be corrected."""
 
 from __future__ import annotations
 

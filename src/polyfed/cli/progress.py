@@ -144,7 +144,7 @@ class Lines:
             note(self.line(time.monotonic() - self._began))
 
     def line(self, seconds: float) -> str:
-        """What is told after so many seconds."""
+        """What is reported after this many seconds."""
         done = self._completed - self._first
         head = f"{self._label}: " if self._label else ""
         reported = f"{head}{self._completed} of {self._rounds} rounds after {in_words(seconds)}"

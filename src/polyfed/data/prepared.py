@@ -42,7 +42,7 @@ class PreparedFederation:
         encoders: name → how it encodes rows; one shared object unless scaling is local.
         scaling: "federated", "local", "targets" or "none".
         agreed: the result of round 0.
-        round0_bytes: name → size of what the client told in round 0.
+        round0_bytes: name → size of what the client sent in round 0.
         round0: who took part in round 0 and with what, who is silent, who was rejected.
         truth: for made-up data, client → {"x": inputs as given, task: the true latent function there}.
     """

@@ -1,7 +1,7 @@
 """Before a run or a round that will take long, how long, and what would make it shorter: counted for the first round, and as
 long as the last one took from then on.
 
-What is told goes to those who listen (`on_event`) and is not stored: it is of this machine and of this hour.
+What is reported goes to those who listen (`on_event`) and is not stored: it is of this machine and of this hour.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Forecast:
         self._round, self._evaluation = ahead.operations * per_operation, models * ahead.measuring * per_operation
 
     def event(self, round: int, settings: Settings) -> dict[str, Any] | None:
-        """What is to be told before this round; None if it is soon over."""
+        """What is to be reported before this round; None if it is soon over."""
         evaluation = self._evaluation if settings.evaluates(round) else 0.0
         whole = self._whole(round, settings)
         is_news, self._told = not self._told and whole >= WHOLE, True  # of the whole run: once, as it begins or goes on

@@ -1,4 +1,4 @@
-"""Runs in their folders; what lies in one is told in `polyfed.folders`. `load` reads and never writes; `create`, `take_up`
+"""Runs in their folders; what lies in one is described in `polyfed.folders`. `load` reads and never writes; `create`, `take_up`
 and `save` write, and hold the folder while they do."""
 
 from __future__ import annotations

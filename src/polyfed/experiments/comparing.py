@@ -144,7 +144,7 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
     wanted = check(resolved(cell.config, method, federation, cell.folder), str(cell.folder)).model_dump()
     there = read_config(cell.folder)
     found = there.model_dump()
-    # An option that the method no longer has is a difference that is told below.
+    # An option that the method no longer has is a difference that is reported below.
     with contextlib.suppress(PolyfedError):
         # Options that did not exist when it was completed have the values they have when nobody gives them.
         found["method"] = resolved(there, build_method(there, where), federation, cell.folder)["method"]

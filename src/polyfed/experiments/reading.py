@@ -31,7 +31,7 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("run",): RunConfig,
     ("compare",): CompareConfig,
 }
-# What is told from where the file lies.
+# What is found from where the file lies.
 _PATHS = {
     ("data",): ("source",),
     ("data", "options"): ("folder", "table"),

@@ -198,7 +198,7 @@ def logging_to(folder: Path, command: Sequence[str]) -> Iterator[OnEvent]:
     """`run.log`: when what happened, and the traceback of an error that nobody expected."""
 
     def write(text: str) -> None:
-        with suppress(UsageError):  # a full disk is told by those who write what is needed
+        with suppress(UsageError):  # a full disk is reported by those who write what is needed
             append(folder / "run.log", f"{datetime.now().isoformat(timespec='seconds')} {text}\n".encode())
 
     write(f"begin: {' '.join(command) or 'from Python'}")

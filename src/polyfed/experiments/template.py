@@ -14,7 +14,7 @@ from polyfed.kinds import KINDS
 
 
 def config_text(guesses: Sequence[Guess], source: str | Path, out: Path, query: str | None = None) -> str:
-    """A commented file; its source is told from where the file lies."""
+    """A commented file; its source is found from where the file lies."""
     client = next((guess for guess in guesses if guess.role == "client"), None)
     by_kind = {kind: [guess for guess in guesses if guess.role == kind] for kind in KINDS}
     dropped = [guess.column for guess in guesses if guess.role == "drop"]

@@ -1,4 +1,4 @@
-"""Which combination of a grid a method is told by: the validation rows choose, and the test rows are not looked at.
+"""Which combination of a grid a method is judged by: the validation rows choose, and the test rows are not looked at.
 
 The loss of a run is the log loss of its personal models on the validation rows after the last round, in nats: the mean
 over the clients of each task (`Kind.loss`), summed over the tasks. Other units of a target add the same number
@@ -68,7 +68,7 @@ def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Pat
 
 
 def validation_loss(folder: Path) -> float:
-    """The loss of the run in a folder, as told above; infinite if a client's is no number."""
+    """The loss of the run in a folder, as said above; infinite if a client's is no number."""
     return loss_of(read_events(folder))
 
 

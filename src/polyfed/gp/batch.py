@@ -161,7 +161,7 @@ class ClientBatch:
             tolerance: and
             max_steps: as in `infer`.
             groups: the groups of Θ whose gradient is wanted.
-            knowledge: what each client is told of latents that are shared; asked for bucket by bucket, as it is large.
+            knowledge: what each client receives about latents that are shared; asked for bucket by bucket, as it is large.
         """
         bound: dict[str, Tensor] = {}
         gradient: dict[str, Tensor] = {}

@@ -12,7 +12,7 @@ from polyfed.gp.linalg import Gaussian, NotPositiveDefinite, log_z, solve
 from polyfed.gp.meanfield import Marginals, Posterior
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
-from polyfed.gp.schur import Elimination, Sketch
+from polyfed.gp.schur import Elimination, PartialPosterior
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -26,7 +26,7 @@ class DenseModel:
 
     latents: Any = None  # what compiled code makes K from, where it can
     K: Any
-    knowledge: Any = None  # what the rows are told of shared latents
+    knowledge: Any = None  # what the rows receive about shared latents
 
     def __init__(self, prior: Prior, rows: Rows, K: Tensor | None = None) -> None:
         """Without `K`, a subclass makes it when it is first asked for."""
@@ -38,7 +38,7 @@ class DenseModel:
 
     @property
     def rows(self) -> Rows:
-        """The rows around all that is known of them before their labels; `plain` lack what they are told of shared latents."""
+        """The rows around all that is known of them before their labels; `plain` lack what they get about shared latents."""
         if self._rows is None:
             self._rows = self._informed_rows()
         return self._rows
@@ -79,7 +79,7 @@ class DenseModel:
         """The posterior of these sites."""
         return self.complete(self.step(h, r))
 
-    def step(self, h: Tensor, r: Tensor) -> Gaussian | Sketch:
+    def step(self, h: Tensor, r: Tensor) -> Gaussian | PartialPosterior:
         """As much of it as the next step of inference needs; less than all where some sites never change."""
         n, K = self.rows.n_fixed, self.K.detach()
         try:
@@ -97,14 +97,14 @@ class DenseModel:
         client = f"client {error.batch} of the batch, " if self.plain.batch_shape else ""
         return error.named(f"{client}task {task!r}", self.prior.broken())
 
-    def complete(self, q: Gaussian | Sketch | Solution) -> Any:
+    def complete(self, q: Gaussian | PartialPosterior | Solution) -> Any:
         """The whole posterior: what gradients and predictions need beyond what inference does."""
-        if not isinstance(q, Sketch):
+        if not isinstance(q, PartialPosterior):
             return q
         assert self._eliminated is not None
         return self._eliminated.complete(q)
 
-    def bound(self, q: Gaussian | Sketch | Solution) -> Tensor:
+    def bound(self, q: Gaussian | PartialPosterior | Solution) -> Tensor:
         """The ELBO of q (elbo-r, eq. 15), differentiable in Θ; one value for each client.
 
         −KL(q‖p) = logZ − E_q[rᵀf − ½fᵀHf], so terms (a) to (d) collapse into logZ + Σ (ℓ − r m + ½ h E[f²]). Sites and

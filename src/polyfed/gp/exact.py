@@ -46,7 +46,7 @@ class ExactModel(DenseModel):
 
     @cached_property
     def informed(self) -> Informed | None:
-        """What the rows are told of shared latents; None if nothing."""
+        """What the rows receive about shared latents; None if nothing."""
         if self.knowledge is None:
             return None
         with torch.set_grad_enabled(self._differentiable):

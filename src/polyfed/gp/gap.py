@@ -34,7 +34,7 @@ def gap_estimate(model: SparseModel, q: SparseGaussian, *, block: int = BLOCK) -
     with torch.no_grad():
         gram, linear, logz = torch.zeros_like(q.L), torch.zeros_like(q.beta), torch.zeros_like(q.logz)
         for part in _neighbours(model, block):
-            Phi, d = model.features(part)
+            Phi, d = model.design_matrix(part)
             # Given w, the residuals e of a block are a Gaussian with sites of its own; integrated out, they leave
             # a site for Φw: precision S B⁻¹ S, linear term α = (I + HE)⁻¹ r, and the normaliser of e.
             e = solve(_residual(model, part, Phi, d), q.r[part], q.h[part])

@@ -46,7 +46,7 @@ class HyperPrior:
     amplitude: float = 1.0
     length: float = 0.75
     ard: float = 0.35
-    noise_at: float = 1.0  # as if inputs told nothing, until labels say otherwise: intervals of few labels stay honest
+    noise_at: float = 1.0  # as if inputs said nothing, until labels say otherwise: intervals of few labels stay honest
     noise: float = 0.5
 
     def densities(self, prior: Prior) -> dict[str, Tensor]:

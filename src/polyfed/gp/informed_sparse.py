@@ -1,7 +1,7 @@
-"""The sparse posterior of a large client that is told of shared functions: inducing inputs beside the points of the features.
+"""The sparse posterior of a large client that receives shared functions: inducing inputs beside the points of the features.
 
 Its inducing inputs are those that are chosen for it, and for a shared latent the points Z before them. Factored in that order,
-the first of its whitened inducing variables *are* those of u that belong to the latent, and what is told says
+the first of its whitened inducing variables *are* those of u that belong to the latent, and what is received says
 
     u ~ N(μ, Ω⁻¹),    rest ~ N(0, I),    f_j = Φ_j w + what is left unsaid, of variance d_j
 

@@ -77,7 +77,7 @@ class LatentSparseModel(InducingModel):
 
     # ---- inference ------------------------------------------------------------------------------------------
 
-    def features(self, part: Part) -> tuple[Tensor, Tensor]:
+    def design_matrix(self, part: Part) -> tuple[Tensor, Tensor]:
         z, of_row = self.inputs(part)
         Phi, d = [], self.a.new_zeros(len(of_row))
         for b, weight in enumerate(self.a[part].T):

@@ -1,6 +1,6 @@
 """Θ, the prior that clients share: what the server learns and what a client may keep to itself.
 
-Four groups, told by the first word of a parameter's name:
+Four groups, known by the first word of a parameter's name:
 
 | group      | names                                        | on paper            |
 |------------|----------------------------------------------|---------------------|

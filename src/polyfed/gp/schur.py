@@ -27,7 +27,7 @@ from polyfed.gp.linalg import (
 
 
 @dataclass(frozen=True)
-class Sketch:
+class PartialPosterior:
     """q(f) as far as the next step needs it.
 
     The variance of the eliminated rows is left at zero: their sites do not depend on it, and their local bound is linear in
@@ -72,7 +72,7 @@ class Elimination:
         n = self.h0.shape[-1]
         return torch.equal(h[..., :n], self.h0) and torch.equal(r[..., :n], self.r0)
 
-    def step(self, h: Tensor, r: Tensor) -> Sketch:
+    def step(self, h: Tensor, r: Tensor) -> PartialPosterior:
         """The posterior of these sites."""
         n = self.h0.shape[-1]
         h1, r1 = h[..., n:], r[..., n:]
@@ -86,9 +86,9 @@ class Elimination:
             alpha = torch.cat([alpha0, q1.alpha], -1)
             m = (self.K @ alpha[..., None])[..., 0]
             log_det = self.log_det0 + q1.L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            return Sketch(r, h, alpha, m, torch.cat([torch.zeros_like(alpha0), q1.v], -1), log_det, q1.L)
+            return PartialPosterior(r, h, alpha, m, torch.cat([torch.zeros_like(alpha0), q1.v], -1), log_det, q1.L)
 
-    def complete(self, q: Sketch) -> Gaussian:
+    def complete(self, q: PartialPosterior) -> Gaussian:
         """The whole posterior."""
         n = self.h0.shape[-1]
         with torch.no_grad():

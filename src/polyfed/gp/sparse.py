@@ -78,7 +78,7 @@ class InducingModel(ABC):
         return torch.eye(self.size, dtype=torch.float64)
 
     @abstractmethod
-    def features(self, part: Part) -> tuple[Tensor, Tensor]:
+    def design_matrix(self, part: Part) -> tuple[Tensor, Tensor]:
         """Φ (n, size) and d (n,) of some rows, differentiable in Θ."""
 
     @abstractmethod
@@ -136,9 +136,9 @@ class InducingModel(ABC):
         """Features without their graph; kept for all steps of inference if one chunk holds all rows."""
         with torch.no_grad():
             if len(self.rows) > CHUNK:
-                return self.features(part)
+                return self.design_matrix(part)
             if self._kept is None:
-                self._kept = self.features(part)
+                self._kept = self.design_matrix(part)
             return self._kept
 
     def a_vector(self) -> Tensor:
@@ -156,7 +156,7 @@ class InducingModel(ABC):
         gram, linear, trace = h.new_zeros(self.size, self.size), h.new_zeros(self.size), h.new_zeros(())
 
         def of(part: slice) -> tuple[Tensor, Tensor, Tensor]:
-            Phi, d = self.features(part) if torch.is_grad_enabled() else self.constants(part)
+            Phi, d = self.design_matrix(part) if torch.is_grad_enabled() else self.constants(part)
             return Phi.mT @ (h[part, None] * Phi), r[part] @ Phi, 0.5 * h[part] @ d
 
         for part in self.parts():
@@ -189,7 +189,7 @@ class PaperSparseModel(InducingModel):
         """T M."""
         return self.root.shape[0]
 
-    def features(self, part: Part) -> tuple[Tensor, Tensor]:
+    def design_matrix(self, part: Part) -> tuple[Tensor, Tensor]:
         (z, of_row), A = self.inputs(part), self.rows.A[part]
         weights = torch.einsum("jt,tmj->jtm", A, self._interpolation(z)[:, :, of_row])
         Phi = weights.reshape(len(A), self.size) @ self.root

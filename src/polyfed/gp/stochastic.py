@@ -105,7 +105,7 @@ def natural_step(model: InducingModel, state: StochasticState, batch: Sequence[T
     """One step on some data of each block."""
     with torch.no_grad():
         positions, rows = take(model.rows, batch)
-        Phi, d = model.features(positions)
+        Phi, d = model.design_matrix(positions)
         L, beta = _moments(state)
         h, r = rows.sites(model.prior, *marginals(Phi, d, L, beta))
         scale = torch.ones_like(h)
@@ -122,7 +122,7 @@ def as_gaussian(model: InducingModel, state: StochasticState) -> SparseGaussian:
         L, beta = _moments(state)
         m, v = model.a_vector(), model.a_vector()
         for part in model.parts():
-            m[part], v[part] = marginals(*model.features(part), L, beta)
+            m[part], v[part] = marginals(*model.design_matrix(part), L, beta)
         return model.solve(*model.rows.sites(model.prior, m, v))
 
 

@@ -131,7 +131,7 @@ class Sparsity:
         distances: Distances | None = None,
         knowledge: Knowledge | None = None,
     ) -> Model:
-        """The model of these rows with these inducing inputs, told so much of shared functions."""
+        """The model of these rows with these inducing inputs, with this knowledge of shared functions."""
         if Z is None:
             return ExactModel(prior, rows, distances, knowledge)
         if knowledge is not None:

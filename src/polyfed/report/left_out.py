@@ -15,13 +15,13 @@ FEWEST = 10  # labels that a node sends anything of, unless its owner says other
 
 
 def left_out(reported: Mapping[str, Any]) -> list[str]:
-    """A line for each kind of omission there is; `told` as `results.json` has it under `left_out`."""
+    """A line for each kind of omission there is; `reported` as `results.json` has it under `left_out`."""
     lines = []
     if silent := reported.get("silent"):
         lines.append(f"Too few labels to take part in rounds, so served as clients that join late: {_listed(silent)}")
     if rejected := reported.get("rejected"):
         reasons = _listed((f"{client} ({why})" for client, why in rejected.items()), len(rejected))
-        lines.append(f"What they told in round 0 could not be used, so they took no part: {reasons}")
+        lines.append(f"What they sent in round 0 could not be used, so they took no part: {reasons}")
     if unknown := reported.get("unknown"):
         lines.append(
             "Labels of classes that no client named from its training rows were neither learned nor scored "

@@ -44,7 +44,7 @@ class ClientSummary:
     Attributes:
         columns: the features, in the client's order.
         kinds: of each column "number", "log" or "rank" (numbers that are to be transformed), "text", "empty" if the client
-            has no value in it, or "wide" if it is text with many levels, none of which may be told.
+            has no value in it, or "wide" if it is text with many levels, none of which may be sent.
         gaps: whether values of each column are missing.
         categories: text column → the texts that occur often enough, sorted, and OTHER if there are more.
         classes: class task without given classes → the labels that occur often enough.
@@ -118,7 +118,7 @@ class ClientSummary:
 def describe(
     tasks: Sequence[Task], raw: RawClient, division: Division, *, scaling: str = "federated", limits: Limits = OPEN
 ) -> ClientSummary:
-    """Describe a client's training rows; moments are told of what this scaling (SCALINGS) pools."""
+    """Describe a client's training rows; moments are sent of what this scaling (SCALINGS) pools."""
     training = division.training(raw)
     labels = {task.name: len(training.labels[task.name].at) for task in tasks if task.name in training.labels}
     reported = limits.reported(labels)
@@ -183,7 +183,7 @@ def _marked(features: RawFeatures, marks: Any) -> set[str]:
 
 
 def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None, bool]:
-    """The texts of a column that may be told, at most the most frequent (None: each row has one of its own), and whether
+    """The texts of a column that may be sent, at most the most frequent (None: each row has one of its own), and whether
     some are missing."""
     counts = Counter(values.tolist())
     has_gaps = counts.pop(None, 0) > 0

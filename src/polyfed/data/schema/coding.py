@@ -20,7 +20,7 @@ from polyfed.data.splits import Division
 from polyfed.kinds import LabelForm
 
 # federated: means and stds of all clients' training rows, pooled in round 0
-# local: those of the client's own; nothing is told, but the same number means different things at different clients
+# local: those of the client's own; nothing is sent, but the same number means different things at different clients
 # targets: targets as in federated, features as they came: what a pretrained network takes has its units already
 # none: features and targets stay in the units they came in
 SCALINGS = ("federated", "local", "targets", "none")

@@ -27,9 +27,9 @@ class Limits:
     """The limits of one client.
 
     Attributes:
-        min_rows: training labels of a task, or values of a column, below which nothing is told of it.
+        min_rows: training labels of a task, or values of a column, below which nothing of it is sent.
         min_count: training rows with a level of a text column, or a class, below which it is not named; test rows with
-            labels of a task below which no score of it is told.
+            labels of a task below which no score of it is sent.
     """
 
     min_rows: int = 1

@@ -225,7 +225,7 @@ def _with_ranks(pooled: Moments, columns: Sequence[Column], summaries: Mapping[s
 
 
 def _levels(reported: Counter[str]) -> tuple[str, ...]:
-    """The levels of a text column, of which so many clients told each."""
+    """The levels of a text column, each with the number of clients that sent it."""
     n_others = len(reported.keys() - {OTHER})
     if n_others <= MOST_CATEGORIES:
         return tuple(sorted(reported))

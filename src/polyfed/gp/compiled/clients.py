@@ -192,7 +192,7 @@ def solve_clients(
     """All arrays have the clients in their first dimension and rows where they lie in the stack.
 
     `given` holds K of each client, or nothing: then it is made of the latents. ms and vs hold where to start, NaN for where the
-    prior is. `triangles` and `shifts` hold what each client is told of shared latents (shared.py), if there are any. Where
+    prior is. `triangles` and `shifts` hold what each client receives about shared latents (shared.py), if there are any. Where
     `work` is too small nothing is done, and how many numbers it has to hold is returned; else zero.
     """
     largest = others = 0  # rows, and rows whose sites change

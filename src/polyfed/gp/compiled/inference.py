@@ -111,7 +111,7 @@ def solve_model(
     latents = None if "K" in vars(model) or not all(map(is_known, prior.kernels)) else model.latents
     sent = None if latents is None else SharedKnowledge.of(model)
     if sent is None and model.knowledge is not None:
-        latents = None  # torch makes what is told
+        latents = None  # torch makes what is received
     rows = model.rows if sent is None else model.plain
     C, N, B = layout.n_clients, len(rows), prior.n_latents
     shared = (sent or SharedKnowledge.nothing()).arrays

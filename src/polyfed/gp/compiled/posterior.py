@@ -1,7 +1,7 @@
 """The posterior of one client's rows given their sites; rows whose sites never change are eliminated once (schur.py).
 
 Index 0 are the first n rows, whose sites are fixed, index 1 the M others. `L` holds, from the elimination on, L₀ in its corner
-and Y = K₁₀S₀L₀⁻ᵀ below it; K₁ = K₁₁ − YYᵀ is what is left of the covariance. Failures are told as 1 + the row, 0 for none.
+and Y = K₁₀S₀L₀⁻ᵀ below it; K₁ = K₁₁ − YYᵀ is what is left of the covariance. Failures are reported as 1 + the row, 0 for none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client is told of shared latents, and what its rows say of them (knowledge.py, whitened.py).
+"""What a client receives about shared latents, and what its rows say of them (knowledge.py, whitened.py).
 
 Φ (N, P) holds the features of all shared latents side by side, c_b φ_b with c_b = a_b √φ₀; L is the factor of Ω. `points` has a
 line for each kind of address, and a column for each shared latent: the features of all inputs where they are known (planes),

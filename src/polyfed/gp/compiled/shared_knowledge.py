@@ -1,4 +1,4 @@
-"""What clients are told of shared latents (knowledge.py), as compiled loops take it."""
+"""What clients receive about shared latents (knowledge.py), as compiled loops take it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SharedKnowledge:
 
     @classmethod
     def of(cls, model: ExactModel) -> SharedKnowledge | None:
-        """None if nothing is told, or if clients differ in the kernels of shared latents: torch takes care of that."""
+        """None if nothing is received, or if clients differ in the kernels of shared latents: torch takes care of that."""
         knowledge, prior = model.knowledge, model.prior
         if knowledge is None or "informed" in vars(model):
             return None

@@ -1,4 +1,4 @@
-"""What a round will cost a client: operations by counting, so that nobody waits for hours without having been told."""
+"""What a round will cost a client: operations by counting, so that nobody waits for hours unwarned."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class PFedMulModel(PFedMulOptions):
     def _noise_of_late_client(
         self, model: GPModel, values: State, state: State, server: State, data: ClientData
     ) -> State:
-        """What as many rounds would have told a client of its noise."""
+        """What as many rounds would have taught a client about its noise."""
         names, rows = list(strip_prefix(server, "pooled")), [prepared_rows(data, model.likelihoods)]
         message, knowledge = self.broadcast(server, ""), self._knowledge(model, States([state]), [server])
         step = None
@@ -109,7 +109,7 @@ class PFedMulModel(PFedMulOptions):
     # ---- what clients may share beside Θ (methods/gp/pfed_hier.py) ---------------------------------------------
 
     def _knowledge(self, model: GPModel, clients: States, received: Sequence[State]) -> KnowledgeOf | None:
-        """What clients with these states know of shared functions, told so much by the server; None if there are none."""
+        """What clients with these states know of shared functions, after this message of the server; None if there are none."""
         return None
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from polyfed.predictions import Predictions
 
 
 def answers(predictors: Sequence[PosteriorPredictor], asked: Sequence[np.ndarray]) -> list[Predictions]:
-    """What each says of its own inputs. They have one model, and are told of shared functions all or none."""
+    """What each says of its own inputs. They have one model, and receive shared functions all or none."""
     rows = [prepared_rows(one.data, one.model.likelihoods) for one in predictors]
     together = [i for i, (one, mine) in enumerate(zip(predictors, rows, strict=True)) if _may_share(one, mine)]
     found: dict[int, Predictions] = {}

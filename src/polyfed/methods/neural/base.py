@@ -83,7 +83,7 @@ class Neural(SharedNetwork):
     ) -> tuple[State, float]:
         """Minibatch SGD on some parameters (all that can be trained, by default), and the mean loss of the last epoch.
 
-        `correct` changes the gradient; `steps` is told how many steps each parameter took.
+        `correct` changes the gradient; `steps` receives how many steps each parameter took.
         """
         names = list(self.trainable(net, values) if names is None else names)
         values = {name: value.clone() for name, value in values.items()}

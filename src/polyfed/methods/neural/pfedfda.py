@@ -58,7 +58,7 @@ class Gaussians:
     known: Tensor
 
     def mixed(self, received: Gaussians, beta: float | Tensor) -> Gaussians:
-        """These and what is told, where something is."""
+        """These and what was received, where something was."""
         both = (received.known > 0)[:, None]
         means = torch.where(both, beta * self.means + (1 - beta) * received.means, self.means)
         share = beta if bool(both.any()) else 1.0
@@ -211,7 +211,7 @@ class PFedFDA(Neural):
     def adapted(
         self, net: Network, values: State, data: ClientData, task: str, received: Gaussians
     ) -> tuple[Gaussians, Tensor]:
-        """The client's Gaussians, mixed with those told, and its shares of the classes; as told if it has no label."""
+        """The client's Gaussians, mixed with those received, and its shares of the classes; as received if it has no label."""
         if task not in data.labels or not len(data.labels[task][0]):
             return received, torch.full_like(received.known, 1 / len(received.known))
         h, groups = self._features(net, values, data, task)

@@ -1,7 +1,7 @@
 """Backbones as trunks of networks: flat pixels or maps in, features out, and a choice of what is trained.
 
 What is frozen is at home on every machine and is none of the trunk's parameters: it is not sent round after round, and stays
-float32. A fingerprint of it travels instead, so that a machine with other weights is told so.
+float32. A fingerprint of it travels instead, so that other weights are noticed.
 
 >>> net = trunk("torch.nn:Identity", size=4)
 >>> net(torch.zeros(2, 3 * 4 * 4, dtype=torch.float64)).shape, list(net.state_dict())

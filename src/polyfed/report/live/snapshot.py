@@ -2,7 +2,7 @@
 
     {"version": ..., "state": "running", "title": ..., "facts": html, "charts": html, "rejections": html, "figures": {...}}
 
-The version is that of the content: a page that has it already is told nothing more.
+The version is that of the content: a page that has it already gets nothing more.
 """
 
 from __future__ import annotations

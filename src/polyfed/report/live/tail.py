@@ -21,7 +21,7 @@ class Tail:
 
     def __init__(self, path: Path, parse: Callable[[bytes, Path, int], Iterator[dict[str, Any]]]) -> None:
         self.path, self._parse = path, parse
-        self._fresh = False  # what came before is to be forgotten, which nobody has been told yet
+        self._fresh = False  # what came before is to be forgotten, which nobody has heard of yet
         self._begin()
 
     def _begin(self) -> None:

@@ -34,13 +34,13 @@ class Features:
 
     n_components: int
     n_outputs: int
-    components: Components | None  # None before they are found, and of a client that was told them in an earlier round
+    components: Components | None  # None before they are found, and of a client that received them in an earlier round
     curve: State
     has_personal: bool = True
 
     @classmethod
     def of(cls, known: State, *, personal: bool) -> Features:
-        """As a state of the server, or what it told, has them."""
+        """As a state of the server, or what it sent, has them."""
         T, curve = known[SHARED].shape[-1], strip_prefix(known, CURVE)
         found = 0
         if f"{SUMS}/shift" in known:
@@ -78,7 +78,7 @@ class Features:
             return one
         if self.components is None:
             raise DataError(
-                "the client no longer has what it was told of the principal components",
+                "the client no longer has what it received of the principal components",
                 where="the client's state",
                 remedy="give the client its state back, or start the run again",
             )
