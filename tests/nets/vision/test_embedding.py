@@ -13,9 +13,9 @@ pytestmark = pytest.mark.usefixtures("tiny")
 
 @pytest.fixture
 def counted(tiny):
-    tiny.Counted.labels = 0
+    tiny.Counted.seen = 0
     net = vision.backbone("tiny:Counted", size=8)
-    tiny.Counted.labels = 0
+    tiny.Counted.seen = 0
     return tiny.Counted, net
 
 
@@ -35,11 +35,11 @@ def test_a_second_call_computes_nothing(counted, pictures, tmp_path):
     count, net = counted
     paths, told = pictures(5), []
     first = vision.embed(paths, net, batch=2, cache_dir=tmp_path / "c", progress=lambda *at: told.append(at))
-    assert count.labels == 5
+    assert count.seen == 5
     assert told == [(0, 5), (2, 5), (4, 5), (5, 5)]
     told.clear()
     again = vision.embed(paths, net, cache_dir=tmp_path / "c", progress=lambda *at: told.append(at))
-    assert count.labels == 5
+    assert count.seen == 5
     assert told == [(5, 5)]
     np.testing.assert_array_equal(first, again)
 
@@ -50,7 +50,7 @@ def test_only_new_images_are_computed_and_a_new_name_is_no_new_image(counted, pi
     vision.embed(paths[:2], net, cache_dir=tmp_path / "c")
     twin = shutil.copy(paths[0], tmp_path / "twin.png")
     features = vision.embed([*paths, twin, twin], net, cache_dir=tmp_path / "c")
-    assert count.labels == 3
+    assert count.seen == 3
     np.testing.assert_allclose(features[:, 0] * 255, [0, 10, 20, 0, 0], atol=1e-4)
 
 
@@ -61,7 +61,7 @@ def test_an_image_that_changed_is_computed_again(counted, pictures, tmp_path):
     shutil.copy(paths[1], paths[0])
     features = vision.embed(paths, net, cache_dir=tmp_path / "c")
     np.testing.assert_allclose(features[0] * 255, [10, 51, 255], atol=1e-4)
-    assert count.labels == 2
+    assert count.seen == 2
 
 
 @pytest.mark.parametrize("other", [{"size": 4}, {"fit": "stretch"}, {"cut": "0"}, {"cut": "0", "grid": 2}])
@@ -93,9 +93,9 @@ def test_a_damaged_entry_is_computed_again(counted, pictures, tmp_path, damage):
     flipped = content[:-1] + bytes([content[-1] ^ 1])
     file.write_bytes({"cut": content[:-5], "flip": flipped, "empty": b"", "other": b"not features" * 9}[damage])
     np.testing.assert_array_equal(vision.embed(paths, net, cache_dir=tmp_path / "c"), whole)
-    assert count.labels == 6
+    assert count.seen == 6
     vision.embed(paths, net, cache_dir=tmp_path / "c")
-    assert count.labels == 6  # it was mended
+    assert count.seen == 6  # it was mended
 
 
 def test_what_was_done_before_a_broken_image_is_kept(counted, pictures, tmp_path):
@@ -107,7 +107,7 @@ def test_what_was_done_before_a_broken_image_is_kept(counted, pictures, tmp_path
     ):
         vision.embed(paths, net, batch=2, cache_dir=tmp_path / "c")
     vision.embed(paths[:2], net, cache_dir=tmp_path / "c")
-    assert count.labels == 2
+    assert count.seen == 2
 
 
 def test_a_missing_image_is_named(counted, tmp_path):

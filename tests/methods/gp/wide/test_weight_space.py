@@ -167,7 +167,7 @@ def test_components_are_told_once_and_scores_are_kept(completed):
     assert kept.shape == (len(mine.x), 7)
     assert sorted(kept[:, 0].tolist()) == pytest.approx(sorted(scores[:, 0].tolist()))
     without = {name: value for name, value in states["client 1"].items() if name != "scores"}
-    with pytest.raises(DataError, match="no longer has what it was told"):
+    with pytest.raises(DataError, match="no longer has what it received"):
         made.local(without, made.broadcast(server, "client 1"), mine, START)
 
 
