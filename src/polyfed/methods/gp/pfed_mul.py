@@ -39,7 +39,8 @@ from polyfed.seeds import Stream
 
 log = logging.getLogger("polyfed")
 
-BREAKDOWNS = (PolyfedError, ArithmeticError, LookupError, RuntimeError, ValueError)  # torch raises RuntimeErrors
+# Of one client's numbers, state or memory, or of a network that users bring; torch raises RuntimeErrors.
+BREAKDOWNS = (PolyfedError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 MOST_TOGETHER = 500  # clients: beyond that memory grows and time does not fall
 
 
@@ -210,7 +211,7 @@ class PFedMul(PFedMulModel):
                 chosen = [jobs[i] for i in places]
                 try:
                     done: list[ClientResult] = list(self._together(chosen))
-                except BREAKDOWNS as error:  # of one of them, or a damaged state; alone, each answers for itself
+                except BREAKDOWNS as error:  # of one of them: alone, each answers for itself
                     log.info(
                         "%d clients cannot be computed together (%s): each alone", len(chosen), type(error).__name__
                     )
