@@ -10,7 +10,7 @@ from run_folders import evaluation_event, make_run, results, round_event, start_
 from serving import served
 
 NOT_THERE = (
-    "ERR_CONNECTION_REJECTED",
+    "ERR_CONNECTION_REFUSED",
     "ERR_EMPTY_RESPONSE",
     "ERR_CONNECTION_RESET",
 )  # what chromium says of a server that is gone
