@@ -139,7 +139,7 @@ class Machines:
         limits = [f"--{key}={run.pop(key)}" for key in ("timeout", "wait") if key in run]
         folder = self.root / f"run-{name}"
         self.ended = self.polyfed(
-            "deploy", "run", self.folder, self.prepared(name, **run), "--folder", folder, *limits, check=check
+            "deploy", "run", self.folder, self.study(name, **run), "--folder", folder, *limits, check=check
         )
         return folder
 
