@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from federations import START
 from polyfed import Federation, simulate
+from polyfed.engine.validation import validate_updates
 from polyfed.errors import ConfigError
 from polyfed.gp import Prior, Rows
 from polyfed.gp.likelihoods import Bernoulli, Gaussian, OneVsEach
 from polyfed.methods import PFedMul
+from polyfed.methods.gp.feature_learning import DIRECTION
 from polyfed.methods.gp.projection_start import PROJECTION, SPREAD, directions
 
 D, DIMS = 6, 3
@@ -93,6 +98,24 @@ def test_round_1_finds_the_direction_and_changes_nothing_else(federation):
     assert not changed[:, 2].any()
     same = {name for name, value in later.items() if torch.equal(value, server[name])}
     assert server.keys() - same == {"starting", f"theta/{PROJECTION}"}
+
+
+def test_round_1_sends_directions_under_a_name_of_their_own_and_nothing_in_their_place(federation):
+    made, prepared = PFedMul(projection=DIMS), federation.prepare(seed=0)
+    server, data = made.init(prepared.spec, START), {name: parts.train for name, parts in prepared.clients.items()}
+    done = {
+        name: made.local(made.start(own, START), made.broadcast(server, name), own, START) for name, own in data.items()
+    }
+    first, declared = min(done), {name: own.counts() for name, own in data.items()}
+    arrays = dict(done[first][1].arrays)
+    assert DIRECTION in arrays
+    assert PROJECTION not in arrays
+    named_as_a_gradient = {**arrays, PROJECTION: arrays[DIRECTION]}
+    del named_as_a_gradient[DIRECTION]
+    for bad in (named_as_a_gradient, {**arrays, DIRECTION: arrays[DIRECTION] * 1e12}):
+        sent = {**done, first: (done[first][0], replace(done[first][1], arrays=bad))}
+        assert set(validate_updates(made, server, sent, declared)[1]) == {first}
+    assert validate_updates(made, server, done, declared)[1] == {}
 
 
 def test_a_random_start_and_one_that_is_given_are_left_alone(federation):
