@@ -3,8 +3,8 @@
 python -m bench.paired RUNS [--seeds 0,1,2] [--ours pfed-hier]
 
 RUNS is a folder of `polyfed reproduce table1 --runs`. Clients share their test images: an image counts once, as wrong where
-most clients have it wrong, and with the mean of their losses. Accuracies are compared by a sign test of the images that one method
-alone has wrong (Dietterich 1998, doi:10.1162/089976698300017197, recommends this test of McNemar's), log losses by the mean of
+most clients have it wrong, and with the mean of their losses. Accuracies are compared by a sign test of the images that one
+method alone has wrong (McNemar's; Dietterich 1998, doi:10.1162/089976698300017197), log losses by the mean of
 their differences with its standard error. A loss is split into that of images a method has right and that of the others.
 """
 
