@@ -99,7 +99,9 @@ def test_estimators_and_clients_encode_new_rows_alike(name, new):
 
 
 def test_a_category_that_training_did_not_know_is_said():
-    with pytest.warns(UserWarning, match=r"X: column 'x1': 1 row holds a category that training did not know \('green'\)"):
+    with pytest.warns(
+        UserWarning, match=r"X: column 'x1': 1 row holds a category that training did not know \('green'\)"
+    ):
         of_estimator(INPUTS["text"]).predict([[1, "green"]])
 
 
