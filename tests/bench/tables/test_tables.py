@@ -256,6 +256,7 @@ def test_held_out_tables_come_from_a_package_and_have_what_they_name(monkeypatch
     from types import SimpleNamespace
 
     from bench.tables.held_out import HELD_OUT, table_set
+
     from polyfed.errors import ConfigError, MissingExtraError
 
     rng = np.random.default_rng(0)
