@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Imports make nearly two hundred thousand objects that stay: to look for garbage among them, meanwhile and again at the exit of
+    """Imports make nearly two hundred thousand objects that stay: to look for garbage among them, meanwhile and at the exit of
     the process, would take a quarter of a short command."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, *before[1:])
