@@ -28,7 +28,7 @@ from polyfed.data.schema.limits import OPEN, Limits
 from polyfed.data.schema.negotiation import agree
 from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
-from polyfed.data.tables.reading import read_clients
+from polyfed.data.tables.reading import TableReader
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.kinds import LabelForm
@@ -135,9 +135,9 @@ class Federation:
         weight zero is for testing alone. Classes have weights of their own: `Task(..., class_weights="balanced")`.
         """
         tasks = as_tasks(tasks)
-        columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
-        made = {"query": query, "transform": transform, "weights": weights}
-        raw = read_clients(source, tasks, **columns, **made, split=split)
+        columns = {"features": features, "drop": drop, "derive": derive, "missing": missing}
+        reader = TableReader(tasks, **columns, split=split, transform=transform, weights=weights)
+        raw = reader.clients(source, client=client, query=query)
         _report_constant(raw, tasks)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 

@@ -26,7 +26,8 @@ from polyfed.data.schema.limits import OPEN, Limits
 from polyfed.data.schema.negotiation import Schema
 from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split, divide
-from polyfed.data.tables.reading import is_table_source, read_client_table
+from polyfed.data.tables.files import is_table_source
+from polyfed.data.tables.reading import read_client_table
 from polyfed.errors import UnknownNameError, UsageError
 
 

@@ -16,7 +16,7 @@ from polyfed.data.splits import DEFAULT_SPLIT
 from polyfed.data.tables.columns import find_column, written_columns
 from polyfed.data.tables.derived import Comparison
 from polyfed.data.tables.files import Table, load_table
-from polyfed.data.tables.reading import read_clients
+from polyfed.data.tables.reading import TableReader
 from polyfed.data.task import as_tasks
 from polyfed.errors import ConfigError, DataError
 
@@ -46,7 +46,7 @@ def own_images(
     names = _paths(read, path)
     # Whose row it is and what its labels are is read as in any table, in which the one feature is the image's number.
     numbered = Table(read.frame.assign(**{path: np.arange(len(names))}), read.where, read.row_name, read.typed)
-    raw = read_clients(numbered, made, client=client, features=[path], derive=derive)
+    raw = TableReader(made, features=[path], derive=derive).clients(numbered, client=client)
     if test is not None:
         comparison = Comparison.parse("test", test)
         find_column(comparison.column, columns, read.where)
