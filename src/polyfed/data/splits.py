@@ -16,6 +16,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from polyfed.data.features.matrix import at
 from polyfed.data.few_shot import choose_same_shots, choose_shots
 from polyfed.data.raw import RawClient
 from polyfed.data.split_columns import TEST, TRAIN, VALIDATION
@@ -57,38 +58,28 @@ class Split:
         return {role: name for role in ("by", "group", "column") if (name := getattr(self, role)) is not None}
 
     def __post_init__(self) -> None:
+        with at("split"):
+            self._check()
+
+    def _check(self) -> None:
         for option in ("test", "validation"):
             value = getattr(self, option)
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
-                raise ConfigError(
-                    f"{option}={value!r} is not a fraction",
-                    where="split",
-                    remedy="give a number from 0 up to, but not including, 1",
-                )
+                remedy = "give a number from 0 up to, but not including, 1"
+                raise ConfigError(f"{option}={value!r} is not a fraction", remedy=remedy)
         if self.test + self.validation >= 1:
-            raise ConfigError(
-                f"test={self.test!r} and validation={self.validation!r} leave no row for training",
-                where="split",
-                remedy="let them sum to less than 1",
-            )
+            what = f"test={self.test!r} and validation={self.validation!r} leave no row for training"
+            raise ConfigError(what, remedy="let them sum to less than 1")
         shots = self.shots
         if shots is not None and (not isinstance(shots, Integral) or isinstance(shots, bool) or shots < 1):
-            raise ConfigError(
-                f"shots={shots!r} is not a number of labels", where="split", remedy="give a whole number from 1 up"
-            )
+            raise ConfigError(f"shots={shots!r} is not a number of labels", remedy="give a whole number from 1 up")
         if self.shots_rows not in SHOTS_ROWS:
-            raise ConfigError(
-                f"shots_rows={self.shots_rows!r} is not known",
-                where="split",
-                remedy=nearest(self.shots_rows, SHOTS_ROWS),
-            )
+            remedy = nearest(self.shots_rows, SHOTS_ROWS)
+            raise ConfigError(f"shots_rows={self.shots_rows!r} is not known", remedy=remedy)
         if len(self.columns) > 1:
             first, second = list(self.columns.items())[:2]
-            raise ConfigError(
-                f"rows cannot be split both by {first[1]!r} ({first[0]}) and by {second[1]!r} ({second[0]})",
-                where="split",
-                remedy="choose one",
-            )
+            what = f"rows cannot be split both by {first[1]!r} ({first[0]}) and by {second[1]!r} ({second[0]})"
+            raise ConfigError(what, remedy="choose one")
 
 
 DEFAULT_SPLIT = Split()

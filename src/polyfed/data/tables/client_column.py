@@ -118,17 +118,14 @@ def _judged(frame: Any, seen: Any, name: str) -> Likely | None:
     points -= 1.0 if counts.max() > 0.95 * counts.sum() else 0.0
     constant = [] if n < 3 or (is_number and not named) else _constant_within(seen, name)
     points += 1.0 if constant else 0.0
-    why = f"{'named like one' if named else _what(present)}, {frame[name].nunique()} different values"
+    what = "named like one" if named else "whole numbers" if is_number else "a text"
+    why = f"{what}, {frame[name].nunique()} different values"
     if constant and not named:
         why += f", within which {constant[0]!r} does not differ"
     if np.median(counts) < FEW_ROWS:
         why += f", few rows of each ({frame[name].value_counts().median():g} in the middle)"
     surely = named or constant or (n >= 5 and np.median(counts) >= 2 * FEW_ROWS)
     return Likely(str(name), points, why) if surely and points >= LEAST else None
-
-
-def _what(present: Any) -> str:
-    return "whole numbers" if present.dtype.kind in "biuf" else "a text"
 
 
 def _constant_within(frame: Any, name: str) -> list[str]:
@@ -152,10 +149,9 @@ def _constant_within(frame: Any, name: str) -> list[str]:
 
 def client_names(table: Table, column: str) -> np.ndarray:
     """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
-    values = table.frame[column]
-    gaps = values.isna().to_numpy() | values.map(lambda value: isinstance(value, str) and not value.strip()).to_numpy(
-        bool
-    )
+    values = table.column(column)
+    blank = values.map(lambda value: isinstance(value, str) and not value.strip())
+    gaps = values.isna().to_numpy() | blank.to_numpy(bool)
     if gaps.any():
         raise DataError(
             f"column {column!r} is empty",

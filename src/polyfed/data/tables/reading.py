@@ -78,12 +78,11 @@ class TableReader:
         if client is None and isinstance(source, (str, os.PathLike)) and (files := matching_files(source)) is not None:
             return self._folder(files, str(source))
         table = with_derived(self._load(source, client, query), self.derived)
-        columns = list(table.frame.columns)
+        columns = table.columns
         if client is None:
             raise ConfigError(
                 "which column says whose row it is?", where=table.where, remedy=f"give client=..., one of {columns}"
             )
-        find_column(client, columns, table.where)
         names = client_names(table, client)
         found = {task.name: task_columns(task, columns, table.where) for task in self.tasks}
         predicted = [name for own in found.values() for name in own]
@@ -107,7 +106,7 @@ class TableReader:
         """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
         and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
         table, drop = with_derived(self._load(source, client), self.derived, partly=True), self.drop
-        if client is not None and client in table.frame.columns:
+        if client is not None and client in table.columns:
             found = sorted(set(client_names(table, client)))
             if len(found) > 1:
                 raise DataError(
@@ -137,7 +136,7 @@ class TableReader:
                 raise DataError(f"two files are of client {name!r}", where=folder, remedy="keep one of them")
             with at_client(name):
                 tables[name] = with_derived(self._load(path), self.derived, partly=True)
-        all_columns = list(dict.fromkeys(column for table in tables.values() for column in table.frame.columns))
+        all_columns = list(dict.fromkeys(column for table in tables.values() for column in table.columns))
         drop = self.drop
         if self.features is None:
             free = [column for column in all_columns if column not in (*drop, *(task.name for task in self.tasks))]
@@ -155,7 +154,7 @@ class TableReader:
 
     def _file(self, table: Table, drop: Sequence[str]) -> RawClient:
         """All rows of a table that is one client's; it may lack some tasks, and columns that are to be dropped."""
-        columns = list(table.frame.columns)
+        columns = table.columns
         found = {task.name: task_columns(task, columns, None) for task in self.tasks}
         there = [name for name in drop if name in columns]
         return self._rows(table, found, feature_columns(columns, found, self.features, there, table.where))
@@ -176,12 +175,10 @@ class TableReader:
             if own := found[task.name]:
                 labels[task.name] = read_labels(task, _labels_of(table, task, own), len(frame), index=table)
                 _report_doubtful(table, task, labels[task.name])
-        for name in self.split.columns.values():
-            find_column(name, list(frame.columns), table.where)
-        keys = {role: read_key(role, frame[name], name, table.row_name) for role, name in self.split.columns.items()}
+        by = self.split.columns.items()
+        keys = {role: read_key(role, table.column(name), name, table.row_name) for role, name in by}
         if self.weights is not None:
-            find_column(self.weights, list(frame.columns), table.where)
-            keys[KEY] = read_weights(frame[self.weights], self.weights, table.row_name)
+            keys[KEY] = read_weights(table.column(self.weights), self.weights, table.row_name)
         return RawClient(raw, labels, keys=keys)
 
 
@@ -189,7 +186,7 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
     """One client that joins: a table with these features and the columns of the tasks that it has."""
     with at_client(name):
         table = load_table(source, written=written_columns(tasks))
-        columns = list(table.frame.columns)
+        columns = table.columns
         found = {task.name: task_columns(task, columns, None) for task in tasks}
         dates = dates_among(features, columns)
         chosen = [name for name in features if date_of(name) not in dates or name in columns]
