@@ -25,9 +25,8 @@ from polyfed.data.raw import RawClient, read_client
 from polyfed.data.schema.client_summary import describe
 from polyfed.data.schema.coding import SCALINGS, code_parts, n_unknown
 from polyfed.data.schema.encoder import Encoder, warn_of_grouped
-from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.limits import OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import agree
-from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
 from polyfed.data.tables.reading import TableReader
 from polyfed.data.task import Task, as_tasks

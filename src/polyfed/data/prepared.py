@@ -22,9 +22,8 @@ from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.raw import read_client
 from polyfed.data.schema.coding import ClientParts, code_parts, shared_part
 from polyfed.data.schema.encoder import Encoder
-from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.limits import OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import Schema
-from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split, divide
 from polyfed.data.tables.files import is_table_source
 from polyfed.data.tables.reading import read_client_table

@@ -17,7 +17,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from polyfed.data.features.matrix import at
-from polyfed.data.few_shot import choose_same_shots, choose_shots
+from polyfed.data.few_shot import choose_same_shots, choose_shots, usable_labels
 from polyfed.data.raw import RawClient
 from polyfed.data.split_columns import TEST, TRAIN, VALIDATION
 from polyfed.data.task import Task
@@ -120,7 +120,8 @@ def divide(tasks: Sequence[Task], raw: RawClient, split: Split, *, seed: int, cl
     if split.shots is None:
         return Division(train, validation, test)
     choose = choose_shots if split.shots_rows == "different" else choose_same_shots
-    shots = choose([task.name for task in tasks], raw.labels, train, int(split.shots), rng, client=client)
+    usable = usable_labels([task.name for task in tasks], raw.labels, train)
+    shots = choose(usable, int(split.shots), rng, client=client)
     kept = np.unique(np.concatenate([*shots.values(), np.empty(0, dtype=np.int64)]))
     return Division(kept, validation, test, shots)
 

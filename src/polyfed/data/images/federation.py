@@ -21,8 +21,7 @@ import numpy as np
 from polyfed.data.features.matrix import to_numpy
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
 from polyfed.data.federation import Federation
-from polyfed.data.images.files import ImageFiles
-from polyfed.data.images.numbering import Numbering
+from polyfed.data.images.files import ImageFiles, Numbering
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.task import Task, as_tasks

@@ -109,8 +109,8 @@ class Encoder:
         features, found = self._aligned(features, where), {}
         for column in self.columns:
             if column.kind == "text":
-                texts = [text for text in features.texts[column.name] if text is not None]
-                strange = Counter(text for text in texts if text not in column.categories)
+                known = {*column.categories, None}
+                strange = Counter(text for text in features.texts[column.name] if text not in known)
                 if strange:
                     found[column.name] = dict(strange.most_common())
         return found
