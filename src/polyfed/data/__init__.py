@@ -5,7 +5,6 @@ Nothing in this room imports torch; tensors and pandas objects are recognised by
 
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.datasets import DATASETS, load_dataset
-from polyfed.data.features.matrix import Features, as_features
 from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.federation import Federation
 from polyfed.data.labels.codec import LabelCodec
@@ -29,7 +28,6 @@ __all__ = [
     "ClientSummary",
     "Encoder",
     "FeatureScaler",
-    "Features",
     "Federation",
     "FederationSpec",
     "LabelCodec",
@@ -40,7 +38,6 @@ __all__ = [
     "Split",
     "Task",
     "agree",
-    "as_features",
     "as_tasks",
     "describe",
     "load_dataset",

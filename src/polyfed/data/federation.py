@@ -23,9 +23,9 @@ from polyfed.data.prepared import PreparedFederation
 from polyfed.data.raw import RawClient, read_client
 from polyfed.data.schema.client_summary import describe
 from polyfed.data.schema.coding import SCALINGS, code_parts, n_unknown
-from polyfed.data.schema.encoder import Encoder
-from polyfed.data.schema.limits import MOST_CATEGORIES, OPEN, OTHER, Limits
-from polyfed.data.schema.negotiation import Schema, agree
+from polyfed.data.schema.encoder import Encoder, warn_of_grouped
+from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.negotiation import agree
 from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
 from polyfed.data.tables.reading import read_clients
@@ -174,7 +174,7 @@ class Federation:
             divisions[name] = divide(self.tasks, raw, self.split, seed=int(seed), client=name)
             summaries[name] = describe(self.tasks, raw, divisions[name], scaling=self.scaling, limits=self.limits)
         agreed = agree(self.tasks, summaries)
-        _report_grouped(self.raw, agreed)
+        warn_of_grouped(agreed.columns, [raw.features for raw in self.raw.values()])
         shared = Encoder.of(agreed)
         clients, encoders, unknown = {}, {}, {}
         for name, raw in self.raw.items():
@@ -201,24 +201,6 @@ def _report_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> Non
             warnings.warn(
                 f"task {task.name!r}: all labels are {values.pop()!r}, so there is nothing to learn", stacklevel=3
             )
-
-
-def _report_grouped(raw: Mapping[str, RawClient], agreed: Schema) -> None:
-    """Say which texts have more levels than are kept."""
-    for column in agreed.columns:
-        if column.kind == "text" and (not column.categories or OTHER in column.categories):
-            texts = [
-                client.features.texts[column.name] for client in raw.values() if column.name in client.features.texts
-            ]
-            n = len({text for values in texts for text in values if text is not None})
-            if n > MOST_CATEGORIES:
-                n_kept = len(set(column.categories) - {OTHER})
-                rest = (
-                    f"{n_kept} of them are kept, all others are {OTHER!r}"
-                    if n_kept
-                    else "and says nothing of other rows"
-                )
-                warnings.warn(f"column {column.name!r} has {n} different texts; {rest}", stacklevel=3)
 
 
 def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:

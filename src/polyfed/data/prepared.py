@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,10 +19,9 @@ import numpy as np
 
 from polyfed.data import prepared_storage
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.features.raw import RawFeatures, read_features
 from polyfed.data.raw import read_client
 from polyfed.data.schema.coding import ClientParts, code_parts, shared_part
-from polyfed.data.schema.encoder import Encoder, unseen_message
+from polyfed.data.schema.encoder import Encoder
 from polyfed.data.schema.limits import OPEN, Limits
 from polyfed.data.schema.negotiation import Schema
 from polyfed.data.schema.round0 import Round0
@@ -73,14 +71,7 @@ class PreparedFederation:
     def encode(self, client: str, X: Any) -> np.ndarray:
         """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""
         self._reject_unknown_clients([client])
-        where = f"client {client!r}, new rows"
-        if isinstance(X, Mapping):
-            from pandas import DataFrame
-
-            X = DataFrame(X)
-        features = read_features(X, where=where, only=self._columns())
-        _report_unseen(self.encoders[client], features, where)
-        return self.encoders[client].encode(features, where=where)
+        return self.encoders[client].encode_new(X, f"client {client!r}, new rows")
 
     def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:
         """A client that was not there at round 0: its rows, all for training, and how it encodes further ones.
@@ -101,7 +92,7 @@ class PreparedFederation:
         division = divide(tasks, raw, split, seed=seed, client=name)
         shared, local = Encoder.of(self.agreed), self.scaling == "local"
         parts, encoder = code_parts(name, raw, division, self.agreed, shared, local=local)
-        _report_unseen(encoder, raw.features, f"client {name!r}")
+        encoder.warn_of_unseen(raw.features, f"client {name!r}")
         return parts, encoder
 
     def with_late_client(
@@ -173,8 +164,3 @@ class PreparedFederation:
                     f"client {name!r} is no member of this federation",
                     remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones",
                 )
-
-
-def _report_unseen(encoder: Encoder, features: RawFeatures, where: str) -> None:
-    for column, strange in encoder.unseen(features, where).items():
-        warnings.warn(f"{where}: {unseen_message(column, strange)}", stacklevel=3)

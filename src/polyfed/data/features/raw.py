@@ -97,7 +97,9 @@ def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str
     array = as_matrix(X, where)
     names = _names_of_array(array.shape[1])
     if array.dtype.kind not in "biuf":
-        columns = dict(zip(names, array.astype(object).T, strict=True))
+        if array.dtype.kind not in "mM":  # dates as objects may be bare nanoseconds
+            array = array.astype(object)
+        columns = dict(zip(names, array.T, strict=True))
         return read_columns(columns, where=where, index=index, n_rows=len(array), named=False)
     if not names:
         raise DataError("has no columns", where=where, remedy="give at least one feature")
@@ -216,7 +218,7 @@ def _as_dates(column: Any, name: str, where: str, index: Any, *, known: bool) ->
         return {}
     from pandas import Series
 
-    values = column if hasattr(column, "isna") else Series(column, dtype=column.dtype)
+    values = column if hasattr(column, "isna") else Series(column, dtype=object if column.dtype == object else None)
     if known or are_dates(values):
         return date_columns(values, name, lambda row: _row_place(where, row, index), all_parts=known)
     return {name: duration_days(values)} if are_durations(values) else {}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -124,28 +124,14 @@ def describe(
     reported = limits.reported(labels)
     if not reported:
         return ClientSummary.nothing()
-    features, columns = training.features, raw.features.names
-    gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
-    empty = _marked(features, np.isnan(raw.features.numbers).all(axis=0))  # of all rows: a kind is no statistic
-    kinds = {name: "empty" if name in empty else features.transform.get(name, "number") for name in columns}
-    categories = {}
-    for name, values in features.texts.items():
-        levels, has_gaps = _levels(values, limits.min_count)
-        if has_gaps:
-            gaps.add(name)
-        kinds[name] = "wide" if levels is None else "text"
-        if levels is not None:
-            categories[name] = levels
     targets = {}
     if scaling in ("federated", "targets"):
         for task in tasks:
             if task.form in (LabelForm.NUMBER, LabelForm.COUNT) and task.name in reported:
                 targets[task.name] = Moments.of(training.labels[task.name].values[:, None])
-    return ClientSummary(
-        columns=columns,
-        kinds=tuple(kinds[name] for name in columns),
-        gaps=tuple(name in gaps for name in columns),
-        categories=categories,
+    features = training.features
+    return replace(
+        describe_columns(features, raw.features, limits.min_count),
         classes={
             task.name: _classes_of(raw, task.name, division, limits.min_count)
             for task in tasks
@@ -156,6 +142,23 @@ def describe(
         targets=targets,
         ranks=_ranks(features, limits),
     )
+
+
+def describe_columns(features: RawFeatures, every: RawFeatures, min_count: int = 1) -> ClientSummary:
+    """Kinds, gaps and categories of the columns of training rows; which are empty, `every` row says: a kind is no statistic."""
+    gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
+    empty = _marked(features, np.isnan(every.numbers).all(axis=0))
+    kinds = {name: "empty" if name in empty else features.transform.get(name, "number") for name in every.names}
+    categories = {}
+    for name, values in features.texts.items():
+        levels, has_gaps = _levels(values, min_count)
+        if has_gaps:
+            gaps.add(name)
+        kinds[name] = "wide" if levels is None else "text"
+        if levels is not None:
+            categories[name] = levels
+    named_gaps = tuple(name in gaps for name in kinds)
+    return ClientSummary(tuple(kinds), tuple(kinds.values()), named_gaps, categories, {}, {}, None, {})
 
 
 def _moments(features: RawFeatures, limits: Limits) -> Moments:

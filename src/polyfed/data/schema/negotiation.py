@@ -124,7 +124,7 @@ def agree(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -> Sche
             remedy="give more labels, or lower min_rows",
         )
     _check_columns(summaries)
-    columns = _agree_columns(summaries)
+    columns = agree_columns(summaries)
     numeric = [column for column in columns if column.kind == "number"]
     names = [column.name for column in numeric]
     moments = [_reordered(summary, names) for summary in summaries.values() if summary.moments is not None]
@@ -150,7 +150,8 @@ def _check_columns(summaries: Mapping[str, ClientSummary]) -> None:
         )
 
 
-def _agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
+def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
+    """The columns of all clients that speak, which have the same names."""
     kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(summaries.values())).columns}
     gaps: set[str] = set()
     categories: dict[str, Counter[str]] = {name: Counter() for name in kinds}
