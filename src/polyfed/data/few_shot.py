@@ -16,7 +16,6 @@ import numpy as np
 from polyfed.data.labels.column import Labels
 from polyfed.errors import DataError
 
-
 Usable = Mapping[str, Labels]  # of each task that the client has, its labels on training rows
 
 

@@ -62,7 +62,7 @@ class TableReader:
         # The column that a task is derived from would give its labels away.
         names = {task.name for task in tasks}
         told += [d.column for d in self.derived if d.name in names and d.column not in (self.features or ())]
-        self.drop = list(dict.fromkeys([*(as_names(drop) or []), *told]))
+        self.drop: list[str] = list(dict.fromkeys([*(as_names(drop) or []), *told]))
 
     def clients(self, source: Any, *, client: str | None = None, query: str | None = None) -> dict[str, RawClient]:
         """All clients of a table, or of a folder (or a pattern) with one file for each client."""
