@@ -202,11 +202,8 @@ def _report_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> Non
 
 def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:
     if not isinstance(clients, Mapping):
-        raise DataError(
-            f"are a {type(clients).__name__}",
-            where=where,
-            remedy="give {name: {task: (X, y)}} or {name: (X, {task: y})}",
-        )
+        what = f"are a {type(clients).__name__}"
+        raise DataError(what, where=where, remedy="give {name: {task: (X, y)}} or {name: (X, {task: y})}")
     raw: dict[str, RawClient] = {}
     for key, data in clients.items():
         name = str(key)

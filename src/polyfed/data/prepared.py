@@ -79,16 +79,16 @@ class PreparedFederation:
         `data` is as in `Federation.from_clients`, or a table (or file) with the agreed columns and those of the tasks
         that it has. It uses what was agreed: an unseen category is all zeros, an unseen class an error.
         """
-        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=0.0), 0)
         return parts.train, encoder
 
     def _admitted(self, name: str, data: Any, split: Split, seed: int) -> tuple[ClientParts, Encoder]:
-        tasks = self.agreed.tasks
-        if is_table_source(data):
-            raw = read_client_table(name, data, tasks, self._columns())
-        else:
-            raw = read_client(name, data, tasks, only=self._columns())
+        if name in self.clients:
+            what = f"client {name!r} is a member already"
+            raise UsageError(what, where="admit", remedy="choose a name that is not taken")
+        tasks, columns = self.agreed.tasks, [column.name for column in self.agreed.columns]
+        read = read_client_table if is_table_source(data) else read_client
+        raw = read(name, data, tasks, columns)
         division = divide(tasks, raw, split, seed=seed, client=name)
         shared, local = Encoder.of(self.agreed), self.scaling == "local"
         parts, encoder = code_parts(name, raw, division, self.agreed, shared, local=local)
@@ -102,7 +102,6 @@ class PreparedFederation:
 
         All its rows are for training, but for a share that is kept for testing.
         """
-        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=test), seed)
         before = ({}, {}) if late_clients is None else (late_clients.clients, late_clients.encoders)
         clients = {**before[0], name: parts}
@@ -146,21 +145,10 @@ class PreparedFederation:
         """The prepared federation that `to_dict` and `arrays` described, bit for bit."""
         return cls(**prepared_storage.restored(described, arrays))
 
-    def _reject_member(self, name: str) -> None:
-        if name in self.clients:
-            raise UsageError(
-                f"client {name!r} is a member already", where="admit", remedy="choose a name that is not taken"
-            )
-
-    def _columns(self) -> list[str]:
-        return [column.name for column in self.agreed.columns]
-
     def _reject_unknown_clients(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.clients:
                 close = difflib.get_close_matches(str(name), list(self.clients), n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
-                raise UnknownNameError(
-                    f"client {name!r} is no member of this federation",
-                    remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones",
-                )
+                what = f"client {name!r} is no member of this federation"
+                raise UnknownNameError(what, remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones")

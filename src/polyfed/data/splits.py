@@ -112,11 +112,8 @@ def divide(tasks: Sequence[Task], raw: RawClient, split: Split, *, seed: int, cl
         parts = (*parts[:2], np.arange(n_own, len(raw)))
     train, validation, test = (np.sort(rows) for rows in parts)
     if len(train) == 0:
-        raise DataError(
-            f"column {split.column!r} leaves no row for training",
-            where=f"client {client!r}",
-            remedy="give the client rows to train on, or leave it out",
-        )
+        what = f"column {split.column!r} leaves no row for training"
+        raise DataError(what, where=f"client {client!r}", remedy="give the client rows to train on, or leave it out")
     if split.shots is None:
         return Division(train, validation, test)
     choose = choose_shots if split.shots_rows == "different" else choose_same_shots
@@ -135,11 +132,8 @@ def _parts(
     """The rows for training, validation and testing, among the first `n_own`."""
     for role, name in split.columns.items():
         if role not in raw.keys:
-            raise ConfigError(
-                f"{role}={name!r} names a column, but the clients were not read from a table",
-                where="split",
-                remedy="use Federation.from_table, or leave it out",
-            )
+            what = f"{role}={name!r} names a column, but the clients were not read from a table"
+            raise ConfigError(what, where="split", remedy="use Federation.from_table, or leave it out")
     if split.column is not None:
         part = raw.keys["column"][:n_own]
         return np.flatnonzero(part == TRAIN), np.flatnonzero(part == VALIDATION), np.flatnonzero(part == TEST)

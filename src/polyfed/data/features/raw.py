@@ -61,20 +61,14 @@ class RawFeatures:
             return self
         if not self.named:
             if len(names) != len(self.names):
-                raise DataError(
-                    f"has {len(self.names)} columns, not {len(names)}",
-                    where=where,
-                    remedy=f"give {_listed(names)} in this order",
-                )
+                what = f"has {len(self.names)} columns, not {len(names)}"
+                raise DataError(what, where=where, remedy=f"give {_listed(names)} in this order")
             texts = {new: self.texts[old] for new, old in zip(names, self.names, strict=True) if old in self.texts}
             return replace(self, names=tuple(names), texts=texts, named=True)
         absent = [name for name in names if name not in self.names]
         if absent:
-            raise DataError(
-                f"lacks {', '.join(f'column {name!r}' for name in absent)}",
-                where=where,
-                remedy="add it, empty where it is unknown",
-            )
+            what = f"lacks {', '.join(f'column {name!r}' for name in absent)}"
+            raise DataError(what, where=where, remedy="add it, empty where it is unknown")
         present = self.number_names
         kept = [present.index(name) for name in names if name not in self.texts]
         texts = {name: self.texts[name] for name in names if name in self.texts}
@@ -165,11 +159,8 @@ def _names_of_array(width: int) -> tuple[str, ...]:
 def _as_text_column(part: RawFeatures, name: str, where: str) -> np.ndarray:
     values = part.column(name)
     if name not in part.texts and not np.isnan(values).all():
-        raise DataError(
-            f"column {name!r} is text in one part and numbers in another",
-            where=where,
-            remedy="make it text or numbers throughout",
-        )
+        what = f"column {name!r} is text in one part and numbers in another"
+        raise DataError(what, where=where, remedy="make it text or numbers throughout")
     return values if name in part.texts else np.full(len(part), None, dtype=object)
 
 
@@ -194,11 +185,8 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
         row = int(np.flatnonzero(~gaps)[offender[0]])
         value = plain(values[row])
         if isinstance(value, time):
-            raise DataError(
-                f"column {name!r} holds times of day such as {str(value)!r}",
-                where=where,
-                remedy="turn it into numbers such as hours, or drop it",
-            )
+            what = f"column {name!r} holds times of day such as {str(value)!r}"
+            raise DataError(what, where=where, remedy="turn it into numbers such as hours, or drop it")
         raise DataError(
             f"value {value!r} is not a number as others of the column are",
             where=_place(where, row, index, name),

@@ -59,11 +59,8 @@ class ImageFiles:
         if absent:
             first = int(numbers[absent[0]])
             more = f" ({len(absent)} such files)" if len(absent) > 1 else ""
-            raise DataError(
-                f"there is no file {(self.folder / str(self.names[first])).as_posix()}{more}",
-                where=self.row_name(first),
-                remedy="put it there or drop the row",
-            )
+            what = f"there is no file {(self.folder / str(self.names[first])).as_posix()}{more}"
+            raise DataError(what, where=self.row_name(first), remedy="put it there or drop the row")
 
 
 class Numbering:

@@ -58,11 +58,8 @@ def _paths(table: Table, column: str) -> np.ndarray:
     values = table.column(column).to_numpy(dtype=object)
     for row, value in enumerate(values):
         if not isinstance(value, str) or not value.strip():
-            raise DataError(
-                f"{value!r} in column {column!r} is not a path",
-                where=table.row_name(row),
-                remedy="give the file's name, or drop the row",
-            )
+            what = f"{value!r} in column {column!r} is not a path"
+            raise DataError(what, where=table.row_name(row), remedy="give the file's name, or drop the row")
     return values.astype(str)
 
 

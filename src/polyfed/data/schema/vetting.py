@@ -13,7 +13,7 @@ from typing import Any
 
 from polyfed.data.features.ranks import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
 from polyfed.data.prepared_checks import reject_odd_schema
-from polyfed.data.schema.client_summary import NUMBERS, ClientSummary
+from polyfed.data.schema.client_summary import NUMBERS, ClientSummary, open_tasks, scaled_tasks
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES
 from polyfed.data.schema.negotiation import Schema
 from polyfed.data.task import Task
@@ -195,8 +195,8 @@ def _labels(value: Any, tasks: Sequence[Task]) -> dict[str, int]:
 
 
 def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
-    open_ones = {t.name: t for t in tasks if t.form.has_classes and t.classes is None}
-    reported = _mapping("classes", value, {name for name in open_ones if name in labels}, all_of=True)
+    open_ones = open_tasks(tasks, labels)
+    reported = _mapping("classes", value, set(open_ones), all_of=True)
     for name, found in reported.items():
         what = f"classes of task {name!r}"
         most = 2 if open_ones[name].form is LabelForm.BINARY else MOST_CLASSES
@@ -208,8 +208,8 @@ def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> No
 
 
 def _targets(value: Any, tasks: Sequence[Task], labels: Mapping[str, int], scaling: str) -> None:
-    scaled = {t.name: t for t in tasks if t.form in (LabelForm.NUMBER, LabelForm.COUNT) and t.name in labels}
-    reported = _mapping("targets", value, set(scaled) if scaling in ("federated", "targets") else set(), all_of=True)
+    scaled = scaled_tasks(tasks, labels, scaling)
+    reported = _mapping("targets", value, set(scaled), all_of=True)
     for name, moments in reported.items():
         _moments(f"target {name!r}", moments, 1)
         if moments["count"][0] != labels[name]:

@@ -90,11 +90,8 @@ class Comparison:
         found = _FORM.fullmatch(text) if isinstance(text, str) else None
         constant = _constant(found["constant"]) if found else None
         if found is None or constant is None:
-            raise ConfigError(
-                f"{shorten(text)} is not a comparison",
-                where=f"derived column {name!r}",
-                remedy="write for example num > 0, or `my column` == 'yes', or log(income)",
-            )
+            remedy = "write for example num > 0, or `my column` == 'yes', or log(income)"
+            raise ConfigError(f"{shorten(text)} is not a comparison", where=f"derived column {name!r}", remedy=remedy)
         if isinstance(constant, str) and found["sign"] not in ("==", "!="):
             raise ConfigError(
                 f"text cannot be compared by {found['sign']}", where=f"derived column {name!r}", remedy="use == or !="
@@ -147,11 +144,8 @@ def with_derived(table: Table, derived: list[Derived], *, partly: bool = False) 
         if partly and comparison.column not in columns:
             continue
         if comparison.name in columns:
-            raise ConfigError(
-                f"column {comparison.name!r} cannot be derived: the table has one",
-                where=table.where,
-                remedy="choose another name",
-            )
+            what = f"column {comparison.name!r} cannot be derived: the table has one"
+            raise ConfigError(what, where=table.where, remedy="choose another name")
         frame = frame.assign(**{comparison.name: comparison.of(table)})
     return replace(table, frame=frame)
 
@@ -161,12 +155,8 @@ def _constant(text: str) -> float | str | None:
         return text[1:-1]
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
-        try:
-            number = kind(text)
-            return number if np.isfinite(float(number)) else None
-        except OverflowError:  # a whole number that no float can be compared with
-            return None
-        except ValueError:
-            continue
-    return None
+    try:
+        number = int(text) if text.lstrip("+-").isdecimal() else float(text)
+        return number if np.isfinite(float(number)) else None
+    except (OverflowError, ValueError):  # no number, or a whole one that no float can be compared with
+        return None

@@ -149,11 +149,8 @@ def _stacked(tables: Sequence[Table], where: str) -> Table:
     for table in tables[1:]:
         if odd := sorted(set(first) ^ set(table.frame.columns)):
             lacking, having = (table, tables[0]) if odd[0] in first else (tables[0], table)
-            raise DataError(
-                f"lacks column {odd[0]!r}, which {having.where} has",
-                where=lacking.where,
-                remedy="give all files the same columns",
-            )
+            what = f"lacks column {odd[0]!r}, which {having.where} has"
+            raise DataError(what, where=lacking.where, remedy="give all files the same columns")
     if len({table.typed for table in tables}) > 1:
         raise DataError("matches files of text and others", where=where, remedy="choose files of one kind")
     starts = np.cumsum([0, *(len(table.frame) for table in tables)])

@@ -68,11 +68,8 @@ class TableReader:
         """All clients of a table, or of a folder (or a pattern) with one file for each client."""
         if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
             if client is not None:
-                raise ConfigError(
-                    f"client={client!r}, but in a folder the names of the files are the clients",
-                    where=str(source),
-                    remedy="leave client out",
-                )
+                what = f"client={client!r}, but in a folder the names of the files are the clients"
+                raise ConfigError(what, where=str(source), remedy="leave client out")
             files = [path for path in sorted(Path(source).iterdir()) if is_table_file(path) and not is_database(path)]
             return self._folder(files, str(source))
         if client is None and isinstance(source, (str, os.PathLike)) and (files := matching_files(source)) is not None:
@@ -88,11 +85,8 @@ class TableReader:
         predicted = [name for own in found.values() for name in own]
         for role, taken in (("predicted", predicted), ("a feature", self.features or ())):
             if client in taken:
-                raise ConfigError(
-                    f"column {client!r} says whose row it is and cannot be {role}",
-                    where=table.where,
-                    remedy="leave it out",
-                )
+                what = f"column {client!r} says whose row it is and cannot be {role}"
+                raise ConfigError(what, where=table.where, remedy="leave it out")
         if self.split.test or self.split.validation:
             reject_one_row_clients(table.frame, client, names, table.where)
         chosen = feature_columns(columns, found, self.features, [*self.drop, client], table.where)
@@ -109,11 +103,8 @@ class TableReader:
         if client is not None and client in table.columns:
             found = sorted(set(client_names(table, client)))
             if len(found) > 1:
-                raise DataError(
-                    f"column {client!r} names {len(found)} clients",
-                    where=table.where,
-                    remedy="give each client a file of its own",
-                )
+                what = f"column {client!r} names {len(found)} clients"
+                raise DataError(what, where=table.where, remedy="give each client a file of its own")
             name, drop = name or str(found[0]), [*drop, client]
         name = name or stem_of(Path(source))
         with at_client(name):
@@ -124,11 +115,8 @@ class TableReader:
 
     def _folder(self, files: Sequence[Path], folder: str) -> dict[str, RawClient]:
         if not files:
-            raise DataError(
-                "has no table in it",
-                where=folder,
-                remedy="put one .csv, .csv.gz or .parquet file for each client there",
-            )
+            what = "has no table in it"
+            raise DataError(what, where=folder, remedy="put one .csv, .csv.gz or .parquet file for each client there")
         tables: dict[str, Table] = {}
         for path in files:
             name = stem_of(path)
