@@ -38,17 +38,11 @@ class Embed(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageFederation:
-    """Made by `from_clients`, or by a data set such as `celeba`; `with_features` turns it into a `Federation`.
+    """Made by `from_clients`, or by a data set such as `celeba`; `with_features` turns it into a `Federation`."""
 
-    Attributes:
-        files: all images, by number.
-        numbered: the clients and their labels; the one feature of a row is the number of its image.
-        corruption: how test images are corrupted before they are seen; None shows them as they are.
-    """
-
-    files: ImageFiles
-    numbered: Federation
-    corruption: str | None = None
+    files: ImageFiles  # all images, by number
+    numbered: Federation  # the clients and their labels; the one feature of a row is the number of its image
+    corruption: str | None = None  # how test images are corrupted before they are seen; None shows them as they are
 
     @classmethod
     def from_clients(

@@ -74,17 +74,11 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What everyone knows after round 0.
+    """What everyone knows after round 0."""
 
-    Attributes:
-        columns: the features in the order that all clients use.
-        scaler: of the columns of numbers, in their order; changes nothing unless scaling is federated.
-        codecs: how the labels of each task are coded; their tasks have their classes filled in.
-    """
-
-    columns: tuple[Column, ...]
-    scaler: FeatureScaler
-    codecs: Mapping[str, LabelCodec]
+    columns: tuple[Column, ...]  # the features in the order that all clients use
+    scaler: FeatureScaler  # of the columns of numbers, in their order; changes nothing unless scaling is federated
+    codecs: Mapping[str, LabelCodec]  # how the labels of each task are coded; their tasks have their classes filled in
 
     @property
     def tasks(self) -> tuple[Task, ...]:

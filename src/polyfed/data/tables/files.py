@@ -59,18 +59,13 @@ def stem_of(source: str | Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with text column names.
-
-    `where` is what errors call it, `row_name` says what they call the row at a position, `typed` is whether the
-    table itself says which columns are numbers (a CSV file does not), `missing` are the texts that a user said to mean
-    that there is no value, None if nothing was said.
-    """
+    """A table with text column names."""
 
     frame: pd.DataFrame
-    where: str
-    row_name: Callable[[int], str]
-    typed: bool = True
-    missing: tuple[str, ...] | None = None
+    where: str  # what errors call it
+    row_name: Callable[[int], str]  # what errors call the row at a position
+    typed: bool = True  # whether it says itself which columns are numbers (a CSV file does not)
+    missing: tuple[str, ...] | None = None  # texts that a user said to mean no value; None if nothing was said
 
     @property
     def columns(self) -> list[str]:
