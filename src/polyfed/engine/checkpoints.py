@@ -76,11 +76,8 @@ class Checkpoints:
                 return self.read(round), troubles
             except DataError as error:
                 troubles.append(f"{error} Using the checkpoint before.")
-        raise DataError(
-            "there is no checkpoint that can be read",
-            where=str(self.folder),
-            remedy="start the run anew in another folder",
-        )
+        remedy = "start the run anew in another folder"
+        raise DataError("there is no checkpoint that can be read", where=str(self.folder), remedy=remedy)
 
     def read(self, round: int) -> Checkpoint:
         """The checkpoint of a round."""

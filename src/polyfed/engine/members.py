@@ -44,10 +44,8 @@ class Members:
             shared = {client: prepared.shared(client) for client in own}
             return cls(prepared, shared, own, {client: client for client in own}, seed)
         if prepared.scaling == "local":
-            raise ConfigError(
-                f"method {method.name!r} puts all data together, but each client scales its own",
-                remedy="use scaling='federated'",
-            )
+            what = f"method {method.name!r} puts all data together, but each client scales its own"
+            raise ConfigError(what, remedy="use scaling='federated'")
         if method.needs_client:
             own = {client: named(own[client], position) for position, client in enumerate(sorted(own))}
         everyone = {EVERYONE: pooled(list(own.values()))}
@@ -126,11 +124,8 @@ class Members:
 def reject_weights(method: Method, training: Mapping[str, ClientData]) -> None:
     """An error if labels have weights that the method would not look at."""
     if not method.takes_weights and any(data.weights for data in training.values()):
-        raise ConfigError(
-            "labels have weights, which it does not know",
-            where=f"method {method.name!r}",
-            remedy="leave weights and class_weights out, or choose another method",
-        )
+        remedy = "leave weights and class_weights out, or choose another method"
+        raise ConfigError("labels have weights, which it does not know", where=f"method {method.name!r}", remedy=remedy)
 
 
 def named(data: ClientData, position: int) -> ClientData:

@@ -41,11 +41,8 @@ KEY = "polyfed"  # of the document, among the metadata of the arrays
 def write_model(run: Run, client: str, path: Path) -> None:
     """The model of a client of a run, whole or not at all."""
     if run.method.pools_data:
-        raise UsageError(
-            f"a model of {run.method.name} holds the rows of all clients",
-            where="export",
-            remedy="export a model of a method that keeps clients apart",
-        )
+        remedy = "export a model of a method that keeps clients apart"
+        raise UsageError(f"a model of {run.method.name} holds the rows of all clients", where="export", remedy=remedy)
     run.client(client)  # an error if there is no such client
     prepared, state = _own(run, client)
     arrays = {f"prepared/{name}": torch.from_numpy(value) for name, value in prepared.arrays().items()}

@@ -84,10 +84,8 @@ def prepared(
         own = Stream(stream.seed, f"aggregation {name}", stream.round)
         after = part(now, Aggregation(method, server, trim, own))
         if not _are_updates(after, now):
-            raise ConfigError(
-                f"aggregation {name!r} returned no updates of clients of this round, or something else",
-                remedy="let it return a mapping of at least one of its clients to a ClientUpdate",
-            )
+            what = f"aggregation {name!r} returned no updates of clients of this round, or something else"
+            raise ConfigError(what, remedy="let it return a mapping of at least one of its clients to a ClientUpdate")
         now = {client: after[client] for client in sorted(after)}
     return now
 

@@ -137,10 +137,8 @@ class Run:
     def _check_stop(self) -> None:
         """Something must be able to end it, and not before a last round that must be."""
         if self.settings.stop != "none" and self.method.needs_last_round:
-            raise ConfigError(
-                f"stop is {self.settings.stop!r}, and theta_draws are found in the last round, which would not come",
-                remedy="leave stop out, or set theta_draws = 0",
-            )
+            what = f"stop is {self.settings.stop!r}, and theta_draws are found in the last round, which would not come"
+            raise ConfigError(what, remedy="leave stop out, or set theta_draws = 0")
         known = {"bound", PREPARING} & self.method.template(self.federation_state.server).metrics.keys()
         watched = any(self.members.part(name, "validation").n_labels for name in self.members.names)
         if self.settings.stop != "none" and not known and not watched:
@@ -284,11 +282,9 @@ class Run:
             prepared, own = self.late_clients, self.late_clients.clients[name].train
             predictor = self.members.late_client(self.method, self.federation_state, self.late_states[name], own)
         elif name in self.prepared.spec.clients:
-            raise UsageError(
-                f"the data of client {name!r} are on its own machine",
-                where=str(self.folder or "this run"),
-                remedy="predict there, with the run in the node's state folder",
-            )
+            what = f"the data of client {name!r} are on its own machine"
+            remedy = "predict there, with the run in the node's state folder"
+            raise UsageError(what, where=str(self.folder or "this run"), remedy=remedy)
         elif self.late_trouble is not None:  # it may be one of those
             raise self.late_trouble
         else:

@@ -56,10 +56,8 @@ class Settings:
         check_choice("stop", self.stop, STOPS)
         check_number("patience", self.patience, whole=True, least=1)
         if self.stop != "none" and not self.evaluate_every:
-            raise ConfigError(
-                f"stop is {self.stop!r}, and evaluate_every is 0",
-                remedy="look at the models now and then, or leave stop out",
-            )
+            remedy = "look at the models now and then, or leave stop out"
+            raise ConfigError(f"stop is {self.stop!r}, and evaluate_every is 0", remedy=remedy)
         parts_of(self.aggregation)
         check_number("trim", self.trim, least=0, below=0.5)
         if not 0 <= self.quorum <= 1:
@@ -79,10 +77,8 @@ class Settings:
             return names
         wanted = self.sample if isinstance(self.sample, int) else ceil(self.sample * len(names))
         if wanted > len(names):
-            raise ConfigError(
-                f"sample is {wanted}, but {len(names)} clients have training labels",
-                remedy=f"give at most {len(names)}, or None for all",
-            )
+            remedy = f"give at most {len(names)}, or None for all"
+            raise ConfigError(f"sample is {wanted}, but {len(names)} clients have training labels", remedy=remedy)
         chosen = Stream(self.seed, "sampling", round).numpy().choice(len(names), wanted, replace=False)
         return [names[i] for i in sorted(chosen)]
 

@@ -169,8 +169,5 @@ def check_same(folder: Path, made: Method, settings: Settings, prepared: Prepare
         there = read_document(folder / "prepared.json", PreparedDocument)["prepared"]
         different += ["data"] if json.loads(json.dumps(prepared.to_dict())) != there else []
     if different:
-        raise ConfigError(
-            f"the run there differs in {', '.join(different)}",
-            where=str(folder),
-            remedy="resume with what it was started with, or choose a folder that is new",
-        )
+        remedy = "resume with what it was started with, or choose a folder that is new"
+        raise ConfigError(f"the run there differs in {', '.join(different)}", where=str(folder), remedy=remedy)

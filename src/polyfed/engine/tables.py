@@ -75,11 +75,8 @@ def summary(
     chosen = table[table["part"] == part]
     if chosen.empty:
         known = sorted(set(table["part"]))
-        raise UsageError(
-            f"nothing was measured on the {part} rows",
-            where="summary",
-            remedy=f"use part={known[0]!r}" if known else "give the federation a split with test rows",
-        )
+        remedy = f"use part={known[0]!r}" if known else "give the federation a split with test rows"
+        raise UsageError(f"nothing was measured on the {part} rows", where="summary", remedy=remedy)
     round = _round(table, chosen, kinds, at)
     chosen = chosen[chosen["round"] == round]
     wanted = [

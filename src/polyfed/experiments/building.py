@@ -82,27 +82,20 @@ def reject_changed(data: DataConfig) -> None:
     if not Path(data.source).exists() and not glob.has_magic(data.source):
         return
     if digest(Path(data.source)) != data.sha256:
-        raise DataError(
-            "has changed since the run was started",
-            where=data.source,
-            remedy="restore it, or start a new run",
-        )
+        remedy = "restore it, or start a new run"
+        raise DataError("has changed since the run was started", where=data.source, remedy=remedy)
 
 
 def _from_dataset(data: DataConfig) -> Federation:
     for key in _OF_TABLES:
         if getattr(data, key) not in (None, [], {}):
-            raise ConfigError(
-                f"data.{key} is given, but data set {data.dataset!r} brings its own",
-                remedy=f"leave {key} out, or give a source instead of a data set",
-            )
+            remedy = f"leave {key} out, or give a source instead of a data set"
+            raise ConfigError(f"data.{key} is given, but data set {data.dataset!r} brings its own", remedy=remedy)
     if data.dataset in IMAGE_DATASETS:
         return image_federation(data)
     if data.images is not None:
-        raise ConfigError(
-            f"data.images is given, but data set {data.dataset!r} has none",
-            remedy=f"leave it out: sets of images are {', '.join(IMAGE_DATASETS)}",
-        )
+        remedy = f"leave it out: sets of images are {', '.join(IMAGE_DATASETS)}"
+        raise ConfigError(f"data.images is given, but data set {data.dataset!r} has none", remedy=remedy)
     return load_dataset(data.dataset or "", **data.options)
 
 
@@ -111,10 +104,8 @@ def _from_table(data: DataConfig) -> Federation:
         if getattr(data, key):
             raise ConfigError(f"data.{key} is given beside a source", remedy="leave it out: it is of data sets alone")
     if not data.tasks:
-        raise ConfigError(
-            "there is no task",
-            remedy="name the columns to predict, for example with --regression, --binary or data.tasks",
-        )
+        remedy = "name the columns to predict, for example with --regression, --binary or data.tasks"
+        raise ConfigError("there is no task", remedy=remedy)
     reject_unnameable(data.source or "", "data.source")
     source = data.source or ""
     if data.client is None and not is_url(source) and Path(source).is_file():

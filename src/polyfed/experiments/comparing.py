@@ -159,11 +159,8 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
     ) > cell.config.run.rounds:  # beside shorter runs it would look better than it is
         different.append("rounds")
     if different:
-        raise UsageError(
-            f"the run there differs in {', '.join(different)}",
-            where=str(cell.folder),
-            remedy="choose another folder with --out",
-        )
+        remedy = "choose another folder with --out"
+        raise UsageError(f"the run there differs in {', '.join(different)}", where=str(cell.folder), remedy=remedy)
 
 
 def scores(folder: Path) -> Mapping[str, Mapping[str, float]]:

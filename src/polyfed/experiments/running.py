@@ -107,11 +107,8 @@ def resume(
     from polyfed.engine import load
 
     if (folder / "flower.json").is_file():
-        raise UsageError(
-            "this run was completed on many machines",
-            where=str(folder),
-            remedy="go on with polyfed deploy resume",
-        )
+        remedy = "go on with polyfed deploy resume"
+        raise UsageError("this run was completed on many machines", where=str(folder), remedy=remedy)
     if (folder / "config.toml").is_file():
         reject_changed(read_config(folder).data)
     with owned(folder):

@@ -106,11 +106,8 @@ def _candidates(federation: Federation, named: list[str], where: str) -> tuple[l
         wanted += [*skewed[:MOST_TRIED], *(name for name, values in targets.items() if is_skewed_target(values))]
     for name in wanted:
         if name not in numbers and name not in targets:
-            raise ConfigError(
-                f"column {name!r} has no scale to choose: it is neither an input nor a target that is a number",
-                where=where,
-                remedy=nearest(name, [*numbers, *targets]),
-            )
+            what = f"column {name!r} has no scale to choose: it is neither an input nor a target that is a number"
+            raise ConfigError(what, where=where, remedy=nearest(name, [*numbers, *targets]))
         if name in targets and not (targets[name] > 0).all():
             raise ConfigError(
                 f"target {name!r} has values that are not above 0, and no logarithm", where=where, remedy="leave it out"

@@ -91,15 +91,9 @@ def reject_without_validation(federation: Federation, seeds: Sequence[int], wher
     """Without validation rows a grid could only be chosen by the test rows."""
     place = f"{where}, compare.grid"
     if federation.split.validation == 0:
-        raise ConfigError(
-            "there are no validation rows to choose by",
-            where=place,
-            remedy="set data.validation (--validation-fraction), for example to 0.1",
-        )
+        remedy = "set data.validation (--validation-fraction), for example to 0.1"
+        raise ConfigError("there are no validation rows to choose by", where=place, remedy=remedy)
     for seed in seeds:
         if not any(parts.validation.n_labels for parts in federation.prepare(seed).clients.values()):
-            raise ConfigError(
-                f"with seed {seed} no client has a label among its validation rows",
-                where=place,
-                remedy=f"raise data.validation above {federation.split.validation:g}",
-            )
+            what = f"with seed {seed} no client has a label among its validation rows"
+            raise ConfigError(what, where=place, remedy=f"raise data.validation above {federation.split.validation:g}")

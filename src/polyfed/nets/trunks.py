@@ -39,10 +39,8 @@ def trunk_of(named: str, n_features: int) -> nn.Module:
     try:
         module = factory(n_features)
     except Exception as error:  # and so may a factory
-        raise ConfigError(
-            f"network {named!r} cannot be made: {type(error).__name__}: {error}",
-            remedy="give a factory that takes the number of features",
-        ) from error
+        what = f"network {named!r} cannot be made: {type(error).__name__}: {error}"
+        raise ConfigError(what, remedy="give a factory that takes the number of features") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"network {named!r} made a {type(module).__name__}", remedy="return a torch.nn.Module from the factory"

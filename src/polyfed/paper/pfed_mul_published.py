@@ -193,8 +193,6 @@ def _check_tasks(codecs: Mapping[str, LabelCodec]) -> None:
                 remedy="leave the task out, or choose the method 'pfed-mul'",
             )
         if codec.task.power != 1.0:
-            raise ConfigError(
-                f"task {name!r} has power {codec.task.power!r}, and the published code has none",
-                where="method 'pfed-mul-published'",
-                remedy="set kl_weight and regression_weight, or choose the method 'pfed-mul'",
-            )
+            what = f"task {name!r} has power {codec.task.power!r}, and the published code has none"
+            remedy = "set kl_weight and regression_weight, or choose the method 'pfed-mul'"
+            raise ConfigError(what, where="method 'pfed-mul-published'", remedy=remedy)

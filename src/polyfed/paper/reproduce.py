@@ -125,11 +125,8 @@ def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick:
     if absent:
         wanted = " and ".join(f"{name}/" for name in preset.data)
         what = "there is no folder of images" if data_dir is None else f"there is no folder {absent[0]}/ in it"
-        raise DataError(
-            what,
-            where=f"preset {preset.name!r}" if data_dir is None else str(data_dir),
-            remedy=f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up",
-        )
+        remedy = f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up"
+        raise DataError(what, where=f"preset {preset.name!r}" if data_dir is None else str(data_dir), remedy=remedy)
     assert data_dir is not None
     return {name: data_dir / name for name in preset.data}
 

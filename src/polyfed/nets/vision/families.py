@@ -34,11 +34,8 @@ def from_lite_package(model: str) -> Callable[[int], nn.Module]:
         try:
             package = importlib.import_module("efficientnet_lite_pytorch")
         except ModuleNotFoundError:
-            raise MissingExtraError(
-                "the package efficientnet-lite-pytorch is not installed",
-                where=f"backbone {model!r}",
-                remedy="pip install 'polyfed[vision]'",
-            ) from None
+            what = "the package efficientnet-lite-pytorch is not installed"
+            raise MissingExtraError(what, where=f"backbone {model!r}", remedy="pip install 'polyfed[vision]'") from None
         return package.EfficientNet.from_name(model, image_size=size)
 
     return build

@@ -62,10 +62,8 @@ class Trunk(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.equal(self.fingerprint.to(torch.int64), self._own_fingerprint):
-            raise ConfigError(
-                "the frozen weights of the backbone here differ from those with which training began",
-                remedy="give the same file of weights on every machine",
-            )
+            what = "the frozen weights of the backbone here differ from those with which training began"
+            raise ConfigError(what, remedy="give the same file of weights on every machine")
         net, frozen = self._at_home
         shaped = x.reshape(len(x), *self.shape)
         with torch.no_grad():
@@ -145,11 +143,8 @@ def factory_of(text: str) -> Callable[[int], Trunk]:
 def _for_pixels(name: str, options: dict, n_features: int) -> Trunk:
     size = isqrt(n_features // 3)
     if n_features != 3 * size * size:
-        raise ConfigError(
-            f"{n_features} features are not the pixels of a square image in three colours",
-            where=place_of(name),
-            remedy="give 3·size·size columns",
-        )
+        what = f"{n_features} features are not the pixels of a square image in three colours"
+        raise ConfigError(what, where=place_of(name), remedy="give 3·size·size columns")
     return trunk(name, size=size, **options)
 
 
@@ -165,11 +160,9 @@ def _for_maps(name: str, begin: str, options: dict, n_features: int) -> Trunk:
     size = known.size * side // expected
     made = None if n_features != channels * side * side else trunk(name, size=size, begin=begin, **options)
     if made is None or made.shape != (channels, side, side):
-        raise ConfigError(
-            f"{n_features} features are not square maps of the {channels} channels at from={begin!r}",
-            where=place_of(name),
-            remedy=f"give {channels}·side·side columns, as embed(cut={begin!r}) makes them",
-        )
+        what = f"{n_features} features are not square maps of the {channels} channels at from={begin!r}"
+        remedy = f"give {channels}·side·side columns, as embed(cut={begin!r}) makes them"
+        raise ConfigError(what, where=place_of(name), remedy=remedy)
     return made
 
 
