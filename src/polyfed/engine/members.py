@@ -72,10 +72,8 @@ class Members:
         self, method: Method, federation_state: FederationState, client: str, *, personal: bool = True
     ) -> Predictor:
         """The model that serves a client; one that is silent is served as a client that joins late."""
-        trainer = self.trainer[client]
-        predict = method.predictor(
-            federation_state.server, self.state(method, federation_state, client, personal), self.own[trainer]
-        )
+        state = self.state(method, federation_state, client, personal)
+        predict = method.predictor(federation_state.server, state, self.own[self.trainer[client]])
         return self._asked_by(self.positions[client], predict) if method.needs_client else predict
 
     def state(
@@ -84,15 +82,11 @@ class Members:
         """With what state the model that serves a client predicts; None for what the server has alone."""
         trainer = self.trainer[client]
         data = self.own[trainer]
-        state = federation_state.clients.get(trainer, method.untrained(data)) if personal else None
-        if (
-            personal
-            and trainer not in federation_state.clients
-            and data.n_labels
-            and not self.training[trainer].n_labels
-        ):
-            state = method.join(federation_state.server, data, Stream(self.seed, "join", client=client))
-        return state
+        if not personal or trainer in federation_state.clients:
+            return federation_state.clients[trainer] if personal else None
+        if data.n_labels and not self.training[trainer].n_labels:
+            return method.join(federation_state.server, data, Stream(self.seed, "join", client=client))
+        return method.untrained(data)
 
     def predict(self, method: Method, federation_state: FederationState, client: str, x: np.ndarray) -> Predictions:
         """What the model that serves a client says of these inputs, found from where training ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
@@ -66,9 +66,8 @@ class Settings:
             whole = isinstance(self.sample, int)
             check_number("sample", self.sample, whole=whole, above=0)
             if not whole and self.sample > 1:
-                raise ConfigError(
-                    f"sample is {self.sample!r}", remedy="give a whole number, or a share from 0 to 1 such as 0.5"
-                )
+                remedy = "give a whole number, or a share from 0 to 1 such as 0.5"
+                raise ConfigError(f"sample is {self.sample!r}", remedy=remedy)
 
     def participants(self, clients: Sequence[str], round: int) -> list[str]:
         """Who takes part in a round: drawn without replacement, whatever the order of the names."""
@@ -91,7 +90,3 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Settings:
-        return cls(**described)

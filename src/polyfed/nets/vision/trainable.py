@@ -57,7 +57,8 @@ class Trunk(nn.Module):
         # A network that starts anew then starts from what it has.
         self.stages.pretrained = learned  # pyright: ignore[reportArgumentType]
         # Small whole numbers: they survive averaging and any type of number.
-        self.register_buffer("fingerprint", _fingerprint(frozen))
+        digest = digest_of(frozen)
+        self.register_buffer("fingerprint", torch.tensor([int(digest[i : i + 4], 16) for i in range(0, 16, 4)]))
         self._own_fingerprint = self.fingerprint.clone()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,7 +82,7 @@ class Trunk(nn.Module):
     def _trained(self, maps: Tensor) -> Tensor:
         """The trained stages in float32, also where all parameters were made float64, as methods keep them."""
         parameters, buffers = dict(self.stages.named_parameters()), dict(self.stages.named_buffers())
-        single = {name: _single(value) for name, value in (parameters | buffers).items()}
+        single = {n: v.to(torch.float32) if v.is_floating_point() else v for n, v in (parameters | buffers).items()}
         made = functional_call(self.stages, single, (maps,)) if single else self.stages(maps)
         with torch.no_grad():
             for name, buffer in buffers.items():  # running statistics moved on in the copies
@@ -164,12 +165,3 @@ def _for_maps(name: str, begin: str, options: dict, n_features: int) -> Trunk:
         remedy = f"give {channels}·side·side columns, as embed(cut={begin!r}) makes them"
         raise ConfigError(what, where=place_of(name), remedy=remedy)
     return made
-
-
-def _fingerprint(frozen: nn.Module) -> Tensor:
-    digest = digest_of(frozen)
-    return torch.tensor([int(digest[i : i + 4], 16) for i in range(0, 16, 4)])
-
-
-def _single(value: Tensor) -> Tensor:
-    return value.to(torch.float32) if value.is_floating_point() else value

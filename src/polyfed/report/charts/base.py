@@ -80,7 +80,9 @@ def line(x: Iterable[float], y: Iterable[float], name: str, colour: str, *, dash
     }
 
 
-def dots(x: Sequence[float | None], colour: str, *, y: Sequence[float | None] | None = None, size: int = 8) -> Figure:
+def dots(
+    x: Sequence[float | str | None], colour: str, *, y: Sequence[float | None] | None = None, size: int = 8
+) -> Figure:
     """Points; without `y` one above the other, as `names_axis` has their names."""
     at = list(range(len(x))) if y is None else list(y)
     return {"type": "scatter", "mode": "markers", "x": list(x), "y": at, "marker": {"color": colour, "size": size}}
