@@ -20,7 +20,7 @@ from safetensors.torch import save as array_bytes
 
 from polyfed.data import PreparedFederation
 from polyfed.data.schema.coding import ClientParts
-from polyfed.data.schema.round0 import Round0
+from polyfed.data.schema.limits import Round0
 from polyfed.engine.fitting import fitted, fitting
 from polyfed.engine.run import ClientModel
 from polyfed.engine.storage import options_of

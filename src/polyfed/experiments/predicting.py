@@ -17,7 +17,7 @@ import numpy as np
 
 from polyfed.data.schema.coding import code_rows
 from polyfed.data.tables.client_column import client_names
-from polyfed.data.tables.columns import find_column, written_columns
+from polyfed.data.tables.columns import written_columns
 from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, load_table
 from polyfed.data.tables.reading import read_client_table
@@ -137,7 +137,7 @@ def predict_table(
             raise UnknownNameError(f"task {name!r} is unknown", where=str(run.folder), remedy=nearest(name, known))
     table = client_table(run, source)
     for name in keep:
-        find_column(name, list(table.frame.columns), table.where)
+        table.column(name)
     rows_of, column = _rows_by_client(run, table, client)
     wanted = tasks or list(known)
     with by_torch() if _are_few(run, list(rows_of)) else nullcontext():
