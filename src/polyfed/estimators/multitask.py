@@ -97,10 +97,8 @@ class MultiTaskGP:
         if n_latents < 1:
             raise ConfigError(f"n_latents is {n_latents}", remedy="use at least one latent function")
         if len(self.kernels) != n_latents:
-            raise ConfigError(
-                f"{len(self.kernels)} kernels for {n_latents} latents",
-                remedy="give one kernel, or one for each",
-            )
+            what = f"{len(self.kernels)} kernels for {n_latents} latents"
+            raise ConfigError(what, remedy="give one kernel, or one for each")
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
 

@@ -21,8 +21,7 @@ import numpy as np
 from polyfed.data.features.matrix import to_numpy
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
 from polyfed.data.federation import Federation
-from polyfed.data.images.files import ImageFiles
-from polyfed.data.images.numbering import Numbering
+from polyfed.data.images.files import ImageFiles, Numbering
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.task import Task, as_tasks
@@ -39,17 +38,11 @@ class Embed(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageFederation:
-    """Made by `from_clients`, or by a data set such as `celeba`; `with_features` turns it into a `Federation`.
+    """Made by `from_clients`, or by a data set such as `celeba`; `with_features` turns it into a `Federation`."""
 
-    Attributes:
-        files: all images, by number.
-        numbered: the clients and their labels; the one feature of a row is the number of its image.
-        corruption: how test images are corrupted before they are seen; None shows them as they are.
-    """
-
-    files: ImageFiles
-    numbered: Federation
-    corruption: str | None = None
+    files: ImageFiles  # all images, by number
+    numbered: Federation  # the clients and their labels; the one feature of a row is the number of its image
+    corruption: str | None = None  # how test images are corrupted before they are seen; None shows them as they are
 
     @classmethod
     def from_clients(
@@ -130,10 +123,8 @@ class ImageFederation:
         if kind not in CORRUPTIONS:
             raise ConfigError(f"corruption {kind!r} is not known", remedy=nearest(kind, CORRUPTIONS))
         if not any(raw.n_test for raw in self.numbered.raw.values()):
-            raise UsageError(
-                "no client has test images of its own, so none can be corrupted",
-                remedy="say which rows are for testing, for example with test=...",
-            )
+            what = "no client has test images of its own, so none can be corrupted"
+            raise UsageError(what, remedy="say which rows are for testing, for example with test=...")
         return replace(self, corruption=kind)
 
     def with_features(self, embed: Embed) -> Federation:
@@ -175,11 +166,8 @@ class ImageFederation:
             )
         bad = ~np.isfinite(found).all(axis=1)
         if bad.any():
-            raise DataError(
-                f"a feature of {paths[int(bad.argmax())].as_posix()} is not finite",
-                where="embed",
-                remedy="look at this image and at the function",
-            )
+            what = f"a feature of {paths[int(bad.argmax())].as_posix()} is not finite"
+            raise DataError(what, where="embed", remedy="look at this image and at the function")
         return read_features(found, where="embed")
 
 

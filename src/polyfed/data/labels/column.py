@@ -24,16 +24,11 @@ _LABEL_TYPES = {str, int, float, bool}  # what JSON can carry
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The labels that are there, checked.
+    """The labels that are there, checked."""
 
-    Attributes:
-        at: the rows that have one.
-        values: numbers; of a proportion task (successes, trials); of a class task positions in the vocabulary.
-        vocabulary: the class labels that occur, as they first appeared; None for tasks without classes.
-    """
-
-    at: np.ndarray
-    values: np.ndarray
+    at: np.ndarray  # the rows that have one
+    values: np.ndarray  # numbers; of a proportion task (successes, trials); of a class task positions in the vocabulary
+    # the class labels that occur, as they first appeared; None for tasks without classes
     vocabulary: tuple[Any, ...] | None = None
 
     def first(self, position: int) -> int:

@@ -109,8 +109,8 @@ class Encoder:
         features, found = self._aligned(features, where), {}
         for column in self.columns:
             if column.kind == "text":
-                texts = [text for text in features.texts[column.name] if text is not None]
-                strange = Counter(text for text in texts if text not in column.categories)
+                known = {*column.categories, None}
+                strange = Counter(text for text in features.texts[column.name] if text not in known)
                 if strange:
                     found[column.name] = dict(strange.most_common())
         return found
@@ -150,11 +150,8 @@ class Encoder:
             if name not in agreed_texts:
                 texts = [text for text in features.texts[name] if text is not None]
                 value = next((text for text in texts if not reads_as_number(text)), texts[0])
-                raise DataError(
-                    f"column {name!r} holds text such as {value!r}, but numbers were agreed",
-                    where=where,
-                    remedy="give numbers, or leave it empty",
-                )
+                what = f"column {name!r} holds text such as {value!r}, but numbers were agreed"
+                raise DataError(what, where=where, remedy="give numbers, or leave it empty")
         texts = {
             name: features.texts[name] if name in features.texts else _no_texts(features, name, where)
             for name in agreed_texts
@@ -167,11 +164,8 @@ def _no_texts(features: RawFeatures, name: str, where: str) -> np.ndarray:
     values = features.column(name)
     present = values[~np.isnan(values)]
     if len(present):
-        raise DataError(
-            f"column {name!r} holds numbers such as {present[0]:g}, but text was agreed",
-            where=where,
-            remedy="give text, or leave it empty",
-        )
+        what = f"column {name!r} holds numbers such as {present[0]:g}, but text was agreed"
+        raise DataError(what, where=where, remedy="give text, or leave it empty")
     return np.full(len(features), None, dtype=object)
 
 
