@@ -58,10 +58,3 @@ def changed(numbers: np.ndarray, how: str, ranks: Ranks | None = None) -> np.nda
     if how == "log":
         return np.sign(numbers) * np.log1p(np.abs(numbers))
     return numbers if ranks is None else ranks.of(numbers)
-
-
-def undone(numbers: np.ndarray, how: str, ranks: Ranks | None = None) -> np.ndarray:
-    """`changed` undone, as far as it can be."""
-    if how == "log":
-        return np.sign(numbers) * np.expm1(np.abs(numbers))
-    return numbers if ranks is None else ranks.undone(numbers)
