@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.features.ranks import LEAST_GROUP, Ranks, Sketch
-from polyfed.data.features.robust_units import pool_robustly
-from polyfed.data.features.scaling import FeatureScaler, Moments
-from polyfed.data.features.transforms import TRANSFORMS, changed
+from polyfed.data.features.scaling import FeatureScaler, Moments, pool_robustly
+from polyfed.data.features.transforms import LEAST_GROUP, TRANSFORMS, Ranks, Sketch, changed
 from polyfed.data.labels.codec import LabelCodec, settle_classes
 from polyfed.data.schema.client_summary import ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
