@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, WriteReport, argument, option
 from polyfed.cli.comparison import run_comparison
 from polyfed.cli.grouping import grouped
-from polyfed.cli.names import completion
-from polyfed.cli.options import DataOptions, RunOptions, settings, split_names
-from polyfed.cli.scales import with_scales
+from polyfed.cli.options import DataOptions, RunOptions, settings, split_names, with_scales
 from polyfed.defaults import COMPARED
 from polyfed.errors import UsageError
 
@@ -22,28 +21,18 @@ def command(
     data: DataOptions,
     how: RunOptions,
     config: Annotated[
-        Path | None, typer.Argument(help="File of settings (TOML), with what is to be compared.", metavar="[CONFIG]")
+        Path | None, argument("File of settings (TOML), with what is to be compared.", "[CONFIG]")
     ] = None,
     methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Methods ({','.join(COMPARED)}): see polyfed methods.",
-            metavar="A,B",
-            autocompletion=completion("methods"),
-        ),
+        Names, option(f"Methods ({','.join(COMPARED)}): see polyfed methods.", "A,B", names="methods")
     ] = None,
-    seeds: Annotated[
-        list[str] | None, typer.Option(help="Seeds (0); each method runs with each.", metavar="0,1,2")
-    ] = None,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option(help="Values of an option; validation rows choose one.", metavar="METHOD.OPTION=A,B"),
-    ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes that share out the runs.", min=1)] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder of all runs. By default runs/<data>-compare.")] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    seeds: Annotated[Names, option("Seeds (0); each method runs with each.", "0,1,2")] = None,
+    grid: Annotated[Names, option("Values of an option; validation rows choose one.", "METHOD.OPTION=A,B")] = None,
+    jobs: Jobs = 1,
+    out: Annotated[Path | None, option("Folder of all runs. By default runs/<data>-compare.")] = None,
+    report: WriteReport = True,
+    json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare methods over seeds; the same command again goes on where it was stopped."""
     from polyfed.data.tables.files import stem_of

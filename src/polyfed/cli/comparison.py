@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed.cli.compared import describe, is_chosen, show, tried
 from polyfed.cli.output import emit, note
+from polyfed.cli.pages import try_report
 from polyfed.cli.progress import images_bar, progress_bar, report_outlook, shared_bar
-from polyfed.cli.reporting import try_report
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:

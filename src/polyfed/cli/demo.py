@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from polyfed.cli.arguments import AsJson, Quiet, WriteReport, option
 from polyfed.cli.comparison import run_comparison
 from polyfed.cli.output import note, number, say, show_table
 
@@ -19,12 +20,10 @@ LABELLED = 5
 def command(
     context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="A few rounds only.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the runs. By default runs/demo, or the next that is free.")
-    ] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    out: Annotated[Path | None, option("Folder of the runs. By default runs/demo, or the next that is free.")] = None,
+    report: WriteReport = True,
+    json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Weigh, sex and name penguins from a few labelled birds with three methods, and write a report."""
     from polyfed.data.datasets.penguins import SILENT, UNSEXED

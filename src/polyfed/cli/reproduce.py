@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option
 from polyfed.cli.options import COMMAND_LINE, split_names
 from polyfed.cli.output import emit, note, say, show_table
 from polyfed.cli.progress import images_bar, shared_bar
@@ -21,22 +22,13 @@ IMAGES = "Images"
 
 def command(
     context: typer.Context,
-    preset: Annotated[
-        str,
-        typer.Argument(help="table1, synthetic, calibration, ood, convergence, ablation or mean.", metavar="PRESET"),
-    ],
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with celeba/ and dogcat/ in it.", metavar="DIR", rich_help_panel=IMAGES)
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="Network that sees the images.", metavar="NAME", rich_help_panel=IMAGES)
-    ] = None,
-    weights_dir: Annotated[
-        Path | None, typer.Option(help="Folder with weights of networks.", metavar="DIR", rich_help_panel=IMAGES)
-    ] = None,
-    methods: Annotated[list[str] | None, typer.Option(help="Only these methods.", metavar="A,B")] = None,
-    seeds: Annotated[list[str] | None, typer.Option(help="Seeds instead of the preset's.", metavar="0,1,2")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds instead of the preset's.", metavar="N", min=1)] = None,
+    preset: Annotated[str, argument("table1, synthetic, calibration, ood, convergence, ablation or mean.", "PRESET")],
+    data_dir: Annotated[Path | None, option("Folder with celeba/ and dogcat/ in it.", "DIR", panel=IMAGES)] = None,
+    backbone: Annotated[str | None, option("Network that sees the images.", "NAME", panel=IMAGES)] = None,
+    weights_dir: Annotated[Path | None, option("Folder with weights of networks.", "DIR", panel=IMAGES)] = None,
+    methods: Annotated[Names, option("Only these methods.", "A,B")] = None,
+    seeds: Annotated[Names, option("Seeds instead of the preset's.", "0,1,2")] = None,
+    rounds: Annotated[int | None, option("Rounds instead of the preset's.", "N", min=1)] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, in minutes; images are made up if there are none.")
     ] = False,
@@ -48,23 +40,18 @@ def command(
             rich_help_panel=IMAGES,
         ),
     ] = False,
-    jobs: Annotated[int, typer.Option(help="Processes that share out the runs.", min=1)] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder. By default runs/reproduce-<preset>.")] = None,
+    jobs: Jobs = 1,
+    out: Annotated[Path | None, option("Folder. By default runs/reproduce-<preset>.")] = None,
     runs: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the runs; presets that share it run what they have in common once. By default in --out."
-        ),
+        option("Folder of the runs; presets that share it run what they have in common once. By default in --out."),
     ] = None,
     beside: Annotated[
         Path | None,
-        typer.Option(
-            help="A results.md of this preset: rows that are run now go into its tables, whose own rows stay.",
-            metavar="PAGE",
-        ),
+        option("A results.md of this preset: rows that are run now go into its tables, whose own rows stay.", "PAGE"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Play an experiment of the paper; the same command again goes on where it was stopped."""
     from polyfed.cli.compare import _whole

@@ -42,7 +42,7 @@ class InProcessGrid(Grid):
             )
             for i, config in enumerate(node_configs)
         }
-        self._be(SERVER)
+        internals.be(SERVER, run=1)
 
     def set_run(self, run: Any) -> None:
         self._run = run
@@ -77,13 +77,13 @@ class InProcessGrid(Grid):
 
     def _run_client(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
-        self._be(node)
+        internals.be(node, run=1)
         try:
             reply = self.app(message, self.contexts[node])
         except Exception as error:
             reply = internals.failed(message, internals.RAISED, repr(error))
         finally:
-            self._be(SERVER)
+            internals.be(SERVER, run=1)
         internals.sent_by(reply, node)
         return reply
 
@@ -92,7 +92,3 @@ class InProcessGrid(Grid):
         if self.watch is not None:
             self.watch(arrived)
         return arrived
-
-    @staticmethod
-    def _be(node: int) -> None:
-        internals.be(node, run=1)

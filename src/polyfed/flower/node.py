@@ -30,8 +30,7 @@ from polyfed.engine.settings import Settings
 from polyfed.errors import DataError, UsageError
 from polyfed.experiments.building import digest
 from polyfed.flower import versions
-from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.own_data import OwnData, own_data
+from polyfed.flower.own_config import OwnConfig, OwnData, own_data
 from polyfed.flower.round_context import RoundContext
 from polyfed.folders.documents import read_document, write_document
 from polyfed.folders.lines import read_events
@@ -82,7 +81,8 @@ def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State
     with owned(me.folder), threads_for(len(me.data.x)):
         state, lost = me.state(context.accepted)
         federation_state = FederationState(context.round, prediction_state, {} if state is None else {me.name: state})
-        events = [tidy(event) for event in evaluate(me.method, federation_state, me.members(context.seed))]
+        members = Members.of(me.method, me.prepared, context.seed)
+        events = [tidy(event) for event in evaluate(me.method, federation_state, members)]
         me.publish(federation_state, events, last=context.round >= context.rounds)
     scores = [
         {key: event[key] for key in ("part", "model")} | {"scores": me.shareable_scores(event)} for event in events
@@ -122,9 +122,6 @@ class Member:
     def data(self) -> ClientData:
         return self.prepared.clients[self.name].train
 
-    def members(self, seed: int) -> Members:
-        return Members.of(self.method, self.prepared, seed)
-
     def shareable_scores(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """Of the scores in an event those that the server may know: none of a client that is silent, and none of few labels."""
         limits, parts = self.prepared.round0.limits, self.prepared.clients[self.name]
@@ -155,9 +152,7 @@ class Member:
     def publish(self, federation_state: FederationState, events: list[dict[str, Any]], *, last: bool) -> None:
         """The model of a round in the run folder, in place of any of that round or later: a server may repeat itself."""
         before = read_events(self.folder)
-        Checkpoints(self.folder).forget_after(
-            federation_state.round - 1
-        )  # whoever is killed now leaves the round before
+        Checkpoints(self.folder).forget_after(federation_state.round - 1)  # killed now, it leaves the round before
         run = Run(self.method, self.prepared, self.settings, federation_state=federation_state, folder=self.folder)
         run.log.rewrite([event for event in before if event.get("round", 0) < federation_state.round])
         run.record(federation_state, events)

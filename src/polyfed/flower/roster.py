@@ -23,25 +23,16 @@ PAUSE = 1.0  # seconds between two looks at who is there
 
 @dataclass
 class Roster:
-    """Who is who.
+    """Who is who."""
 
-    Attributes:
-        grid: Flower's way to the nodes.
-        timeout: seconds that nodes have to say who they are.
-        node_of: client → its node, as far as it is known.
-        labels: client → task → training labels, as it declared in round 0; no update may claim more.
-        rejected: nodes that take no part, so that they are not asked again.
-        versions: node → the versions that it says it has.
-        on_versions: is called when one has reported them.
-    """
-
-    grid: Grid
-    timeout: float
-    node_of: dict[str, int] = field(default_factory=dict)
+    grid: Grid  # Flower's way to the nodes
+    timeout: float  # seconds that nodes have to say who they are
+    node_of: dict[str, int] = field(default_factory=dict)  # client → its node, as far as it is known
+    # Client → task → training labels, as it declared in round 0; no update may claim more.
     labels: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    rejected: set[int] = field(default_factory=set)
-    versions: dict[int, dict[str, str]] = field(default_factory=dict)
-    on_versions: Callable[[], None] = lambda: None
+    rejected: set[int] = field(default_factory=set)  # nodes that take no part, so that they are not asked again
+    versions: dict[int, dict[str, str]] = field(default_factory=dict)  # node → the versions that it says it has
+    on_versions: Callable[[], None] = lambda: None  # is called when one has reported them
 
     @property
     def labelled(self) -> set[str]:
@@ -53,8 +44,9 @@ class Roster:
 
         client → what it reported, still to be validated; and who takes no part, by its name if it has one → why.
         """
-        self._wait(lambda present: len(present) >= n_nodes, wait)
-        present = sorted(self.grid.get_node_ids())
+        end = time.monotonic() + wait
+        while len(present := sorted(self.grid.get_node_ids())) < n_nodes and time.monotonic() < end:
+            time.sleep(PAUSE)
         if len(present) < n_nodes:
             raise DataError(
                 f"{len(present)} of {n_nodes} nodes are connected after {wait:g} s",
@@ -109,11 +101,6 @@ class Roster:
         while len(here := self.refresh(context, members)) < n_wanted and time.monotonic() < end:
             time.sleep(PAUSE)
         return here
-
-    def _wait(self, enough: Callable[[list[int]], bool], wait: float) -> None:
-        end = time.monotonic() + wait
-        while not enough(list(self.grid.get_node_ids())) and time.monotonic() < end:
-            time.sleep(PAUSE)
 
     def _ask(self, nodes: list[int], context: dict[str, Any]) -> dict[int, dict[str, Any]]:
         messages = [message_to(node, MessageType.QUERY, content(context), self.timeout) for node in nodes]

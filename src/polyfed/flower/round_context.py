@@ -28,27 +28,16 @@ _REMEDY = "ask whoever runs the server"
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The study, and where it stands.
+    """The study, and where it stands."""
 
-    Attributes:
-        study: a name that no other study has: a client keeps its state under it.
-        document: the settings, as a config file has them.
-        seed: of the run.
-        agreed: what came of round 0; None while it is being found.
-        members: all clients.
-        round: the current one.
-        rounds: planned in all.
-        accepted: the round of the last update of this client that was used; 0 if none was.
-    """
-
-    study: str
-    document: dict[str, Any]
+    study: str  # a name that no other study has: a client keeps its state under it
+    document: dict[str, Any]  # the settings, as a config file has them
     seed: int
-    agreed: dict[str, Any] | None = None
-    members: tuple[str, ...] = ()
-    round: int = 0
-    rounds: int = 0
-    accepted: int = 0
+    agreed: dict[str, Any] | None = None  # what came of round 0; None while it is being found
+    members: tuple[str, ...] = ()  # all clients
+    round: int = 0  # the current one
+    rounds: int = 0  # planned in all
+    accepted: int = 0  # the round of the last update of this client that was used; 0 if none was
 
     def __post_init__(self) -> None:
         # A client keeps its state in a folder of this name, so it must be one and no path.

@@ -42,7 +42,9 @@ def content_until(path: Path, size: int, sha256: str) -> bytes:
 
 def parse_events(content: bytes, path: Path, first: int = 1) -> Iterator[dict[str, Any]]:
     """Events of the kinds that are known, and others as they are; `first` is the number of the first line."""
-    for where, event in _lines(content, path, first):
+    for number, line in _whole_lines(content, first):
+        where = f"{path}, line {number}"
+        event = parsed(line, where, REMEDY)
         reject_unlike(event, AnyEvent, where, REMEDY)
         reject_unlike(event, EVENTS.get(event["event"], AnyEvent), where, REMEDY)
         yield event
@@ -58,12 +60,6 @@ def parse_timing(content: bytes, path: Path, first: int = 1) -> Iterator[dict[st
             yield entry
         except DataError as error:
             yield {"warning": str(error)}
-
-
-def _lines(content: bytes, path: Path, first: int) -> Iterator[tuple[str, Any]]:
-    for number, line in _whole_lines(content, first):
-        where = f"{path}, line {number}"
-        yield where, parsed(line, where, REMEDY)
 
 
 def _whole_lines(content: bytes, first: int) -> Iterator[tuple[int, bytes]]:

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyfed.errors import PolyfedError
-from polyfed.flower.deploy.certificates import read_certificate
+from polyfed.flower.deploy.certificates import check_server_certificate, read_certificate
 from polyfed.flower.deploy.keys import check_private_key
 from polyfed.flower.deploy.layout import Deployment, NodeFolder
-from polyfed.flower.deploy.server import SOON, answers, check_certificate, node_numbers, reject_port_in_use, versions_of
+from polyfed.flower.deploy.server import SOON, answers, node_numbers, reject_port_in_use, versions_of
 
-AHEAD, BEHIND = (
-    5.0,
-    300.0,
-)  # seconds that a node's clock may differ from the server's: Flower rejects its signature else
+# Seconds that a node's clock may differ from the server's: Flower rejects its signature else.
+AHEAD, BEHIND = 5.0, 300.0
 ROOM = 1e9  # bytes
 LONGEST = 5_000_000  # bytes of an answer that is read
 
@@ -42,7 +40,7 @@ def check_server(deployment: Deployment) -> Iterator[Check]:
     """Of the machine of the server, whether it runs or not."""
     yield from _versions()
     renew = f"polyfed deploy renew {deployment.root}"
-    yield _tried("certificate", lambda: _days(check_certificate(deployment, renew), renew))
+    yield _tried("certificate", lambda: _days(check_server_certificate(deployment, renew=renew), renew))
     yield _tried("authority", lambda: _days_of(deployment.authority, "polyfed deploy init, for all machines anew"))
     yield _private(deployment.key)
     away = not deployment.authority_key.exists()

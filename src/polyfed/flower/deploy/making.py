@@ -21,10 +21,9 @@ from polyfed.flower.deploy.certificates import (
     make_server_certificate,
     read_certificate,
 )
-from polyfed.flower.deploy.container_files import container_files, node_container_files
 from polyfed.flower.deploy.keys import check_names, make_keys
 from polyfed.flower.deploy.layout import PORT, Deployment, address, is_loopback
-from polyfed.flower.deploy.machine_files import node_files, readme, server_files
+from polyfed.flower.deploy.machine_files import container_files, node_files, readme, server_files
 
 AUTHORITY_DAYS = 3650  # longer than the server's, so that this can be renewed without a visit to the nodes
 ANY = ("0.0.0.0", "::")
@@ -139,7 +138,7 @@ def _make_node(deployment: Deployment, name: str) -> None:
             folder, {"node.toml": described + _REMARKS, "ca.crt": deployment.authority.read_bytes(), "node.pub": public}
         )
         _write(folder, {"node.key": private}, mode=0o600)
-        _write(folder, node_files(name) | node_container_files(name))
+        _write(folder, node_files(name))
     write_whole(deployment.public_key(name), public)
 
 

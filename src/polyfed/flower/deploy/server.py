@@ -46,7 +46,7 @@ def serve(deployment: Deployment, note: Note) -> None:
 def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -> bool:
     """Whether the server ended because there is a new certificate; otherwise a signal came."""
     renew = f"polyfed deploy renew {deployment.root}"
-    days = check_certificate(deployment, f"make one with {renew}")
+    days = check_server_certificate(deployment, renew=f"make one with {renew}")
     note(f"The certificate is valid for {days} days" + (f"; renew it soon: {renew}" if days < SOON else ""))
     command = superlink_command(deployment)
     reject_port_in_use(deployment.bind, deployment.port)
@@ -74,19 +74,12 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
         link.stop()
 
 
-def check_certificate(deployment: Deployment, remedy: str) -> int:
-    """How many days the server's certificate is still valid; an error if a node would reject it."""
-    return check_server_certificate(
-        deployment.certificate, deployment.key, deployment.authority, deployment.host, renew=remedy
-    )
-
-
 def _can_take_renewed(deployment: Deployment, certificate: bytes) -> bool:
     """Whether there is another certificate than this, fit for use, and no run that a restart would cut off."""
     try:
         if deployment.certificate.read_bytes() == certificate:
             return False
-        check_certificate(deployment, "")
+        check_server_certificate(deployment, renew="")
         return all(str(run["status"]).startswith("finished") for run in ask(deployment, "list")["runs"])
     except (OSError, PolyfedError):  # it is being written, or the server is busy: the next look is soon
         return False
@@ -165,9 +158,8 @@ def reject_port_in_use(host: str, port: int) -> None:
     """An error if somebody listens there already: Flower would start, fail late, and say little."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the server will do: old connections do not count
+        # As the server will do: old connections do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
