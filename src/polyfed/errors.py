@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 LONGEST = 700  # characters of what is wrong: a value in it may be a megabyte long
@@ -20,9 +21,9 @@ class PolyfedError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+    def __init__(self, what: str, *, where: str | Path = "", remedy: str = "") -> None:
         what = what if len(what) <= LONGEST else f"{what[: LONGEST - 1]}…"
-        self.what, self.where, self.remedy = what, where, remedy
+        self.what, self.where, self.remedy = what, str(where), remedy
         place = f"{where}: " if where else ""
         cure = f"; {remedy}" if remedy else ""
         super().__init__(f"{place}{what}{cure}.")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,15 +71,41 @@ AllowCode = Annotated[
 ]
 
 
+def grouped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the fields of its dataclass parameters, which are options that commands share, as its own.
+
+    @grouped
+    def run(data: DataOptions) -> None: ...       # polyfed run --client ...
+    """
+    groups: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        own = [parameter]
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            own = inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+        parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+
+    @functools.wraps(function)
+    def command(**given: Any) -> Any:
+        made = {name: group(**{f.name: given.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
+        return function(**given, **made)
+
+    del command.__wrapped__  # or its own signature would be taken
+    command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
 def reject_no_run(folder: Path) -> None:
     """An error unless there is a run in the folder."""
     if not folder.is_dir():
         what = "is a file, not the folder of a run" if folder.exists() else "there is no such folder"
         near = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         remedy = nearest(folder.name, sorted(near)[:20]) if near else "give the folder of a run"
-        raise DataError(what, where=str(folder), remedy=remedy)
+        raise DataError(what, where=folder, remedy=remedy)
     if not (folder / "run.json").is_file():
-        raise DataError("there is no run in it", where=str(folder), remedy="give the folder of a run")
+        raise DataError("there is no run in it", where=folder, remedy="give the folder of a run")
 
 
 def load_run(folder: Path, allow_code: list[str] | None = None) -> Run:
@@ -86,22 +115,17 @@ def load_run(folder: Path, allow_code: list[str] | None = None) -> Run:
 
     run = load(folder, allow_code=allow_code or ())
     if not run.federation_state.server:  # of a node, before its first evaluation
-        raise UsageError(
-            "there is no model yet", where=str(folder), remedy="wait until the study evaluates its clients"
-        )
+        raise UsageError("there is no model yet", where=folder, remedy="wait until the study evaluates its clients")
     if run.federation_state.round == 0 and run.settings.rounds > 0:
-        raise UsageError(
-            "no round has been completed", where=str(folder), remedy=f"go on with: polyfed run --resume {folder}"
-        )
+        what = "no round has been completed"
+        raise UsageError(what, where=folder, remedy=f"go on with: polyfed run --resume {folder}")
     return run
 
 
 def reject_no_folder(out: Path, option: str = "--out") -> None:
     """An error unless the folder of a file that is to be written is there."""
     if not out.parent.is_dir():
-        raise UsageError(
-            "there is no such folder", where=str(out.parent), remedy=f"make it, or choose another {option}"
-        )
+        raise UsageError("there is no such folder", where=out.parent, remedy=f"make it, or choose another {option}")
 
 
 def write_out(out: Path, content: bytes, choose: str = "--out") -> None:
@@ -109,6 +133,4 @@ def write_out(out: Path, content: bytes, choose: str = "--out") -> None:
     try:
         write_whole(out, content)
     except OSError as error:
-        raise UsageError(
-            f"cannot be written: {error.strerror}", where=str(out), remedy=f"choose another {choose}"
-        ) from None
+        raise UsageError(f"cannot be written: {error.strerror}", where=out, remedy=f"choose another {choose}") from None

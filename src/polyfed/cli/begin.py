@@ -23,7 +23,7 @@ def examples(folder: Annotated[Path, argument("Where they are written.")] = Path
     for name in TABLES:
         path = folder / name
         if path.exists() and (not path.is_file() or path.read_bytes() != _content(name)):
-            raise UsageError("another file of this name is there", where=str(path), remedy="name another folder")
+            raise UsageError("another file of this name is there", where=path, remedy="name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for name, what in TABLES.items():
         write_whole(folder / name, _content(name), SHOWN)
@@ -53,7 +53,7 @@ def init(
     from polyfed.experiments.template import config_text
 
     if out.exists():
-        raise UsageError("is there already", where=str(out), remedy="remove it, or choose another --out")
+        raise UsageError("is there already", where=out, remedy="remove it, or choose another --out")
     reject_no_folder(out)
     found, remarks = guess(data, query)
     write_out(out, config_text(found, data, out, query).encode())

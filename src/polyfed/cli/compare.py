@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, WriteReport, argument, option
+from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, WriteReport, argument, grouped, option
 from polyfed.cli.comparison import run_comparison
-from polyfed.cli.grouping import grouped
 from polyfed.cli.options import DataOptions, RunOptions, settings, split_names, with_scales
 from polyfed.defaults import COMPARED
 from polyfed.errors import UsageError
@@ -56,7 +55,6 @@ def _whole(seeds: list[str] | None) -> list[int] | None:
         return None
     for seed in seeds:
         if not seed.isdecimal():
-            raise UsageError(
-                f"{seed!r} is no seed", where="--seeds", remedy="give whole numbers from 0 up, as in 0,1,2"
-            )
+            what = f"{seed!r} is no seed"
+            raise UsageError(what, where="--seeds", remedy="give whole numbers from 0 up, as in 0,1,2")
     return [int(seed) for seed in seeds]

@@ -27,6 +27,7 @@ def describe(
     from polyfed.cli import documents
     from polyfed.experiments.comparing import scores
     from polyfed.experiments.ranking import ranked
+    from polyfed.folders.lines import read_events
     from polyfed.kinds import KINDS
     from polyfed.report.tables import leader, ranking
 
@@ -35,7 +36,7 @@ def describe(
     for one in outcomes:
         if is_chosen(one.cell, choices):
             of_seeds[one.cell.method].append(found[one.cell.folder])
-    kinds = _kinds(next(one.cell.folder for one in outcomes if one.error is None))
+    kinds: dict[str, str] = read_events(next(one.cell.folder for one in outcomes if one.error is None))[0]["tasks"]
     metric_of = {task: KINDS[kind].headline for task, kind in kinds.items()}
     groups = _groups(outcomes, choices)
     order = ranking(groups)
@@ -128,12 +129,6 @@ def show(document: Any, choices: Mapping[str, Choice]) -> None:
     say(f"The runs are in {document.folder}")
     if document.report:
         say(f"The report is {document.report}")
-
-
-def _kinds(folder: Path) -> dict[str, str]:
-    from polyfed.folders.lines import read_events
-
-    return read_events(folder)[0]["tasks"]
 
 
 def _groups(outcomes: Sequence[Outcome], choices: Mapping[str, Choice]) -> list[Group]:

@@ -40,7 +40,7 @@ def run_comparison(
     from polyfed.experiments.tuning import tune
 
     if folder.is_file() or (folder / "run.json").exists():
-        raise UsageError("is not a folder for comparisons", where=str(folder), remedy="choose another with --out")
+        raise UsageError("is not a folder for comparisons", where=folder, remedy="choose another with --out")
     with images_bar(quiet=quiet):
         federation = build_federation(config.data, where)
     todo = cells(config, federation, folder, where)
@@ -50,7 +50,7 @@ def run_comparison(
     try:
         outcomes = _run_all(todo, federation, where, jobs, argv, quiet)
     except KeyboardInterrupt:
-        raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None
+        raise Interrupted("stopped", where=folder, remedy="the same command goes on with what is left") from None
     failed = {one.cell.folder: one.error for one in outcomes if one.error is not None}
     if len(failed) == len(todo):
         raise next(iter(failed.values()))
@@ -121,8 +121,5 @@ def _reject_incomplete(failed: Sequence[PolyfedError], n_cells: int, choices: di
         raise PolyfedError(f"{len(failed)} of {n_cells} runs failed, the first with: {str(failed[0]).rstrip('.')}")
     for method, choice in choices.items():
         if choice.chosen is None:
-            raise PolyfedError(
-                "no combination has a finite loss on the validation rows with every seed",
-                where=f"the grid of {method}",
-                remedy="give it other values",
-            )
+            what = "no combination has a finite loss on the validation rows with every seed"
+            raise PolyfedError(what, where=f"the grid of {method}", remedy="give it other values")

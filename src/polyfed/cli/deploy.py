@@ -42,11 +42,7 @@ def init(
         say(f"Which file goes where, and which must never leave: {folder / 'README.md'}")
 
 
-def add(
-    folder: Folder,
-    name: Annotated[str, argument("Name of the new node.", "NAME")],
-    json: AsJson = False,
-) -> None:
+def add(folder: Folder, name: Annotated[str, argument("Name of the new node.", "NAME")], json: AsJson = False) -> None:
     """Make the folder of one more node; a server that is up learns its key at once."""
     from polyfed.flower.deploy import commands, layout, making, server
 
@@ -128,15 +124,12 @@ def resume(
 
     deployment = layout.read_deployment(folder)
     if not deployment.is_server:
-        raise UsageError("the folder of the run is on the server", where=str(of), remedy="give this command there")
+        raise UsageError("the folder of the run is on the server", where=of, remedy="give this command there")
     reject_no_run(of)
     wanted, completed = planned(of, rounds)
     if completed >= wanted:
-        raise UsageError(
-            f"{completed} rounds are completed already",
-            where=str(of),
-            remedy=f"to go on give --rounds with a number above {completed}",
-        )
+        what = f"{completed} rounds are completed already"
+        raise UsageError(what, where=of, remedy=f"to go on give --rounds with a number above {completed}")
     chosen = runs.read_prepared(of / "config.toml", wanted)
     config = {"study": chosen.text, "folder": str(of.absolute()), "nodes": nodes, "timeout": timeout, "wait": wait}
     _run_all(deployment, config, "deploy resume", json)

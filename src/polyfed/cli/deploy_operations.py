@@ -45,8 +45,7 @@ def status(
 
 
 def doctor(
-    folder: Annotated[Path, argument("Folder of the deployment, or of a node.", "DIR")],
-    json: AsJson = False,
+    folder: Annotated[Path, argument("Folder of the deployment, or of a node.", "DIR")], json: AsJson = False
 ) -> None:
     """Check this machine: certificates and their days, clocks, the port, versions, keys, room on the disk."""
     from polyfed.cli.deploy_documents import DeployCheckDocument, DeployDoctorDocument

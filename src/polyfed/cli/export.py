@@ -32,10 +32,8 @@ def command(
 
     reject_no_run(run)
     if all(given is None for given in (scores, predictions, model, mlflow, tensorboard)):
-        raise UsageError(
-            "it is not said what to export",
-            remedy="give --scores, --predictions, --model, --mlflow or --tensorboard",
-        )
+        what = "it is not said what to export"
+        raise UsageError(what, remedy="give --scores, --predictions, --model, --mlflow or --tensorboard")
     for table in (scores, predictions):
         reject_odd_end(table)
     if model is None and client is not None:
@@ -74,7 +72,7 @@ def _write_model(run: Path, client: str | None, path: Path, allow_code: list[str
 
     reject_no_folder(path, "--model")
     if path.is_dir():
-        raise UsageError("is a folder", where=str(path), remedy=f"give a file, such as {path / 'model.safetensors'}")
+        raise UsageError("is a folder", where=path, remedy=f"give a file, such as {path / 'model.safetensors'}")
     loaded = load_run(run, allow_code)
     if client is None:
         if len(loaded.clients) != 1:

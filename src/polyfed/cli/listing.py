@@ -108,9 +108,7 @@ def _help(made: type) -> dict[str, str]:
     return found
 
 
-def schema(
-    name: Annotated[str | None, argument("A command; all of them if not given.", "[COMMAND]")] = None,
-) -> None:
+def schema(name: Annotated[str | None, argument("A command; all of them if not given.", "[COMMAND]")] = None) -> None:
     """Print the JSON schema of what a command prints with --json."""
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
     from polyfed.cli.documents import DOCUMENTS

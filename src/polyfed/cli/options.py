@@ -133,11 +133,8 @@ def _put_class_weights(document: dict[str, Any], given: str) -> None:
     named = [entry for entry in tasks if entry.get("name") == task] if isinstance(tasks, list) else []
     if not named:
         names = [str(entry.get("name")) for entry in tasks] if isinstance(tasks, list) else []
-        raise UsageError(
-            f"task {task!r} is not among those that options name",
-            where="--class-weights",
-            remedy=nearest(task, names) if names else "give it as class_weights of the task in the config file",
-        )
+        remedy = nearest(task, names) if names else "give it as class_weights of the task in the config file"
+        raise UsageError(f"task {task!r} is not among those that options name", where="--class-weights", remedy=remedy)
     named[0]["class_weights"] = how if how == BALANCED else dict(_class_weight(pair, given) for pair in how.split(","))
 
 
@@ -146,11 +143,8 @@ def _class_weight(pair: str, given: str) -> tuple[str, float]:
     try:
         return label.strip(), float(weight)
     except ValueError:
-        raise UsageError(
-            f"{given!r} weighs nothing",
-            where="--class-weights",
-            remedy="write balanced, or for example sick=no:1,yes:5",
-        ) from None
+        remedy = "write balanced, or for example sick=no:1,yes:5"
+        raise UsageError(f"{given!r} weighs nothing", where="--class-weights", remedy=remedy) from None
 
 
 @dataclass
@@ -195,10 +189,8 @@ def settings(config: Path | None, *groups: Any, extra: dict[tuple[str, ...], Any
     for group in groups:
         group.into(document)
     if config is None and not document.get("data"):
-        raise UsageError(
-            "there are no data to run on",
-            remedy="give a config file, --data FILE with --client and a target, or --dataset NAME",
-        )
+        what = "there are no data to run on"
+        raise UsageError(what, remedy="give a config file, --data FILE with --client and a target, or --dataset NAME")
     where = COMMAND_LINE if config is None else str(config)
     return check(document, where), where
 

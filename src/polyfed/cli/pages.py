@@ -39,7 +39,7 @@ def watch(
 ) -> None:
     """Show a run live in the browser, until Ctrl-C."""
     if run.is_file():
-        raise DataError("is a file, not the folder of a run", where=str(run), remedy="give the folder of a run")
+        raise DataError("is a file, not the folder of a run", where=run, remedy="give the folder of a run")
 
     def ready(url: str) -> None:
         from polyfed.cli.documents import WatchDocument
@@ -66,10 +66,8 @@ def _report_room() -> Any:
     try:
         return importlib.import_module("polyfed.report")
     except ImportError as error:
-        raise MissingExtraError(
-            f"reports need {error.name or 'a package'}, which is not installed",
-            remedy=f"pip install {error.name or 'polyfed'}",
-        ) from None
+        what = f"reports need {error.name or 'a package'}, which is not installed"
+        raise MissingExtraError(what, remedy=f"pip install {error.name or 'polyfed'}") from None
 
 
 def _runs_in(folder: Path) -> list[Path]:

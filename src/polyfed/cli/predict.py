@@ -155,7 +155,7 @@ def reject_odd_end(out: Path | None) -> None:
         return
     if out.suffix.lower() not in (".csv", ".parquet"):
         what = "is not a kind of table that can be written"
-        raise UsageError(what, where=str(out), remedy="end it in .csv or .parquet")
+        raise UsageError(what, where=out, remedy="end it in .csv or .parquet")
     reject_no_folder(out)
 
 

@@ -67,11 +67,10 @@ def command(
         raise UsageError("--quick has no trained networks", remedy="leave one of the two out")
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else '-trained' if trained else ''}"
     if folder.is_file() or (folder / "run.json").exists():
-        raise UsageError("is not a folder for experiments", where=str(folder), remedy="choose another with --out")
+        raise UsageError("is not a folder for experiments", where=folder, remedy="choose another with --out")
     if original.family != "images" and (data_dir or backbone or weights_dir):
-        raise UsageError(
-            f"preset {preset!r} has no images", remedy="leave --data-dir, --backbone and --weights-dir out"
-        )
+        what = f"preset {preset!r} has no images"
+        raise UsageError(what, remedy="leave --data-dir, --backbone and --weights-dir out")
     if weights_dir is not None:  # networks that methods train look there too
         os.environ["POLYFED_WEIGHTS"] = str(weights_dir)
     images = {"backbone": backbone, "weights_dir": None if weights_dir is None else str(weights_dir)}
@@ -90,7 +89,7 @@ def command(
             experiment = prepare(original, choices, folder, COMMAND_LINE, reported, runs)
         failed = _run_all(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
-        raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None
+        raise Interrupted("stopped", where=folder, remedy="the same command goes on with what is left") from None
     n_runs = len(experiment.cells) + len(experiment.unfinished)
     if len(failed) == n_runs:
         raise next(iter(failed.values()))

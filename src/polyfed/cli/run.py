@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.arguments import AllowCode, AsJson, Quiet, WriteReport, argument, option, reject_no_run
-from polyfed.cli.grouping import grouped
+from polyfed.cli.arguments import AllowCode, AsJson, Quiet, WriteReport, argument, grouped, option, reject_no_run
 from polyfed.cli.options import DataOptions, RunOptions, settings, with_scales
-from polyfed.cli.output import emit, say
+from polyfed.cli.output import emit, say, say_doubts, show_scores
 from polyfed.cli.pages import try_report
 from polyfed.cli.progress import in_bytes, progress_bar
-from polyfed.cli.scored import say_doubts, show_scores
 from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest
 
@@ -125,7 +123,7 @@ def _show(run: Run, document: Any) -> None:
         say(f"{title}: there are none to measure on.")
     else:
         show_scores(title, table, _summary(run, ["baseline"]), _summary(run, ["skill"]), document.tasks)
-        say_doubts(run.events, say)
+        say_doubts(run.events)
     if document.untrained:
         names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
         say(f"In no round was an update used of: {names}")
@@ -150,13 +148,13 @@ def _summary(run: Run, metrics: str | list[str]) -> Any:
 
 def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
     """How many rounds there will be, and how many are completed, for the bar; an unsound folder is for others to reject."""
-    from polyfed.folders.checkpoint_files import FOLDER, rounds_of
     from polyfed.folders.documents import read_document
+    from polyfed.folders.lines import CHECKPOINTS, rounds_of
     from polyfed.folders.schemas import RunDocument
 
     try:
         wanted = rounds or read_document(folder / "run.json", RunDocument)["settings"]["rounds"]
-        return wanted, max(rounds_of(folder / FOLDER, "json"), default=0)
+        return wanted, max(rounds_of(folder / CHECKPOINTS, "json"), default=0)
     except DataError:
         return rounds or 0, 0
 

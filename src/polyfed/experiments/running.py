@@ -21,7 +21,7 @@ from polyfed.experiments.reading import check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import reject_unnameable
 from polyfed.folders import making
-from polyfed.folders.checkpoint_files import FOLDER, rounds_of
+from polyfed.folders.lines import CHECKPOINTS, rounds_of
 from polyfed.folders.lock import owned
 from polyfed.folders.making import is_free
 from polyfed.folders.results_file import finished_rounds
@@ -238,4 +238,4 @@ def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
 
 def _completed(folder: Path) -> bool:
     """Whether a round is stored in the folder, or below it by Flower."""
-    return any(max(rounds_of(path, "json"), default=0) > 0 for path in folder.glob(f"**/{FOLDER}"))
+    return any(max(rounds_of(path, "json"), default=0) > 0 for path in folder.glob(f"**/{CHECKPOINTS}"))

@@ -56,10 +56,8 @@ def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[dict[str,
     data = me.prepared.shared(me.name)
     if not data.n_labels:  # whoever asks
         limit = me.prepared.round0.limits.min_rows
-        raise UsageError(
-            f"client {me.name!r} has fewer than {limit} training labels of every task and sends no update",
-            remedy="its owner may lower min_rows in the node's own file",
-        )
+        what = f"client {me.name!r} has fewer than {limit} training labels of every task and sends no update"
+        raise UsageError(what, remedy="its owner may lower min_rows in the node's own file")
     with owned(me.folder), threads_for(len(data.x)):
         state, lost = me.state(context.accepted)
         if lost and me.method.needs_last_state:
@@ -184,9 +182,8 @@ def _known(context: RoundContext, own: OwnConfig) -> tuple[str, Path] | None:
         return None
     described = read_document(path, NodeDocument, "remove it to begin the study anew here")
     if digest(own.file) != described["digest_of_data"]:
-        raise DataError(
-            "has changed since the study began", where=str(own.data), remedy="restore it, or begin a new study"
-        )
+        what = "has changed since the study began"
+        raise DataError(what, where=str(own.data), remedy="restore it, or begin a new study")
     return described["client"], folder_of(own.state, context.study, described["client"])
 
 

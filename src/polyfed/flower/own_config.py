@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyfed.data import DEPLOYED, OPEN, ClientSummary, Limits, Split, Task, describe
+from polyfed.data import DEPLOYED, ClientSummary, Limits, Split, Task, describe
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import Division, divide
 from polyfed.data.tables.reading import read_own_table
@@ -45,22 +45,14 @@ class OwnConfig:
     def of(cls, given: Mapping[str, Any]) -> OwnConfig:
         """From the node config of Flower's SuperNode."""
         if not given.get("data"):
-            raise DataError(
-                "this node's config names no data",
-                where=WHERE,
-                remedy="start it with polyfed deploy node --data FILE, or --node-config 'data=\"FILE\"'",
-            )
+            remedy = "start it with polyfed deploy node --data FILE, or --node-config 'data=\"FILE\"'"
+            raise DataError("this node's config names no data", where=WHERE, remedy=remedy)
         data = Path(str(given["data"]))
         state = Path(str(given["state"])) if given.get("state") else data.resolve().parent / "polyfed-state"
         client = str(given["client"]) if given.get("client") else None
         least = _whole(given, "min-rows", DEPLOYED.min_rows), _whole(given, "min-count", DEPLOYED.min_count)
         allowed = tuple(name for name in str(given.get("allow-code", "")).split(",") if name)
         return cls(state, data, client, Limits(*least), allowed)
-
-    @classmethod
-    def in_simulation(cls, state: Path, data: str, position: int, limits: Limits = OPEN) -> OwnConfig:
-        """Of a client whose data lie in one place with those of all others."""
-        return cls(state, limits=limits, simulated=(data, position))
 
     @property
     def file(self) -> Path:
@@ -120,7 +112,7 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
         )
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)
-            raise DataError(f"has no column of any task ({names})", where=str(path), remedy="give the labels it has")
+            raise DataError(f"has no column of any task ({names})", where=path, remedy="give the labels it has")
         split, mark, limits = data.split(), digest(path), data.limits
     division = divide(tasks, raw, split, seed=seed, client=name)
     return OwnData(name, tasks, raw, division, scaling, own.limits.at_least(limits), mark)

@@ -48,11 +48,8 @@ class Roster:
         while len(present := sorted(self.grid.get_node_ids())) < n_nodes and time.monotonic() < end:
             time.sleep(PAUSE)
         if len(present) < n_nodes:
-            raise DataError(
-                f"{len(present)} of {n_nodes} nodes are connected after {wait:g} s",
-                where="round 0",
-                remedy="start the others, or ask for fewer nodes",
-            )
+            what = f"{len(present)} of {n_nodes} nodes are connected after {wait:g} s"
+            raise DataError(what, where="round 0", remedy="start the others, or ask for fewer nodes")
         answers = self._ask(present, context)
         nodes: dict[str, list[int]] = {}
         rejected: dict[str, str] = {}

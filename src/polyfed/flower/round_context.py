@@ -58,11 +58,8 @@ class RoundContext:
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> RoundContext:
         if described.get("format") != FORMAT:
-            raise ConfigError(
-                f"the server speaks format {described.get('format')!r}, this client {FORMAT}",
-                where=WHERE,
-                remedy="install the same version of polyfed on both",
-            )
+            what = f"the server speaks format {described.get('format')!r}, this client {FORMAT}"
+            raise ConfigError(what, where=WHERE, remedy="install the same version of polyfed on both")
         known = cls.__dataclass_fields__
         for name in described:
             if name not in (*known, "format"):
@@ -105,9 +102,8 @@ def own_prepared(data: DataConfig) -> DataConfig:
     """The settings as far as a server may choose them: which columns of a node's table, and never which table."""
     for key in ("source", "query", "dataset", "sha256", "options", "images"):
         if getattr(data, key):
-            raise ConfigError(
-                f"the server chooses data.{key}, but a node reads its own table alone", where=WHERE, remedy=_REMEDY
-            )
+            what = f"the server chooses data.{key}, but a node reads its own table alone"
+            raise ConfigError(what, where=WHERE, remedy=_REMEDY)
     return data
 
 
@@ -118,11 +114,8 @@ def chosen_tasks(data: DataConfig) -> tuple[Task, ...]:
     if not data.tasks:
         raise ConfigError("there is no task", where=WHERE, remedy="name the columns to predict under data.tasks")
     if AUTO in data.transform.values():
-        raise ConfigError(
-            f"data.transform is {AUTO!r}, but no machine has the rows to choose by",
-            where=WHERE,
-            remedy='write for example income = "rank"',
-        )
+        what = f"data.transform is {AUTO!r}, but no machine has the rows to choose by"
+        raise ConfigError(what, where=WHERE, remedy='write for example income = "rank"')
     return data.all_tasks()
 
 

@@ -87,19 +87,13 @@ def serve(grid: Grid, serve_config: ServeConfig, on_event: OnEvent | None = None
 
         completed = run.federation_state.round
         if completed >= run.settings.rounds:
-            raise UsageError(
-                f"{completed} rounds are completed already",
-                where=str(folder),
-                remedy=f"to go on give --rounds with a number above {completed}",
-            )
+            what = f"{completed} rounds are completed already"
+            raise UsageError(what, where=folder, remedy=f"to go on give --rounds with a number above {completed}")
         strategy = PolyfedStrategy(run, context, roster, serve_config.timeouts, report)
         strategy.start(grid, ArrayRecord(), num_rounds=run.settings.rounds - completed, timeout=timeout)
         if not strategy.n_used:
-            raise PolyfedError(
-                "not one round counted",
-                where=str(folder),
-                remedy="the rejected clients in events.jsonl say why; then resume with more rounds",
-            )
+            remedy = "the rejected clients in events.jsonl say why; then resume with more rounds"
+            raise PolyfedError("not one round counted", where=folder, remedy=remedy)
         run.write_results(folder)
     return run
 
@@ -108,11 +102,8 @@ def _begun(serve_config: ServeConfig, method: Method, settings: Settings, roster
     """Round 0, and a folder for what follows."""
     data, folder = serve_config.config.data, serve_config.folder
     if settings.stop != "none":
-        raise ConfigError(
-            f"stop is {settings.stop!r}, and Flower runs the rounds that were planned",
-            where=WHERE,
-            remedy="leave stop out, and choose the number of rounds in one process",
-        )
+        what = f"stop is {settings.stop!r}, and Flower runs the rounds that were planned"
+        raise ConfigError(what, where=WHERE, remedy="leave stop out, and choose the number of rounds in one process")
     tasks, scaling = chosen_tasks(data), chosen_scaling(data)
     data.split()  # a wrong one is rejected before anybody is asked
     document = _document(serve_config.config, method)
@@ -165,7 +156,7 @@ def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, rost
     folder = serve_config.folder
     if not (folder / "flower.json").is_file():
         what = "the run there was not made on Flower"
-        raise UsageError(what, where=str(folder), remedy="go on with polyfed run --resume")
+        raise UsageError(what, where=folder, remedy="go on with polyfed run --resume")
     storage.check_same(folder, method, settings)
     run = load(folder, method=method)
     storage.take_up(run)

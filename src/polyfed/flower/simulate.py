@@ -15,6 +15,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from polyfed.data import OPEN
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.events import EventLog
@@ -88,7 +89,7 @@ def _run(
     serve_config = ServeConfig(config, below / "server", Timeouts(nodes=n_clients, wait=60.0))
     states, data = below / "nodes", config.data.model_dump_json()
     # This process says where data and states of the clients are, and no message does.
-    client_app = make_app(lambda given: OwnConfig.in_simulation(states, data, int(given["partition-id"])))
+    client_app = make_app(lambda given: OwnConfig(states, limits=OPEN, simulated=(data, int(given["partition-id"]))))
     try:
         with _quiet():
             if engine == "flower-ray":
@@ -98,7 +99,7 @@ def _run(
                 server_run = serve(grid, serve_config, on_event)
     except KeyboardInterrupt:
         how = f"go on with: polyfed run --resume {folder} --engine {engine}"
-        raise Interrupted("stopped; the rounds until now are stored", where=str(folder), remedy=how) from None
+        raise Interrupted("stopped; the rounds until now are stored", where=folder, remedy=how) from None
     run = _assembled(server_run, serve_config, states, federation)
     run.command = list(command) or None
     storage.create(run, folder)
@@ -143,7 +144,7 @@ def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on
     if failed:
         raise failed[0]
     if not done:
-        raise PolyfedError("Flower's simulation ended without a result", where=str(serve_config.folder))
+        raise PolyfedError("Flower's simulation ended without a result", where=serve_config.folder)
     return done[0]
 
 

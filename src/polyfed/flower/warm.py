@@ -105,10 +105,8 @@ class WarmNode:
         if code == internals.NODE_REJECTED:
             raise Rejected
         if code == UNAUTHORIZED:
-            raise PolyfedError(
-                "the server does not take this node's signature",
-                remedy="set the clocks of both machines, look at node.key",
-            )
+            what = "the server does not take this node's signature"
+            raise PolyfedError(what, remedy="set the clocks of both machines, look at node.key")
         self._say_away(error)
 
     # ---- being online -------------------------------------------------------------------------------------------

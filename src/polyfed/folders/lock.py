@@ -116,7 +116,7 @@ def _busy(folder: Path, path: Path) -> UsageError:
     if owner := _owner(path):
         elsewhere = f" on {owner.host}" if owner.host != socket.gethostname() else ""
         who = f"process {owner.pid}{elsewhere} has been at work on it since {owner.since}"
-    return UsageError(who, where=str(folder), remedy="wait until it ends, or end it")
+    return UsageError(who, where=folder, remedy="wait until it ends, or end it")
 
 
 def _owner(path: Path) -> Owner | None:

@@ -67,14 +67,14 @@ def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
     try:
         found = x509.load_pem_x509_certificate(content)
     except ValueError:
-        raise ConfigError("is not a certificate in PEM", where=str(path), remedy=remedy) from None
+        raise ConfigError("is not a certificate in PEM", where=path, remedy=remedy) from None
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
         what = f"the certificate expired on {found.not_valid_after_utc:%d %B %Y}"
-        raise ConfigError(what, where=str(path), remedy=remedy)
+        raise ConfigError(what, where=path, remedy=remedy)
     if now < found.not_valid_before_utc:
         what = f"the certificate is valid from {found.not_valid_before_utc:%d %B %Y} on"
-        raise ConfigError(what, where=str(path), remedy="set the clock of this machine")
+        raise ConfigError(what, where=path, remedy="set the clock of this machine")
     return found
 
 
@@ -87,18 +87,18 @@ def check_server_certificate(deployment: Deployment, *, renew: str) -> int:
         mine.verify_directly_issued_by(above)
     except Exception:  # cryptography has one error for each way in which it can be wrong
         what = f"the certificate is not signed by {authority}"
-        raise ConfigError(what, where=str(certificate), remedy=renew) from None
+        raise ConfigError(what, where=certificate, remedy=renew) from None
     named = mine.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     known = [*named.get_values_for_type(x509.DNSName), *map(str, named.get_values_for_type(x509.IPAddress))]
     if host not in known:
         what = f"the certificate is for {', '.join(known)}, not for {host!r}"
-        raise ConfigError(what, where=str(certificate), remedy=renew)
+        raise ConfigError(what, where=certificate, remedy=renew)
     try:
         fits = serialization.load_pem_private_key(key.read_bytes(), None).public_key() == mine.public_key()
     except (OSError, ValueError):
-        raise ConfigError("there is no private key that can be read", where=str(key), remedy=renew) from None
+        raise ConfigError("there is no private key that can be read", where=key, remedy=renew) from None
     if not fits:
-        raise ConfigError(f"is not the key of {certificate.name}", where=str(key), remedy=renew)
+        raise ConfigError(f"is not the key of {certificate.name}", where=key, remedy=renew)
     return (mine.not_valid_after_utc - datetime.now(UTC)).days
 
 

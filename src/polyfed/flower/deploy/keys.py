@@ -34,9 +34,9 @@ def check_private_key(path: Path) -> None:
     try:
         key = serialization.load_ssh_private_key(content, None)
     except Exception:  # besides ValueError, cryptography raises errors of its own for keys that it does not support
-        raise ConfigError("is not a private key in OpenSSH's format", where=str(path), remedy=remedy) from None
+        raise ConfigError("is not a private key in OpenSSH's format", where=path, remedy=remedy) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError("is not a key of an elliptic curve", where=str(path), remedy=remedy)
+        raise ConfigError("is not a key of an elliptic curve", where=path, remedy=remedy)
 
 
 def read_key_file(path: Path, what: str, remedy: str) -> bytes:
@@ -44,10 +44,10 @@ def read_key_file(path: Path, what: str, remedy: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError(f"{what} is missing", where=str(path), remedy=remedy) from None
+        raise ConfigError(f"{what} is missing", where=path, remedy=remedy) from None
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-        raise ConfigError(what, where=str(path), remedy="check its permissions") from None
+        raise ConfigError(what, where=path, remedy="check its permissions") from None
 
 
 def check_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:

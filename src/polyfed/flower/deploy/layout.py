@@ -44,7 +44,7 @@ class Deployment:
     authority, authority_key = _Below("ca", "ca.crt"), _Below("ca", "ca.key")
     server = _Below("server")
     certificate, key = _Below("server", "server.crt"), _Below("server", "server.key")
-    database = _Below("server", "superlink.db")
+    database, numbers = _Below("server", "superlink.db"), _Below("server", "nodes.json")
     restarting = _Below("server", ".restarting")  # there while the server takes a new certificate, and answers nobody
     flower_home, app = _Below("flower"), _Below("app")
 
@@ -116,7 +116,7 @@ def read_node(folder: Path) -> NodeFolder:
     try:
         limits = replace(DEPLOYED, **least)
     except ConfigError as error:
-        raise ConfigError(error.what, where=str(path), remedy=error.remedy) from None
+        raise ConfigError(error.what, where=path, remedy=error.remedy) from None
     return NodeFolder(folder.absolute(), **given, limits=limits, allow_code=allowed)
 
 
@@ -160,7 +160,7 @@ def is_loopback(host: str) -> bool:
 def _file_in(folder: Path, name: str, what: str, remedy: str) -> Path:
     if not (folder / name).is_file():
         problem = f"there is no {what} in it" if folder.is_dir() else "there is no such folder"
-        raise UsageError(problem, where=str(folder), remedy=remedy)
+        raise UsageError(problem, where=folder, remedy=remedy)
     return folder / name
 
 
@@ -169,12 +169,12 @@ def _read(path: Path, required: dict[str, type], optional: dict[str, type]) -> d
     try:
         given = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot be read ({error})", where=str(path), remedy=remedy) from None
+        raise ConfigError(f"cannot be read ({error})", where=path, remedy=remedy) from None
     known = required | optional
     for key in required:
         if key not in given:
-            raise ConfigError(f"{key} is missing", where=str(path), remedy=remedy)
+            raise ConfigError(f"{key} is missing", where=path, remedy=remedy)
     for key, value in given.items():
         if key not in known or not isinstance(value, known[key]):
-            raise ConfigError(f"{key} = {value!r} is not understood", where=str(path), remedy=remedy)
+            raise ConfigError(f"{key} = {value!r} is not understood", where=path, remedy=remedy)
     return given

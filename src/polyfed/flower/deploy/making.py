@@ -39,7 +39,7 @@ def make_deployment(
     bind = check_host(bind) if bind else "127.0.0.1" if is_loopback(host) else "0.0.0.0"
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         what = "is not empty" if root.is_dir() else "is a file"
-        raise UsageError(what, where=str(root), remedy="give a new folder, or add a node with polyfed deploy add")
+        raise UsageError(what, where=root, remedy="give a new folder, or add a node with polyfed deploy add")
     with _appearing_at(root) as made:
         deployment = Deployment(made, host, port, bind, tuple(names))
         for folder in ("ca", "server", "server/keys", "nodes", "runs", "flower"):
@@ -71,18 +71,14 @@ def add_node(deployment: Deployment, name: str) -> Deployment:
     return grown
 
 
-def remove_node(deployment: Deployment, name: str) -> Deployment:
+def remove_node(deployment: Deployment, name: str) -> None:
     """A node less. Its folder here stays: whoever has its key is nobody to the server."""
-    check_is_node(deployment, name)
-    left = replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name))
-    left.write()
+    replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name)).write()
     deployment.public_key(name).unlink(missing_ok=True)
-    return left
 
 
 def renew_key(deployment: Deployment, name: str) -> Path:
     """A new key for a node; the file that goes to its machine, in place of the one there."""
-    check_is_node(deployment, name)
     private, public = make_keys(name)
     folder = deployment.node(name)
     try:
@@ -99,7 +95,7 @@ def check_is_node(deployment: Deployment, name: str) -> None:
     """An error if the deployment has no such node."""
     if name not in deployment.nodes:
         known = ", ".join(deployment.nodes) or "none"
-        raise UsageError(f"there is no node {name!r}", where=str(deployment.root), remedy=f"its nodes are {known}")
+        raise UsageError(f"there is no node {name!r}", where=deployment.root, remedy=f"its nodes are {known}")
 
 
 def renew(deployment: Deployment, days: int) -> None:
@@ -109,9 +105,7 @@ def renew(deployment: Deployment, days: int) -> None:
         authority_key = deployment.authority_key.read_bytes()
     except OSError as error:
         remedy = "put the key of the authority back for this command"
-        raise ConfigError(
-            f"cannot be read: {error.strerror}", where=str(deployment.authority_key), remedy=remedy
-        ) from None
+        raise ConfigError(f"cannot be read: {error.strerror}", where=deployment.authority_key, remedy=remedy) from None
     bound = [] if deployment.bind in ANY else [deployment.bind]
     pair = make_server_certificate(
         deployment.authority.read_bytes(), authority_key, names=[deployment.host, *bound, *LOOPBACK], days=days
@@ -171,4 +165,4 @@ def _appearing_at(folder: Path) -> Iterator[Path]:
 
 
 def _unwritable(folder: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot be written: {error.strerror}", where=str(folder), remedy="choose another folder")
+    return UsageError(f"cannot be written: {error.strerror}", where=folder, remedy="choose another folder")

@@ -55,7 +55,7 @@ def prepare(
     """Check all that can be checked before anything is started."""
     given = data if data is not None else folder.data and folder.root / folder.data
     if not given:
-        raise DataError("there is no table", where=str(folder.root), remedy="give --data FILE, or data in node.toml")
+        raise DataError("there is no table", where=folder.root, remedy="give --data FILE, or data in node.toml")
     table = given.absolute()
     load_table(table)
     read_certificate(folder.authority, remedy=COPY_AUTHORITY)
@@ -69,9 +69,8 @@ def prepare(
         for made in (work.state, folder.flower_home):
             made.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise ConfigError(
-            f"cannot be made: {error.strerror}", where=str(error.filename), remedy="give --state DIR"
-        ) from None
+        what = f"cannot be made: {error.strerror}"
+        raise ConfigError(what, where=error.filename, remedy="give --state DIR") from None
     return work
 
 
@@ -151,9 +150,8 @@ def _look_at_server(folder: NodeFolder, superlink: str) -> str:
             what = f"the certificate of the server is not for {host!r}"
             raise PolyfedError(what, remedy="use the name that was given to polyfed deploy init") from None
         if error.verify_code == 10:
-            raise PolyfedError(
-                "the certificate of the server has expired", remedy="polyfed deploy renew there"
-            ) from None
+            what = "the certificate of the server has expired"
+            raise PolyfedError(what, remedy="polyfed deploy renew there") from None
         raise PolyfedError(WRONG_AUTHORITY, remedy=COPY_AUTHORITY) from None
     except OSError as error:
         reason = error.strerror or str(error)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from polyfed.errors import UsageError
@@ -66,9 +66,6 @@ class Program:
             self._reader.join(timeout=5)  # its own children may keep the pipe open
         return code
 
-    def text(self) -> str:
-        return "\n".join(self.said)
-
     def stop(self) -> None:
         """End it in order, and by force if that takes too long."""
         if self._process.poll() is None:
@@ -115,7 +112,7 @@ class Signals:
             self._before[number] = signal.signal(number, self._receive)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -147,7 +144,7 @@ def rotating(path: Path) -> Callable[[str], None]:
             handler = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
         except OSError as error:
             what = f"cannot be written: {error.strerror}"
-            raise UsageError(what, where=str(path), remedy="choose another file for --log") from None
+            raise UsageError(what, where=path, remedy="choose another file for --log") from None
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         log.addHandler(handler)
     return log.info

@@ -36,7 +36,6 @@ class StudyConfig:
 
     text: str
     name: str
-    rounds: int
 
 
 @dataclass(frozen=True)
@@ -66,28 +65,26 @@ def read_prepared(path: Path, rounds: int | None = None) -> StudyConfig:
         data.pop("sha256", None)
     config = check(document, where)
     if not config.data.tasks:
-        raise ConfigError(
-            "there are no targets", where=f"{where}, data.tasks", remedy='add for example binary = ["sick"]'
-        )
+        what = "there are no targets"
+        raise ConfigError(what, where=f"{where}, data.tasks", remedy='add for example binary = ["sick"]')
     if build_method(config, where).pools_data:
         what = f"method {config.method.name!r} puts all data in one place"
         raise ConfigError(what, where=f"{where}, method.name", remedy="choose one that does not: polyfed methods")
-    settings = build_settings(config, where)
-    name = f"{path.stem}-{config.method.name}-{config.run.seed}"
-    return StudyConfig(to_toml(document), name, settings.rounds)
+    build_settings(config, where)
+    return StudyConfig(to_toml(document), f"{path.stem}-{config.method.name}-{config.run.seed}")
 
 
 def new_folder(deployment: Deployment, study: StudyConfig, folder: Path | None) -> str:
     """The folder of a new run, as the server sees it."""
-    if folder is None and not deployment.is_server:
-        what = "the folder of the run is on the server, so it cannot be chosen here"
-        raise UsageError(what, remedy="give --folder with an absolute path on the server")
     if not deployment.is_server:
+        if folder is None:
+            what = "the folder of the run is on the server, so it cannot be chosen here"
+            raise UsageError(what, remedy="give --folder with an absolute path on the server")
         return str(folder)
     chosen = (deployment.root / "runs" / study.name if folder is None else folder).absolute()
     if chosen.exists() and not (chosen.is_dir() and is_free(chosen)):
         remedy = f"go on with polyfed deploy resume {deployment.root} {chosen}, or choose another --folder"
-        raise UsageError("is not empty", where=str(chosen), remedy=remedy)
+        raise UsageError("is not empty", where=chosen, remedy=remedy)
     return str(chosen)
 
 
@@ -110,7 +107,7 @@ def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note)
                 note(line)
             if time.monotonic() - asked > POLL or (rounds.are_over() and time.monotonic() - asked > SOON):
                 try:
-                    described, misses = _one(deployment, run_id), 0
+                    described, misses = ask(deployment, "list", "--run-id", run_id)["runs"][0], 0
                     now = str(described["status"])
                 except PolyfedError:
                     now, misses = status, misses + 1
@@ -249,10 +246,6 @@ def _planned(folder: Path) -> int:
         return read_folder_document(folder / "run.json", RunDocument)["settings"]["rounds"]
     except DataError:
         return 0
-
-
-def _one(deployment: Deployment, run_id: str) -> dict[str, Any]:
-    return ask(deployment, "list", "--run-id", run_id)["runs"][0]
 
 
 def _since(node: Mapping[str, Any]) -> str | None:

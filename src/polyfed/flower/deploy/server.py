@@ -9,7 +9,6 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import write_whole
@@ -68,7 +67,9 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
                     deployment.restarting.touch()
                     return True
         if signals.received is None:
-            raise _ended(link)
+            said = [line for line in link.said if line.strip()]
+            what = f"the server ended by itself with code {link.code}; its last words: {said[-1] if said else 'none'}"
+            raise PolyfedError(what.rstrip("."), remedy="its log above says more")
         return False
     finally:
         link.stop()
@@ -120,7 +121,7 @@ def register(deployment: Deployment, note: Note) -> list[str]:
             raise
         numbers[name] = str(answer["node-id"])
         new.append(name)
-        write_whole(_numbers_file(deployment), json.dumps(numbers, indent=2).encode())
+        write_whole(deployment.numbers, json.dumps(numbers, indent=2).encode())
     return new
 
 
@@ -135,14 +136,14 @@ def unregister(deployment: Deployment, name: str, note: Note) -> bool:
         if "not found" not in str(error).lower():  # somebody else did it
             raise
     del numbers[name]
-    write_whole(_numbers_file(deployment), json.dumps(numbers, indent=2).encode())
+    write_whole(deployment.numbers, json.dumps(numbers, indent=2).encode())
     return True
 
 
 def node_numbers(deployment: Deployment) -> dict[str, str]:
     """Name → Flower's number of the node, for those that were registered."""
     try:
-        return dict(json.loads(_numbers_file(deployment).read_bytes()))
+        return dict(json.loads(deployment.numbers.read_bytes()))
     except (OSError, ValueError):
         return {}
 
@@ -195,13 +196,3 @@ def answers(deployment: Deployment) -> bool:
 def _without_polls(note: Note) -> Note:
     """Each node asks every three seconds whether there is work, and Flower writes a line about it each time."""
     return lambda line: None if "[uvicorn.access]" in line and line.endswith(" 200") else note(line)
-
-
-def _ended(link: Program) -> PolyfedError:
-    said = [line for line in link.said if line.strip()]
-    what = f"the server ended by itself with code {link.code}; its last words: {said[-1] if said else 'none'}"
-    return PolyfedError(what.rstrip("."), remedy="its log above says more")
-
-
-def _numbers_file(deployment: Deployment) -> Path:
-    return deployment.server / "nodes.json"

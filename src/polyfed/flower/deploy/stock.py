@@ -42,8 +42,8 @@ def run_supernode(folder: NodeFolder, work: NodeWork, note: Note, signals: Signa
     code = node.code if code is None else code
     if code == 0:  # it said goodbye, so it may come back at once
         folder.alive.unlink(missing_ok=True)
-    said = node.text() + ("\nSuperNode ID" if connected else "")  # the line may have gone by
-    return code or 0, said, node.seconds
+    said = [*node.said, "SuperNode ID"] if connected else node.said  # the line may have gone by
+    return code or 0, "\n".join(said), node.seconds
 
 
 def _free_port() -> int:
