@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from polyfed.cli.arguments import AsJson, Quiet, WriteReport, option
-from polyfed.cli.comparison import run_comparison
+from polyfed.cli.compare import run_comparison
 from polyfed.cli.output import note, number, say, show_table
 
 METHODS = ["local", "fedavg", "pfed-hier"]
@@ -90,8 +91,5 @@ def _show(document: Any, choices: Mapping[str, Any]) -> None:
 
 def _free(folder: Path) -> Path:
     """The folder, or with a number that is not taken: a demo is run again and again."""
-    count, free = 1, folder
-    while free.exists():
-        count += 1
-        free = folder.with_name(f"{folder.name}-{count}")
-    return free
+    numbered = (folder.with_name(f"{folder.name}-{i}") for i in count(2))
+    return next(free for free in chain([folder], numbered) if not free.exists())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from polyfed.errors import PolyfedError, UsageError
 
 if TYPE_CHECKING:
     from polyfed.cli.deploy_documents import DeployStatusDocument
+    from polyfed.flower.deploy.commands import Note
     from polyfed.flower.deploy.layout import Deployment
 
 Folder = Annotated[Path, argument("Folder of the deployment.", "DIR")]
@@ -33,8 +33,8 @@ def status(
     if watch and json:
         raise UsageError("--watch does not end, and --json prints one document", remedy="choose one of them")
     deployment = read_deployment(folder)
-    for i in count():
-        document = _status(deployment, show=i == 0 and not watch)
+    while True:
+        document = _status(deployment, None if watch else note)
         if json:
             emit(document)
         else:
@@ -112,17 +112,16 @@ def _reject_absent(deployment: Deployment) -> None:
         raise UsageError(what, remedy=f"start it with polyfed deploy server {deployment.root}")
 
 
-def _status(deployment: Deployment, *, show: bool) -> DeployStatusDocument:
+def _status(deployment: Deployment, show: Note | None) -> DeployStatusDocument:
     from polyfed import __version__
     from polyfed.cli.deploy_documents import DeployStatusDocument, NodeDocument, PreparedDocument, SubmittedDocument
     from polyfed.flower.deploy.runs import nodes_of, runs_of, studies_of
 
-    say_commands = note if show else None
     return DeployStatusDocument(
         server=deployment.address,
         version=__version__,
-        nodes=[NodeDocument(**values) for values in nodes_of(deployment, say_commands)],
-        runs=[SubmittedDocument(**values) for values in runs_of(deployment, say_commands)],
+        nodes=[NodeDocument(**values) for values in nodes_of(deployment, show)],
+        runs=[SubmittedDocument(**values) for values in runs_of(deployment, show)],
         studies=[PreparedDocument(**values) for values in studies_of(deployment)],
     )
 

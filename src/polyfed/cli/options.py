@@ -221,6 +221,16 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
     return [name.strip() for part in given for name in part.split(",") if name.strip()]
 
 
+def split_seeds(given: Sequence[str] | None) -> list[int] | None:
+    """Seeds, as `split_names` has them."""
+    seeds = split_names(given)
+    for seed in seeds or ():
+        if not seed.isdecimal():
+            remedy = "give whole numbers from 0 up, as in 0,1,2"
+            raise UsageError(f"{seed!r} is no seed", where="--seeds", remedy=remedy)
+    return None if seeds is None else list(map(int, seeds))
+
+
 def split_assignment(text: str, option: str = "derive", example: str = "disease=num>0") -> tuple[str, str]:
     """`disease=num>0` as a name and a comparison."""
     name, equals, test = text.partition("=")

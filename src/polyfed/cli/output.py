@@ -63,10 +63,7 @@ def number(value: float | None) -> str:
 
 
 def show_scores(title: str, scores: Any, guessed: Any, skills: Any, kinds: Mapping[str, str]) -> None:
-    """Clients × headline metrics, in brackets the guess (mean, most frequent class), and below them the whole.
-
-    The three tables are a run's `summary` of the headline metrics, of "baseline" and of "skill".
-    """
+    """A run's `summary` of headline metrics, beside each its "baseline" in brackets, and below them the whole and "skill"."""
     from polyfed.report.words import guess_of
 
     def beside(of_scores: Any, of_guess: Any) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option
-from polyfed.cli.options import COMMAND_LINE, split_names
+from polyfed.cli.options import COMMAND_LINE, split_names, split_seeds
 from polyfed.cli.output import emit, note, say, show_table
 from polyfed.cli.progress import images_bar, shared_bar
 from polyfed.errors import Interrupted, PolyfedError, UsageError
@@ -54,7 +54,6 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Play an experiment of the paper; the same command again goes on where it was stopped."""
-    from polyfed.cli.compare import _whole
     from polyfed.cli.reproduce_documents import ReproduceDocument
     from polyfed.paper.beside import read_page
     from polyfed.paper.blocks import Choices
@@ -76,7 +75,7 @@ def command(
     images = {"backbone": backbone, "weights_dir": None if weights_dir is None else str(weights_dir)}
     try:
         choices = Choices(
-            seeds=_whole(split_names(seeds)),
+            seeds=split_seeds(seeds),
             methods=split_names(methods),
             rounds=rounds,
             quick=quick,

@@ -17,30 +17,20 @@ SERVER = 1  # node number of the server; clients follow
 
 
 class InProcessGrid(Grid):
-    """Runs a ClientApp for each node config, one after the other.
-
-    `watch(message)` sees every message as it travels, in both directions.
-    """
+    """Runs a ClientApp for each node config, one after the other; `watch` sees every message, in both directions."""
 
     def __init__(
         self,
         app: ClientApp,
         node_configs: Sequence[Mapping[str, Any]],
         *,
-        run_config: Mapping[str, Any] | None = None,
         watch: Callable[[Message], None] | None = None,
     ) -> None:
         self.app, self.watch = app, watch
         self._replies: dict[str, Message] = {}
         self.contexts = {
-            SERVER + 1 + i: Context(
-                run_id=1,
-                node_id=SERVER + 1 + i,
-                node_config=dict(config),
-                state=RecordDict(),
-                run_config=dict(run_config or {}),
-            )
-            for i, config in enumerate(node_configs)
+            node: Context(run_id=1, node_id=node, node_config=dict(config), state=RecordDict(), run_config={})
+            for node, config in enumerate(node_configs, start=SERVER + 1)
         }
         internals.be(SERVER, run=1)
 

@@ -37,9 +37,8 @@ class OwnConfig:
     client: str | None = None  # its name, if it is not that of the file
     limits: Limits = DEPLOYED  # what leaves
     allowed: tuple[str, ...] = ()  # code that studies may name
-    simulated: tuple[str, int] | None = (
-        None  # in a simulation, all clients' data settings as JSON, and which client it is
-    )
+    # In a simulation, the settings of all clients' data as JSON, and which client this is.
+    simulated: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> OwnConfig:

@@ -18,6 +18,7 @@ from polyfed.flower.wire import content, opened
 
 log = logging.getLogger("flwr")
 LONGEST_NAME = 200  # characters of a client's name
+LONGEST_BACKOFF = 16  # rounds
 PAUSE = 1.0  # seconds between two looks at who is there
 
 
@@ -40,10 +41,7 @@ class Roster:
         return {client for client, counts in self.labels.items() if any(counts.values())}
 
     def gather(self, context: dict[str, Any], n_nodes: int, wait: float) -> tuple[dict[str, Any], dict[str, str]]:
-        """Round 0: wait until as many nodes are there, and let them describe their data.
-
-        client → what it reported, still to be validated; and who takes no part, by its name if it has one → why.
-        """
+        """Round 0: client → what it reported, still to be validated; who takes no part, by its name if it has one → why."""
         end = time.monotonic() + wait
         while len(present := sorted(self.grid.get_node_ids())) < n_nodes and time.monotonic() < end:
             time.sleep(PAUSE)
@@ -80,9 +78,8 @@ class Roster:
             wanted = set(members)
             for node, reported in self._ask(unknown, context).items():
                 if "error" in reported or reported.get("client") not in wanted:
-                    reason = reported.get(
-                        "error", f"client {reported.get('client')!r} was not there when the study began"
-                    )
+                    absent = f"client {reported.get('client')!r} was not there when the study began"
+                    reason = reported.get("error", absent)
                     log.warning("polyfed: node %d takes no part: %s", node, reason)
                     self.rejected.add(node)
                 elif self.node_of.get(reported["client"]) in present:
@@ -114,6 +111,31 @@ class Roster:
                 answers[node] = {"error": in_a_line(f"its answer is not understood ({error})")}
         self.on_versions()
         return answers
+
+
+@dataclass
+class Backoff:
+    """Whom not to ask: a client that did not answer costs the whole timeout, so it is skipped for 1, 2, 4, ... rounds.
+
+    >>> backoff = Backoff()
+    >>> backoff.failed("basel", 3)
+    >>> [backoff.allows("basel", round) for round in (4, 5)], backoff.allows("bern", 4)
+    ([False, True], True)
+    """
+
+    # Client → how often in a row it has failed, and the round from which it is asked again.
+    failures: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def allows(self, client: str, round: int) -> bool:
+        return round >= self.failures.get(client, (0, 0))[1]
+
+    def failed(self, client: str, round: int) -> None:
+        """It was asked in this round and did not answer."""
+        n = self.failures.get(client, (0, 0))[0] + 1
+        self.failures[client] = n, round + 1 + min(2 ** (n - 1), LONGEST_BACKOFF)
+
+    def succeeded(self, client: str) -> None:
+        self.failures.pop(client, None)
 
 
 def _check(reported: dict[str, Any]) -> None:

@@ -17,8 +17,7 @@ from flwr.serverapp.strategy import Strategy
 from polyfed.engine.rounds import FederationState, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
-from polyfed.flower.backoff import Backoff
-from polyfed.flower.roster import Roster, failure, message_to
+from polyfed.flower.roster import Backoff, Roster, failure, message_to
 from polyfed.flower.round_context import RoundContext
 from polyfed.flower.scores import evaluation_events
 from polyfed.flower.wire import content, opened

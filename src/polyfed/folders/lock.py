@@ -61,9 +61,9 @@ def owned(folder: Path, name: str = RUN_LOCK) -> Iterator[None]:
             del _mine[key]
 
 
-def owner_alive(folder: Path, name: str = RUN_LOCK) -> bool:
+def owner_alive(folder: Path) -> bool:
     """Whether somebody seems to be writing to the folder; asked without taking the lock, which may surprise a writer."""
-    owner = _owner(folder / name)
+    owner = _owner(folder / RUN_LOCK)
     if owner is None:
         return False
     if owner.host != socket.gethostname():

@@ -99,6 +99,24 @@ class NodeFolder:
     alive = _Below(".alive")  # touched while the node is connected; it goes when the node leaves in order
 
 
+@dataclass(frozen=True)
+class NodeWork:
+    """What a node brings: its table, its client's name, where the state is that only it knows, what its owner allows."""
+
+    data: Path
+    client: str
+    state: Path
+    superlink: str
+    limits: Limits = DEPLOYED
+    allow_code: tuple[str, ...] = ()
+
+    def config(self) -> dict[str, str | int | float]:
+        """As polyfed's client app reads it (`OwnConfig.of`)."""
+        config: dict[str, str | int | float] = {"data": str(self.data), "client": self.client, "state": str(self.state)}
+        config |= {"min-rows": self.limits.min_rows, "min-count": self.limits.min_count}
+        return config | ({"allow-code": ",".join(self.allow_code)} if self.allow_code else {})
+
+
 def read_deployment(folder: Path) -> Deployment:
     """What `polyfed deploy init` wrote."""
     path = _file_in(folder, "deploy.toml", "deployment", f"make one with polyfed deploy init {folder} --host NAME")

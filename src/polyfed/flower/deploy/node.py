@@ -7,41 +7,23 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from polyfed.data import DEPLOYED, Limits
+from polyfed.data import DEPLOYED
 from polyfed.data.tables.files import load_table
 from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError
 from polyfed.flower.deploy.certificates import read_certificate
 from polyfed.flower.deploy.commands import Note
 from polyfed.flower.deploy.keys import check_private_key
-from polyfed.flower.deploy.layout import NodeFolder, check_code, split_address
+from polyfed.flower.deploy.layout import NodeFolder, NodeWork, check_code, split_address
 from polyfed.flower.deploy.processes import Signals
 from polyfed.flower.deploy.restarts import COPY_AUTHORITY, WRONG_AUTHORITY, RestartPolicy
+from polyfed.flower.deploy.stock import run_supernode
 from polyfed.flower.deploy.worker import Worker
 from polyfed.folders.lock import owned
 
 NODE_LOCK = ".node.lock"  # two processes with one key would each take the other's messages
-
-
-@dataclass(frozen=True)
-class NodeWork:
-    """What a node brings: its table, its client's name, where the state is that only it knows, what its owner allows."""
-
-    data: Path
-    client: str
-    state: Path
-    superlink: str
-    limits: Limits = DEPLOYED
-    allow_code: tuple[str, ...] = ()
-
-    def config(self) -> dict[str, str | int | float]:
-        """As polyfed's client app reads it (`OwnConfig.of`)."""
-        config: dict[str, str | int | float] = {"data": str(self.data), "client": self.client, "state": str(self.state)}
-        config |= {"min-rows": self.limits.min_rows, "min-count": self.limits.min_count}
-        return config | ({"allow-code": ",".join(self.allow_code)} if self.allow_code else {})
 
 
 def prepare(
@@ -103,8 +85,6 @@ class End(NamedTuple):
 
 def _run_stock(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
     """Flower's own SuperNode, which starts a process for each message."""
-    from polyfed.flower.deploy.stock import run_supernode
-
     code, said, seconds = run_supernode(folder, work, note, signals)
     return End(f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds))
 

@@ -23,12 +23,10 @@ LOOK = 15.0  # seconds between two looks whether a new certificate can be taken:
 
 
 def serve(deployment: Deployment, note: Note) -> None:
-    """Run the server in the foreground until a signal comes; an error if it ends by itself.
-
-    A SuperLink reads its certificate once, so after `renew` it is restarted, as soon as no run is under way.
-    """
+    """Run the server in the foreground until a signal comes; an error if it ends by itself."""
     with Signals() as signals:
         try:
+            # A SuperLink reads its certificate once, so after `renew` it is restarted, as soon as no run is under way.
             while _serve_until_renewed(deployment, signals, note):
                 note("The certificate is new: the server is restarted with it")
                 deployment = read_deployment(deployment.root)  # nodes may have been added and revoked since
@@ -101,10 +99,8 @@ def superlink_command(deployment: Deployment) -> list[str]:
 
 
 def register(deployment: Deployment, note: Note) -> list[str]:
-    """Register the keys of nodes that the server does not know yet; their names.
-
-    Flower forgets names, so which node has which number is kept beside the database.
-    """
+    """Register the keys of nodes that the server does not know yet; their names."""
+    # Flower forgets names, so which node has which number is kept beside the database.
     known = {node["node-id"] for node in ask(deployment, "supernode", "list")["nodes"]}
     numbers = {name: number for name, number in node_numbers(deployment).items() if number in known}
     new = []

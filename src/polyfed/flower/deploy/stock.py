@@ -6,8 +6,7 @@ import socket
 import time
 
 from polyfed.flower.deploy.commands import Note, environment, node_config, program, shown
-from polyfed.flower.deploy.layout import NodeFolder
-from polyfed.flower.deploy.node import NodeWork
+from polyfed.flower.deploy.layout import NodeFolder, NodeWork
 from polyfed.flower.deploy.processes import Program, Signals
 
 TOUCH = 10.0  # seconds between two signs of life in the node's folder
