@@ -85,9 +85,9 @@ def run_comparison(
     with images_bar(quiet=quiet):
         federation = build_federation(config.data, where)
     todo = cells(config, federation, folder, where)
-    for option, methods in lacking(config.compare).items():
+    for tuned, methods in lacking(config.compare).items():
         if methods:
-            note(f"note: {', '.join(methods)} without option {option!r}: not tuned by it")
+            note(f"note: {', '.join(methods)} without option {tuned!r}: not tuned by it")
     try:
         outcomes = _run_all(todo, federation, where, jobs, argv, quiet)
     except KeyboardInterrupt:
