@@ -70,8 +70,8 @@ def test_two_halves_of_two_models_are_noticed(saved, tmp_path):
     [
         (lambda f: (f / "model.json").unlink(), "there is no model.json"),
         (lambda f: (f / "model.json").write_text("{"), "cannot be read"),
-        (lambda f: (f / "model.json").write_text("[]"), "format None is not 1"),
-        (lambda f: (f / "model.json").write_text('{"format": 1}'), "does not fit a saved model"),
+        (lambda f: (f / "model.json").write_text("[]"), "format None is not 2"),
+        (lambda f: (f / "model.json").write_text('{"format": 2}'), "does not fit a saved model"),
         (lambda f: (f / "model.safetensors").write_bytes(b"123"), "cannot be read"),
     ],
 )

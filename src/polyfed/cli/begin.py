@@ -50,7 +50,7 @@ def init(
     """Write a commented config file for a table: guesses the client column and the kinds of the targets."""
     from polyfed.cli.documents import GuessDocument, InitDocument
     from polyfed.experiments.guessing import guess
-    from polyfed.experiments.template import config_text
+    from polyfed.experiments.toml_text import config_text
 
     if out.exists():
         raise UsageError("is there already", where=out, remedy="remove it, or choose another --out")

@@ -58,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Imports make a hundred thousand objects that stay: to look for garbage among them, meanwhile and again at the exit of
-    the process, would take a quarter of a short command."""
+    """Imports make nearly two hundred thousand objects that stay: to look for garbage among them, meanwhile and again at the
+    exit of the process, would take a quarter of a short command."""
     before = gc.get_threshold()
-    gc.set_threshold(50_000, *before[1:])
+    gc.set_threshold(200_000, *before[1:])
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
     try:

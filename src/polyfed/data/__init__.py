@@ -5,7 +5,6 @@ Nothing in this room imports torch; tensors and pandas objects are recognised by
 
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.datasets import DATASETS, load_dataset
-from polyfed.data.features.matrix import Features, as_features
 from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.federation import Federation
 from polyfed.data.labels.codec import LabelCodec
@@ -13,9 +12,8 @@ from polyfed.data.prepared import PreparedFederation
 from polyfed.data.schema.client_summary import ClientSummary, describe
 from polyfed.data.schema.coding import SCALINGS, ClientParts
 from polyfed.data.schema.encoder import Encoder
-from polyfed.data.schema.limits import DEPLOYED, OPEN, Limits
+from polyfed.data.schema.limits import DEPLOYED, OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import Schema, agree
-from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split
 from polyfed.data.task import Task, as_tasks
 
@@ -29,7 +27,6 @@ __all__ = [
     "ClientSummary",
     "Encoder",
     "FeatureScaler",
-    "Features",
     "Federation",
     "FederationSpec",
     "LabelCodec",
@@ -40,7 +37,6 @@ __all__ = [
     "Split",
     "Task",
     "agree",
-    "as_features",
     "as_tasks",
     "describe",
     "load_dataset",

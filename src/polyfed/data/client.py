@@ -43,22 +43,18 @@ class ClientData:
     def n_features(self) -> int:
         return self.x.shape[1]
 
-    @property
+    @cached_property  # a round asks for them several times, of ten thousand clients
     def n_labels(self) -> int:
         """Labels of all tasks together."""
-        return self._n_labels
+        return sum(self._counts.values())
 
     def counts(self) -> dict[str, int]:
         """Number of labels of every task; zero for a task that this client does not have."""
         return dict(self._counts)
 
-    @cached_property  # a round asks for them several times, of ten thousand clients
+    @cached_property
     def _counts(self) -> dict[str, int]:
         return {task: len(self.labels[task][0]) if task in self.labels else 0 for task in self.codecs}
-
-    @cached_property
-    def _n_labels(self) -> int:
-        return sum(self._counts.values())
 
     def only(self, task: str) -> ClientData:
         """The same inputs with the labels of one task alone."""

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,15 +19,14 @@ import numpy as np
 
 from polyfed.data import prepared_storage
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.features.raw import RawFeatures, read_features
 from polyfed.data.raw import read_client
 from polyfed.data.schema.coding import ClientParts, code_parts, shared_part
-from polyfed.data.schema.encoder import Encoder, unseen_message
-from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.limits import OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import Schema
-from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split, divide
-from polyfed.data.tables.reading import is_table_source, read_client_table
+from polyfed.data.tables.files import is_table_source
+from polyfed.data.tables.reading import read_client_table
 from polyfed.errors import UnknownNameError, UsageError
 
 
@@ -73,14 +71,7 @@ class PreparedFederation:
     def encode(self, client: str, X: Any) -> np.ndarray:
         """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""
         self._reject_unknown_clients([client])
-        where = f"client {client!r}, new rows"
-        if isinstance(X, Mapping):
-            from pandas import DataFrame
-
-            X = DataFrame(X)
-        features = read_features(X, where=where, only=self._columns())
-        _report_unseen(self.encoders[client], features, where)
-        return self.encoders[client].encode(features, where=where)
+        return self.encoders[client].encode_new(X, f"client {client!r}, new rows")
 
     def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:
         """A client that was not there at round 0: its rows, all for training, and how it encodes further ones.
@@ -88,20 +79,20 @@ class PreparedFederation:
         `data` is as in `Federation.from_clients`, or a table (or file) with the agreed columns and those of the tasks
         that it has. It uses what was agreed: an unseen category is all zeros, an unseen class an error.
         """
-        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=0.0), 0)
         return parts.train, encoder
 
     def _admitted(self, name: str, data: Any, split: Split, seed: int) -> tuple[ClientParts, Encoder]:
-        tasks = self.agreed.tasks
-        if is_table_source(data):
-            raw = read_client_table(name, data, tasks, self._columns())
-        else:
-            raw = read_client(name, data, tasks, only=self._columns())
+        if name in self.clients:
+            what = f"client {name!r} is a member already"
+            raise UsageError(what, where="admit", remedy="choose a name that is not taken")
+        tasks, columns = self.agreed.tasks, [column.name for column in self.agreed.columns]
+        read = read_client_table if is_table_source(data) else read_client
+        raw = read(name, data, tasks, columns)
         division = divide(tasks, raw, split, seed=seed, client=name)
         shared, local = Encoder.of(self.agreed), self.scaling == "local"
         parts, encoder = code_parts(name, raw, division, self.agreed, shared, local=local)
-        _report_unseen(encoder, raw.features, f"client {name!r}")
+        encoder.warn_of_unseen(raw.features, f"client {name!r}")
         return parts, encoder
 
     def with_late_client(
@@ -111,7 +102,6 @@ class PreparedFederation:
 
         All its rows are for training, but for a share that is kept for testing.
         """
-        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=test), seed)
         before = ({}, {}) if late_clients is None else (late_clients.clients, late_clients.encoders)
         clients = {**before[0], name: parts}
@@ -155,26 +145,10 @@ class PreparedFederation:
         """The prepared federation that `to_dict` and `arrays` described, bit for bit."""
         return cls(**prepared_storage.restored(described, arrays))
 
-    def _reject_member(self, name: str) -> None:
-        if name in self.clients:
-            raise UsageError(
-                f"client {name!r} is a member already", where="admit", remedy="choose a name that is not taken"
-            )
-
-    def _columns(self) -> list[str]:
-        return [column.name for column in self.agreed.columns]
-
     def _reject_unknown_clients(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.clients:
                 close = difflib.get_close_matches(str(name), list(self.clients), n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
-                raise UnknownNameError(
-                    f"client {name!r} is no member of this federation",
-                    remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones",
-                )
-
-
-def _report_unseen(encoder: Encoder, features: RawFeatures, where: str) -> None:
-    for column, strange in encoder.unseen(features, where).items():
-        warnings.warn(f"{where}: {unseen_message(column, strange)}", stacklevel=3)
+                what = f"client {name!r} is no member of this federation"
+                raise UnknownNameError(what, remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones")

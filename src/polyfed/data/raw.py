@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
-from polyfed.data.labels.codec import LabelCodec, reject_third_class
+from polyfed.data.labels.codec import reject_third_class, reject_unknown_class
 from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.task import Task
 from polyfed.errors import DataError, UnknownNameError, nearest
+
+Given = dict[str | None, tuple[Any, Any]]  # task → (X, y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,26 +67,35 @@ def read_client(name: str, data: Any, tasks: Sequence[Task], only: Collection[st
     `only` are the columns of tables that matter, if that is known already.
     """
     where = f"client {name!r}"
-    given = _by_task(data, [task.name for task in tasks], where)
+    given = by_task(data, [task.name for task in tasks], where)
     if not given:
         raise DataError("has no data", where=where, remedy="give at least one task, or leave the client out")
+    with at_client(name):
+        raw = read_given(given, tasks, only)
+    if not len(raw):
+        raise DataError("has no rows", where=where, remedy="give at least one, or leave the client out")
+    return raw
+
+
+def read_given(
+    given: Given, tasks: Sequence[Task], only: Collection[str] | None = None, *, where: str = ""
+) -> RawClient:
+    """Features and labels of each task, one task's rows below another's."""
+    known = {task.name: task for task in tasks}
     start: dict[int, int] = {}  # an X that several tasks share is kept once: id → its first row
     parts: list[RawFeatures] = []
     labels: dict[str, Labels] = {}
     n_rows = 0
     for task, (X, y) in given.items():
         if id(X) not in start:
-            place = f"{where}, features" + (f" of task {task!r}" if task else "")
+            place = "features" + (f" of task {task!r}" if task else "")
             parts.append(read_features(X, where=place, only=only))
             start[id(X)] = n_rows
             n_rows += len(parts[-1])
         if task is None or y is None:  # inputs without labels
             continue
-        with at_client(name):
-            found = read_labels(_named(task, tasks), y, len(X))
+        found = read_labels(known[task], y, len(X))
         labels[task] = Labels(found.at + start[id(X)], found.values, found.vocabulary)
-    if n_rows == 0:
-        raise DataError("has no rows", where=where, remedy="give at least one, or leave the client out")
     return RawClient(stack_features(parts, where=where), labels)
 
 
@@ -101,7 +112,7 @@ def read_labels(task: Task, y: Any, n_rows: int, *, index: Any = None) -> Labels
     if task.classes is None:
         reject_third_class(column, labels)
     else:
-        LabelCodec(task, task.classes, 0.0, 1.0).reject_unknown(column, labels)
+        reject_unknown_class(column, labels)
     return labels
 
 
@@ -115,9 +126,9 @@ def at_client(name: str) -> Iterator[None]:
         raise DataError(error.what, where=where, remedy=error.remedy) from None
 
 
-def _by_task(data: Any, known: Sequence[str], where: str) -> dict[str | None, tuple[Any, Any]]:
+def by_task(data: Any, known: Sequence[str], where: str) -> Given:
     """Task → (X, y). The key None holds inputs to which no task has labels."""
-    given: dict[str | None, tuple[Any, Any]]
+    given: Given
     if isinstance(data, Mapping):
         for task, pair in data.items():
             if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
@@ -140,10 +151,6 @@ def _by_task(data: Any, known: Sequence[str], where: str) -> dict[str | None, tu
 
 def _is_table(data: Any) -> bool:
     return hasattr(data, "columns")
-
-
-def _named(name: str, tasks: Sequence[Task]) -> Task:
-    return next(task for task in tasks if task.name == name)
 
 
 def _joined(first: Labels, second: Labels) -> Labels:

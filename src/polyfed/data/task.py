@@ -52,10 +52,8 @@ class Task:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise ConfigError(
-                f"{self.name!r} is not a name for a task",
-                remedy="give it a non-empty text such as 'heart_rate'",
-            )
+            what = f"{self.name!r} is not a name for a task"
+            raise ConfigError(what, remedy="give it a non-empty text such as 'heart_rate'")
         try:
             described = KINDS[self.kind]
         except (ConfigError, TypeError):

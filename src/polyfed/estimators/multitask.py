@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from polyfed.data import FeatureScaler, Task, as_features, as_tasks
+from polyfed.data import ClientData, Encoder, Task, as_tasks
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
-from polyfed.estimators.observations import Observations, collect
+from polyfed.estimators.observations import collect
 from polyfed.gp import GROUPS, Prior, infer, predict_latents
 from polyfed.gp.kernels import Kernel, KernelLike, kernel_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
@@ -20,7 +20,7 @@ from polyfed.gp.lmc import Distances
 from polyfed.modelling.learning import Learning, initialise, maximise_bound
 from polyfed.modelling.memory import MOST_ROWS, exact_bytes, holds, memory, too_long
 from polyfed.modelling.readout import read_out
-from polyfed.modelling.rows import likelihoods_of
+from polyfed.modelling.rows import likelihoods_of, rows_of
 from polyfed.modelling.sparsity import Sparsity
 from polyfed.modelling.threads import threads_for
 from polyfed.predictions import Predictions
@@ -97,10 +97,8 @@ class MultiTaskGP:
         if n_latents < 1:
             raise ConfigError(f"n_latents is {n_latents}", remedy="use at least one latent function")
         if len(self.kernels) != n_latents:
-            raise ConfigError(
-                f"{len(self.kernels)} kernels for {n_latents} latents",
-                remedy="give one kernel, or one for each",
-            )
+            what = f"{len(self.kernels)} kernels for {n_latents} latents"
+            raise ConfigError(what, remedy="give one kernel, or one for each")
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
 
@@ -108,21 +106,18 @@ class MultiTaskGP:
         """Learn Θ and infer the posterior.
 
         Args:
-            data: a dictionary task → (X, y), or one X for all tasks.
+            data: a dictionary task → (X, y), or one X for all tasks: an array, a tensor or a table, read as those of a
+                federation's clients are (texts are categories, dates become numbers, NaN and None are missing values).
             labels: with one X, a dictionary task → y or a table with a column for each task; NaN or None is a
                 missing label.
             learn: True for all of Θ, False to only infer, or the groups to learn, such as `["noise"]`.
         """
         groups = _groups(learn)
-        observations = collect(self.tasks, data, labels, scale=self.scale)
+        observations, encoder = collect(self.tasks, data, labels, scale=self.scale)
         if groups and not observations.n_labels:
             raise DataError("no label in any task", where="fit", remedy="give some, or pass learn=False")
         # From here on the earlier fit, if there was one, is gone: a failure must not leave half of each.
-        self._fitted = False
-        self.observations = observations
-        x = self.observations.x
-        self.scaler = FeatureScaler.learn(x) if self.scale else FeatureScaler.identity(x.shape[1])
-        self._prepare()
+        self._prepare(observations, encoder)
         self.prior = self._starting_prior()
         self.learning = None
         with threads_for(len(self._rows)):
@@ -157,16 +152,17 @@ class MultiTaskGP:
         with torch.no_grad():
             self._model = self._sparsity.build(self.prior, self._rows, Z)
 
-    def _prepare(self) -> None:
+    def _prepare(self, observations: ClientData, encoder: Encoder) -> None:
         """Likelihoods and rows from the observations."""
-        self.likelihoods = likelihoods_of(self.observations.codecs, self.bound_name)
-        self._rows = self.observations.rows(self.scaler, self.likelihoods)
+        self._fitted, self.observations, self.encoder = False, observations, encoder
+        self.likelihoods = likelihoods_of(observations.codecs, self.bound_name)
+        self._rows = rows_of(observations, self.likelihoods)
 
     def _empty_prior(self) -> Prior:
         """A prior over the tasks of this model, its values not yet chosen."""
         return Prior(
             kernels=self.kernels,
-            dims=self.observations.x.shape[1],
+            dims=self.observations.n_features,
             outputs={name: likelihood.n_outputs for name, likelihood in self.likelihoods.items()},
             noise={n: lik.initial_noise for n, lik in self.likelihoods.items() if lik.initial_noise is not None},
             per_dimension=self.per_dimension,
@@ -184,17 +180,15 @@ class MultiTaskGP:
         """Predictive distribution of every task (or of those named) at each row of X."""
         if not self._fitted:
             raise UsageError("this MultiTaskGP is not fitted yet", where="predict", remedy="call fit first")
-        known = self.observations
-        features = as_features(X, where="X", names=known.feature_names, width=known.x.shape[1])
-        x = torch.from_numpy(self.scaler.apply(features.values))
+        x = torch.from_numpy(self.encoder.encode_new(X, "X"))
         with threads_for(len(self._rows)):
             latents = predict_latents(self._model, self._q, x)
         return read_out(latents, self.prior, self.likelihoods, self.observations.codecs, tasks)
 
     def restore(
         self,
-        observations: Observations,
-        scaler: FeatureScaler,
+        observations: ClientData,
+        encoder: Encoder,
         theta: dict[str, torch.Tensor],
         Z: torch.Tensor | None,
         sites: tuple[torch.Tensor, torch.Tensor],
@@ -203,8 +197,7 @@ class MultiTaskGP:
         converged: bool,
     ) -> MultiTaskGP:
         """This model as an earlier fit left it: its data, Θ, inducing inputs and sites (h, r)."""
-        self._fitted, self.observations, self.scaler = False, observations, scaler
-        self._prepare()
+        self._prepare(observations, encoder)
         self.prior = self._empty_prior().load(theta)
         self._condition(Z)
         self._q = self._model.solve(*sites)

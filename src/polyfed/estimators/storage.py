@@ -13,16 +13,16 @@ from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensor_bytes
 
 from polyfed import __version__
-from polyfed.data import FeatureScaler, LabelCodec, Task
+from polyfed.data import ClientData, Encoder, FeatureScaler, LabelCodec, Task
+from polyfed.data.schema.negotiation import Column
 from polyfed.errors import DataError
-from polyfed.estimators.observations import Observations
 from polyfed.files import write_whole
 from polyfed.gp.kernels import text_of
 
 if TYPE_CHECKING:
     from polyfed.estimators.multitask import MultiTaskGP
 
-FORMAT = 1
+FORMAT = 2
 OPTIONS = (
     "n_latents",
     "per_dimension",
@@ -41,15 +41,14 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
     seen = gp.observations.labels
     tensors = {
         "x": torch.from_numpy(gp.observations.x),
-        "scaler.mean": torch.from_numpy(gp.scaler.mean),
-        "scaler.scale": torch.from_numpy(gp.scaler.scale),
+        "scaler.mean": torch.from_numpy(gp.encoder.scaler.mean),
+        "scaler.scale": torch.from_numpy(gp.encoder.scaler.scale),
         **({} if gp.inducing_inputs is None else {"Z": gp.inducing_inputs}),
         **dict(zip(("site.h", "site.r"), gp.sites, strict=True)),
         **{f"seen.{name}": torch.from_numpy(at) for name, (at, _) in seen.items()},
         **{f"label.{name}": torch.from_numpy(y) for name, (_, y) in seen.items()},
         **{f"prior.{name}": value for name, value in gp.prior.state().items()},
     }
-    names = gp.observations.feature_names
     described = {
         "format": FORMAT,
         "polyfed": __version__,
@@ -58,7 +57,7 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
         "kernels": [text_of(kernel) for kernel in gp.kernels],
         "tasks": [task.to_dict() for task in gp.tasks],
         "codecs": {name: codec.to_dict() for name, codec in gp.observations.codecs.items()},
-        "feature_names": None if names is None else list(names),
+        "columns": [column.to_dict() for column in gp.encoder.columns],
         "bound": gp.bound,
         "converged": gp.converged,
     }
@@ -81,15 +80,16 @@ def load(cls: type[MultiTaskGP], folder: Path) -> MultiTaskGP:
             **described["options"],
         )
         codecs = {name: LabelCodec.from_dict(codec) for name, codec in described["codecs"].items()}
-        names = described["feature_names"]
+        columns = tuple(Column.from_dict(column) for column in described["columns"])
+        scaler = FeatureScaler(tensors["scaler.mean"].numpy(), tensors["scaler.scale"].numpy())
         seen = {
             name: (tensors[f"seen.{name}"].numpy(), tensors[f"label.{name}"].numpy())
             for name in codecs
             if f"seen.{name}" in tensors
         }
         return gp.restore(
-            Observations(tensors["x"].numpy(), seen, codecs, None if names is None else tuple(names)),
-            FeatureScaler(tensors["scaler.mean"].numpy(), tensors["scaler.scale"].numpy()),
+            ClientData(tensors["x"].numpy(), seen, codecs),
+            Encoder(columns, scaler),
             {k.removeprefix("prior."): value for k, value in tensors.items() if k.startswith("prior.")},
             tensors.get("Z"),
             (tensors["site.h"], tensors["site.r"]),
@@ -116,11 +116,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise DataError(f"cannot be read ({error})", where=str(folder), remedy="save the model again") from error
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         found = described.get("format") if isinstance(described, dict) else None
-        raise DataError(
-            f"format {found!r} is not {FORMAT}",
-            where=str(folder / "model.json"),
-            remedy="save it with this version",
-        )
+        what = f"format {found!r} is not {FORMAT}"
+        raise DataError(what, where=str(folder / "model.json"), remedy="save it with this version")
     digest = hashlib.sha256(numbers).hexdigest()
     if described.get("sha256", digest) != digest:
         raise DataError(

@@ -19,7 +19,7 @@ from typing import Any
 from polyfed.data import DEPLOYED, ClientSummary, Limits, Split, Task, describe
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import Division, divide
-from polyfed.data.tables.reading import read_own_table
+from polyfed.data.tables.reading import TableReader
 from polyfed.errors import ConfigError, DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig
@@ -96,11 +96,8 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
     else:
         data = own_prepared(asked)
         tasks, scaling, path = chosen_tasks(data), chosen_scaling(data), own.file
-        name, raw = read_own_table(
-            path,
+        reader = TableReader(
             tasks,
-            name=own.client,
-            client=data.client,
             features=data.features,
             drop=data.drop,
             derive=data.derive,
@@ -109,6 +106,7 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
             transform=data.transform,
             weights=data.weights,
         )
+        name, raw = reader.own(path, name=own.client, client=data.client)
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)
             raise DataError(f"has no column of any task ({names})", where=path, remedy="give the labels it has")

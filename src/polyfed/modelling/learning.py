@@ -165,11 +165,8 @@ def maximise_bound(
         # No step of the line search went down.
         optimiser, iterations = "AdamW", _adamw(objective, max_iterations)
     if objective.first is None:
-        raise NumericalError(
-            "the bound is not finite at any value tried",
-            where="learning the prior",
-            remedy="scale the features and targets, or pass learn=False with a prior of your own",
-        )
+        remedy = "scale the features and targets, or pass learn=False with a prior of your own"
+        raise NumericalError("the bound is not finite at any value tried", where="learning the prior", remedy=remedy)
     objective.write(objective.best[1])
     return Learning(optimiser, iterations, -objective.first, -objective.best[0])
 

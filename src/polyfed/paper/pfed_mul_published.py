@@ -32,16 +32,8 @@ from polyfed.paper.published_inference import Objective, PublishedPredictor, ada
 from polyfed.seeds import Stream
 
 RATES = {"features": 1e-4, "kernels": 1e-3, "mixing": 1e-3, "noise": 1e-3}
-ABSENT = (
-    "bound",
-    "proximal",
-    "inducing",
-    "inducing_method",
-    "tolerance",
-    "holdout",
-    "mean",
-    "projection_start",
-)  # options of PFedMul without a meaning here
+# Options of PFedMul without a meaning here.
+ABSENT = ("bound", "proximal", "inducing", "inducing_method", "tolerance", "holdout", "mean", "projection_start")
 REMEDY = "leave it out, or choose the method 'pfed-mul'"
 
 
@@ -115,7 +107,11 @@ class PFedMulPublished(PFedMul):
         update = ClientUpdate(
             {name: after[name] - before[name] for name in shared if name not in closed},
             # The server divides sums by counts: each client that has the task counts once.
-            {n: (after[n].exp(), one) if counts[_task(n)] else (0 * one, 0 * one) for n in shared if n in closed},
+            {
+                n: (after[n].exp(), one) if counts[n.partition(".")[2]] else (0 * one, 0 * one)
+                for n in shared
+                if n in closed
+            },
             float(sum(counts.values())),
             counts,
             {"bound": -loss},
@@ -174,27 +170,19 @@ class PFedMulPublished(PFedMul):
 
     def _rates(self) -> dict[str, float]:
         super()._rates()  # for its checks
-        given = self.learning_rate
-        return (
-            {**RATES, **given} if isinstance(given, Mapping) else {n: given * rate / 1e-3 for n, rate in RATES.items()}
-        )
-
-
-def _task(name: str) -> str:
-    return name.partition(".")[2]
+        if isinstance(self.learning_rate, Mapping):
+            return {**RATES, **self.learning_rate}
+        return {name: self.learning_rate * rate / 1e-3 for name, rate in RATES.items()}
 
 
 def _check_tasks(codecs: Mapping[str, LabelCodec]) -> None:
+    place = "method 'pfed-mul-published'"
     for name, codec in codecs.items():
         if codec.task.kind not in (PFedMulPublished.kinds or ()):
-            raise ConfigError(
-                f"task {name!r} is of kind {codec.task.kind!r}, and the published code has regression and binary tasks alone",
-                where="method 'pfed-mul-published'",
-                remedy="leave the task out, or choose the method 'pfed-mul'",
-            )
+            of_kind = f"task {name!r} is of kind {codec.task.kind!r}"
+            what = f"{of_kind}, and the published code has regression and binary tasks alone"
+            raise ConfigError(what, where=place, remedy="leave the task out, or choose the method 'pfed-mul'")
         if codec.task.power != 1.0:
-            raise ConfigError(
-                f"task {name!r} has power {codec.task.power!r}, and the published code has none",
-                where="method 'pfed-mul-published'",
-                remedy="set kl_weight and regression_weight, or choose the method 'pfed-mul'",
-            )
+            what = f"task {name!r} has power {codec.task.power!r}, and the published code has none"
+            remedy = "set kl_weight and regression_weight, or choose the method 'pfed-mul'"
+            raise ConfigError(what, where="method 'pfed-mul-published'", remedy=remedy)

@@ -10,15 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from polyfed.data import FeatureScaler, as_features
+from polyfed.data import FeatureScaler
+from polyfed.data.features.raw import read_features
 from polyfed.errors import DataError
 
 NAN = float("nan")
 
 
+def read(X, **options):
+    return read_features(X, where="X", **options)
+
+
 def rejection(*args, **options):
     with pytest.raises(DataError) as caught:
-        as_features(*args, **options)
+        read(*args, **options)
     return str(caught.value)
 
 
@@ -41,29 +46,58 @@ MATRICES = {
 
 @pytest.mark.parametrize("X", MATRICES.values(), ids=MATRICES.keys())
 def test_any_matrix(X):
-    features = as_features(X)
-    assert features.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert features.values.dtype == np.float64
-    assert features.values.flags["C_CONTIGUOUS"]
-    assert features.names == (("a", "b") if isinstance(X, pd.DataFrame) else None)
+    features = read(X)
+    assert features.numbers.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert features.numbers.dtype == np.float64
+    assert features.numbers.flags["C_CONTIGUOUS"]
+    assert features.names == (("a", "b") if isinstance(X, pd.DataFrame) else ("x0", "x1"))
+    assert features.named == isinstance(X, pd.DataFrame)
 
 
 def test_booleans_are_zero_and_one():
     frame = pd.DataFrame({"a": [True, False], "b": pd.array([False, True], dtype="boolean")})
-    assert as_features(frame).values.tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    assert as_features([[True, False]]).values.tolist() == [[1.0, 0.0]]
+    assert read(frame).numbers.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert read([[True, False]]).numbers.tolist() == [[1.0, 0.0]]
 
 
 def test_the_values_are_a_copy():
     X = np.ones((2, 2))
-    values = as_features(X).values
+    values = read(X).numbers
     X[:] = 7
     assert (values == 1).all()
 
 
 def test_no_rows_are_allowed():
-    assert as_features(np.empty((0, 3))).values.shape == (0, 3)
-    assert as_features(pd.DataFrame({"a": pd.Series(dtype=float)})).values.shape == (0, 1)
+    assert read(np.empty((0, 3))).numbers.shape == (0, 3)
+    assert read(pd.DataFrame({"a": pd.Series(dtype=float)})).numbers.shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [[1, 2], [3, NAN]],
+        [[1, 2], [3, None]],
+        [[1, 2], [3, pd.NA]],
+        np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, False], [False, True]]),
+        pd.DataFrame({"a": [1, 3], "b": pd.array([2, None], dtype="Int64")}, index=[5, 6]),
+    ],
+)
+def test_missing_values_are_nan(X):
+    np.testing.assert_array_equal(read(X).numbers, [[1.0, 2.0], [3.0, NAN]])
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [[1, "Basel"], [2, None]],
+        pd.DataFrame({"x0": [1, 2], "x1": ["Basel", None]}),
+        pd.DataFrame({"x0": [1, 2], "x1": pd.Categorical(["Basel", None])}),
+    ],
+)
+def test_texts_are_a_column_of_their_own(X):
+    features = read(X)
+    assert features.numbers.tolist() == [[1.0], [2.0]]
+    assert features.texts["x1"].tolist() == ["Basel", None]
 
 
 @pytest.mark.parametrize(
@@ -81,37 +115,27 @@ def test_no_rows_are_allowed():
         ([[1, 2], [3]], "X: has rows of different lengths; give every row the same number of values."),
         (sparse.eye(3), "X: is a sparse matrix; give X.toarray()."),
         (
-            [[1, "a"]],
-            "X, row 0, column 1: value 'a' is not a number; encode it as numbers, e.g. pandas.get_dummies.",
-        ),
-        (
-            np.array([["1", "a"]]),
-            "X, row 0, column 1: value 'a' is not a number; encode it as numbers, e.g. pandas.get_dummies.",
+            [[1, 5], [2, "a"]],
+            "X, row 1, column 'x1': value 'a' is not a number as others of the column are; "
+            "correct it, mark it missing, or make the whole column text.",
         ),
         (
             np.array([[1.0, 1j]]),
-            "X, row 0, column 0: value (1+0j) is not a number; encode it as numbers, e.g. pandas.get_dummies.",
+            "X, row 0, column 'x0': value (1+0j) is not a number as others of the column are; "
+            "correct it, mark it missing, or make the whole column text.",
         ),
         (
-            pd.DataFrame({"age": [1, 2], "city": [None, "Basel"]}, index=["anna", "bert"]),
-            "X, row 1 (index 'bert'), column 'city': value 'Basel' is not a number; "
-            "encode it as numbers, e.g. pandas.get_dummies.",
+            pd.DataFrame({"age": [1, 2], "city": [4, "Basel"]}, index=["anna", "bert"]),
+            "X, row 1 (index 'bert'), column 'city': value 'Basel' is not a number as others of the column are; "
+            "correct it, mark it missing, or make the whole column text.",
         ),
         (
-            pd.DataFrame({"city": pd.Categorical(["Basel"])}),
-            "X, row 0, column 'city': value 'Basel' is not a number; encode it as numbers, e.g. pandas.get_dummies.",
+            np.array([[1.0, -np.inf]]),
+            "X, row 0, column 'x1': value -inf is not finite; correct it or mark it missing with NaN.",
         ),
-        ([[1, 2], [3, NAN]], "X, row 1, column 1: value nan is missing; fill it in or drop the row."),
-        ([[1, None]], "X, row 0, column 1: value nan is missing; fill it in or drop the row."),
-        ([[1, pd.NA]], "X, row 0, column 1: value nan is missing; fill it in or drop the row."),
         (
-            np.ma.array([[1.0, 2.0]], mask=[[True, False]]),
-            "X, row 0, column 0: value nan is missing; fill it in or drop the row.",
-        ),
-        (np.array([[1.0, -np.inf]]), "X, row 0, column 1: value -inf is not finite; fill it in or drop the row."),
-        (
-            pd.DataFrame({"a": [1, 2], "b": pd.array([1, None], dtype="Int64")}, index=[5, 6]),
-            "X, row 1 (index 6), column 'b': value nan is missing; fill it in or drop the row.",
+            pd.DataFrame([[1, 2]], columns=["a", "a"]),
+            "X: column 'a' appears twice; rename or drop one of them.",
         ),
     ],
 )
@@ -120,44 +144,35 @@ def test_what_is_rejected_and_how(X, text):
 
 
 @pytest.mark.parametrize("unit", ["ns", "D"])
-def test_dates_and_durations_are_no_features(unit):
-    assert "is not a number" in rejection(np.array([["2024-01-01"]], dtype=f"M8[{unit}]"))
-    assert "is not a number" in rejection(np.array([[3]], dtype=f"m8[{unit}]"))
-    assert "column 't': value Timestamp" in rejection(pd.DataFrame({"t": pd.to_datetime(["2024-01-01"])}))
-
-
-def test_the_place_can_be_named():
-    assert rejection([[NAN]], where="client 'basel', X").startswith("client 'basel', X, row 0, column 0: ")
+def test_dates_and_durations_become_numbers(unit):
+    assert read(np.array([["2000-01-03"]], dtype=f"M8[{unit}]")).numbers[0, 0] == 2.0  # days since 2000 began
+    assert read(pd.DataFrame({"t": pd.to_datetime(["2000-01-03"])})).numbers[0, 0] == 2.0
+    a_day = np.timedelta64(1, "D").astype(f"m8[{unit}]")
+    assert read(np.array([[3 * a_day]], dtype=f"m8[{unit}]")).numbers.tolist() == [[3.0]]
 
 
 def test_tables_are_put_into_the_training_order():
-    frame = pd.DataFrame({"note": ["x"], "b": [2], "a": [1]})
-    features = as_features(frame, names=("a", "b"))
-    assert features.values.tolist() == [[1.0, 2.0]]
+    frame = pd.DataFrame({"note": [object()], "b": [2], "a": [1]})
+    features = read(frame, only=("a", "b")).select(("a", "b"), "X")
+    assert features.numbers.tolist() == [[1.0, 2.0]]
     assert features.names == ("a", "b")
 
 
 def test_numbered_columns_have_text_for_names():
-    features = as_features(pd.DataFrame([[1, 2]]))
+    features = read(pd.DataFrame([[1, 2]]))
     assert features.names == ("0", "1")
-    assert as_features(pd.DataFrame([[2, 1]], columns=[1, 0]), names=features.names).values.tolist() == [[1.0, 2.0]]
+    again = read(pd.DataFrame([[2, 1]], columns=[1, 0])).select(features.names, "X")
+    assert again.numbers.tolist() == [[1.0, 2.0]]
 
 
-def test_missing_and_doubled_columns_are_named():
-    frame = pd.DataFrame({"a": [1]})
-    assert rejection(frame, names=("a", "b", "c")) == (
-        "X: lacks column 'b', column 'c' of the training data; add what is missing or fit the model without it."
-    )
-    doubled = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    assert rejection(doubled) == "X: column 'a' appears twice; rename or drop one of them."
-
-
-@pytest.mark.parametrize("options", [{"names": tuple("abcde")}, {"width": 5}])
-def test_without_names_the_width_is_checked(options):
-    assert as_features(np.ones((1, 5)), **options).names is None
-    assert rejection(np.ones((1, 3)), **options) == (
-        "X: has 3 columns but the model was fitted on 5; give the columns of the training data."
-    )
+def test_missing_columns_are_named_and_without_names_the_width_is_checked():
+    with pytest.raises(DataError) as caught:
+        read(pd.DataFrame({"a": [1]})).select(("a", "b", "c"), "X")
+    assert str(caught.value) == "X: lacks column 'b', column 'c'; add it, empty where it is unknown."
+    assert read(np.ones((1, 5))).select(tuple("abcde"), "X").names == tuple("abcde")
+    with pytest.raises(DataError) as caught:
+        read(np.ones((1, 3))).select(("a", "b"), "X")
+    assert str(caught.value) == "X: has 3 columns, not 2; give the columns 'a', 'b' in this order."
 
 
 # Scaling

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
 from importlib.util import find_spec
 
@@ -107,3 +109,28 @@ def test_what_cannot_be_compiled_torch_does(monkeypatch, caplog):
         compiled.load.cache_clear()
     (record,) = caplog.records
     assert "No space left on device" in record.getMessage()
+
+
+@pytest.mark.slow
+def test_another_processor_compiles_for_itself_and_says_so(tmp_path):
+    """A folder of compiled code that two machines share: each finds its own there, and the same posterior."""
+    script = "import logging; logging.basicConfig(); from problems import build; from polyfed.gp import infer\n"
+    script += "print(float(infer(build(['gaussian', 'bernoulli'], seed=0).model()).bound))"
+
+    def on(**processor: str) -> tuple[float, bool]:
+        where = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+        run = subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | where | processor,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return float(run.stdout), "compiling the inner loop" in run.stderr
+
+    here, compiles = on()
+    there, compiles_too = on(NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    assert compiles
+    assert compiles_too
+    assert there == pytest.approx(here, abs=1e-9)
+    assert on() == (here, False)

@@ -9,7 +9,7 @@ import torch
 from federations import START
 from method_toys import client_of, spec_of
 from polyfed.data import ClientData, LabelCodec, Task
-from polyfed.methods import Job, PFedMe, PFedVEM
+from polyfed.methods import Job, PFedGP, PFedMe, PFedVEM
 from polyfed.methods.neural.cohorts import Alone, Cohort, cohorts
 from polyfed.nets import Network
 from polyfed.seeds import Stream
@@ -89,6 +89,12 @@ def test_gradients_of_a_cohort_are_those_of_its_members_for_every_kind(members, 
         PFedVEM(
             local_epochs=2, batch_size=4, learning_rate=3.0, head_steps=3
         ),  # rates are halved, each client's its own times
+        PFedGP(),
+        PFedGP(batch_size=6, task_mode="separate", learn_kernel=True),
+        PFedGP(objective="marginal", learn_kernel=True, clip=0.5),
+        PFedGP(inference="gibbs", n_chains=4, n_sweeps=2),
+        PFedGP(inference="gibbs", objective="marginal", n_chains=4, n_sweeps=2, batch_size=7),
+        PFedGP(hidden=()),
     ],
 )
 def test_a_round_side_by_side_is_that_of_each_alone(method, members):
@@ -97,7 +103,7 @@ def test_a_round_side_by_side_is_that_of_each_alone(method, members):
     assert_equal_outcomes(method.local_many(jobs), [method.local(j.state, j.message, j.data, j.stream) for j in jobs])
 
 
-@pytest.mark.parametrize("method", [PFedMe(local_steps=2), PFedVEM(local_epochs=1)])
+@pytest.mark.parametrize("method", [PFedMe(local_steps=2), PFedVEM(local_epochs=1), PFedGP(local_epochs=1)])
 def test_a_client_that_breaks_leaves_the_others_as_they_are(method, members):
     jobs = jobs_of(method, members)
     broken = Job("b", {}, {}, jobs[1].data, jobs[1].stream)  # nothing came down to it

@@ -1,65 +1,24 @@
-"""Features as users have them (tables, arrays, tensors, lists) become one matrix of float64.
+"""Matrices and values as users have them: arrays, tensors, lists and their entries, as numpy has them.
 
->>> as_features([[1, 2], [3, 4]]).values
-array([[1., 2.],
-       [3., 4.]])
->>> as_features([1.0, 2.0])
+>>> as_matrix([[1, 2], [3, 4]], "X")
+array([[1, 2],
+       [3, 4]])
+>>> as_matrix([1.0, 2.0], "X")
 Traceback (most recent call last):
 polyfed.errors.DataError: X: has shape (2,), not (rows, columns); if it is one column, use X.reshape(-1, 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from polyfed.errors import DataError
-
-_ENCODE = "encode it as numbers, e.g. pandas.get_dummies"
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """A matrix of finite numbers, one row for each example, and its column names if it came with any."""
-
-    values: np.ndarray
-    names: tuple[str, ...] | None
-
-
-def as_features(X: Any, *, where: str = "X", names: Sequence[str] | None = None, width: int | None = None) -> Features:
-    """Check X and copy it into float64.
-
-    `names` are the columns that the model was fitted on: a table is put into their order, without its other
-    columns, and anything that has no names must be as wide. `width` is for models that know no names.
-    """
-    width = width if names is None else len(names)
-    if hasattr(X, "columns") and hasattr(X, "iloc"):
-        found, values = _from_frame(X, where, names)
-    else:
-        found, values = None, _from_array(X, where)
-    if width is not None and values.shape[1] != width:
-        raise DataError(
-            f"has {values.shape[1]} columns but the model was fitted on {width}",
-            where=where,
-            remedy="give the columns of the training data",
-        )
-    if values.shape[1] == 0:
-        raise DataError("has no columns", where=where, remedy="give at least one feature")
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row, column = (int(i) for i in np.unravel_index(bad.argmax(), bad.shape))
-        value = values[row, column]
-        raise DataError(
-            f"value {value} is {'missing' if np.isnan(value) else 'not finite'}",
-            where=f"{where}, {row_name(row, getattr(X, 'index', None))}, {_column_name(column, found)}",
-            remedy="fill it in or drop the row",
-        )
-    return Features(values, found)
+from polyfed.errors import DataError, PolyfedError
 
 
 def to_numpy(values: Any) -> np.ndarray:
@@ -124,6 +83,17 @@ def to_floats(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
     return numbers, offender
 
 
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Errors inside this block that name no place are at this one."""
+    try:
+        yield
+    except PolyfedError as error:
+        if error.where:
+            raise
+        raise type(error)(error.what, where=place, remedy=error.remedy) from None
+
+
 def row_name(row: int, index: Any = None) -> str:
     """How errors call a row: its position, and its label where a table has a label of its own for it.
 
@@ -141,36 +111,6 @@ def reads_as_number(value: Any) -> bool:
         return isinstance(value, str) and float(value) is not None
     except ValueError:
         return False
-
-
-def _column_name(column: int, names: Sequence[str] | None) -> str:
-    return f"column {column if names is None else repr(names[column])}"
-
-
-def _from_frame(X: Any, where: str, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], np.ndarray]:
-    present = [str(name) for name in X.columns]
-    reject_duplicates(present, where)
-    names = tuple(present if wanted is None else wanted)
-    absent = [name for name in names if name not in present]
-    if absent:
-        raise DataError(
-            f"lacks {', '.join(f'column {name!r}' for name in absent)} of the training data",
-            where=where,
-            remedy="add what is missing or fit the model without it",
-        )
-    columns = [_from_column(X.iloc[:, present.index(name)], where, f"column {name!r}") for name in names]
-    return names, np.column_stack(columns) if columns else np.empty((len(X), 0))
-
-
-def _from_column(column: Any, where: str, name: str) -> np.ndarray:
-    kind = getattr(column.dtype, "kind", "O")
-    if kind in "biuf":
-        if isinstance(column.dtype, np.dtype):
-            return column.to_numpy(dtype=np.float64)
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return _numbers_or_error(
-        column.astype(object).to_numpy(), lambda at: f"{where}, {row_name(at[0], column.index)}, {name}"
-    )
 
 
 def as_matrix(X: Any, where: str) -> np.ndarray:
@@ -200,23 +140,9 @@ def reject_duplicates(names: Sequence[str], where: str) -> None:
         raise DataError(f"column {twin!r} appears twice", where=where, remedy="rename or drop one of them")
 
 
-def _from_array(X: Any, where: str) -> np.ndarray:
-    array = as_matrix(X, where)
-    if array.dtype.kind in "biuf":
-        return np.array(array, dtype=np.float64, order="C")  # a copy: later changes to X must not reach the model
-    return _numbers_or_error(array, lambda at: f"{where}, {row_name(at[0])}, column {at[1]}")
-
-
 def _shape_remedy(X: Any, ndim: int) -> str:
     if ndim == 0:
         return "give a table with one row for each example"
     if ndim == 1:
         return f"if it is one column, use X.{'to_frame()' if hasattr(X, 'to_frame') else 'reshape(-1, 1)'}"
     return "flatten each example, for example X.reshape(len(X), -1)"
-
-
-def _numbers_or_error(array: np.ndarray, where: Callable[[tuple[int, ...]], str]) -> np.ndarray:
-    numbers, offender = to_floats(array)
-    if offender is not None:
-        raise DataError(f"value {plain(array[offender])!r} is not a number", where=where(offender), remedy=_ENCODE)
-    return numbers

@@ -38,11 +38,8 @@ def checked_transform(given: Any, columns: Sequence[str], where: str) -> dict[st
                 f"transform {how!r} of column {name!r} is not known", where=where, remedy=nearest(how, TRANSFORMS)
             )
         if name not in columns:
-            raise ConfigError(
-                f"column {name!r} is transformed, but is no input",
-                where=where,
-                remedy=f"{nearest(name, list(columns))}; the logarithm of a target is derived (log_y = log(y))",
-            )
+            remedy = f"{nearest(name, list(columns))}; the logarithm of a target is derived (log_y = log(y))"
+            raise ConfigError(f"column {name!r} is transformed, but is no input", where=where, remedy=remedy)
     return dict(given or {})
 
 

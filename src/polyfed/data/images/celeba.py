@@ -82,11 +82,8 @@ def _rows_of(images: Any, found: CelebaList, columns: Sequence[str], whole: tupl
     frame = found.read(columns, whole=whole)
     absent = images[~images.isin(frame.index)]
     if len(absent):
-        raise DataError(
-            f"has no row of image {absent[0]} ({len(absent)} such images)",
-            where=str(found.path),
-            remedy=f"complete it, or drop them from {PARTITION}",
-        )
+        what = f"has no row of image {absent[0]} ({len(absent)} such images)"
+        raise DataError(what, where=str(found.path), remedy=f"complete it, or drop them from {PARTITION}")
     return frame.loc[images]
 
 

@@ -66,11 +66,8 @@ def list_of(folder: Path, name: str, expected: Sequence[str], source: str) -> Ce
     """The list of this name, in either form."""
     path = next((p for suffix in (".txt", ".csv") if (p := folder / f"{name}{suffix}").is_file()), None)
     if path is None:
-        raise DataError(
-            f"there is no {name}.txt (or .csv)",
-            where=str(folder),
-            remedy=f"CelebA has {', '.join(expected)}: get it from {source}",
-        )
+        what = f"there is no {name}.txt (or .csv)"
+        raise DataError(what, where=str(folder), remedy=f"CelebA has {', '.join(expected)}: get it from {source}")
     with path.open(encoding="utf-8", errors="replace") as file:
         first, second = file.readline(), file.readline()
     if path.suffix == ".csv":

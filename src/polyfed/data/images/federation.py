@@ -21,8 +21,7 @@ import numpy as np
 from polyfed.data.features.matrix import to_numpy
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
 from polyfed.data.federation import Federation
-from polyfed.data.images.files import ImageFiles
-from polyfed.data.images.numbering import Numbering
+from polyfed.data.images.files import ImageFiles, Numbering
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.task import Task, as_tasks
@@ -130,10 +129,8 @@ class ImageFederation:
         if kind not in CORRUPTIONS:
             raise ConfigError(f"corruption {kind!r} is not known", remedy=nearest(kind, CORRUPTIONS))
         if not any(raw.n_test for raw in self.numbered.raw.values()):
-            raise UsageError(
-                "no client has test images of its own, so none can be corrupted",
-                remedy="say which rows are for testing, for example with test=...",
-            )
+            what = "no client has test images of its own, so none can be corrupted"
+            raise UsageError(what, remedy="say which rows are for testing, for example with test=...")
         return replace(self, corruption=kind)
 
     def with_features(self, embed: Embed) -> Federation:
@@ -175,11 +172,8 @@ class ImageFederation:
             )
         bad = ~np.isfinite(found).all(axis=1)
         if bad.any():
-            raise DataError(
-                f"a feature of {paths[int(bad.argmax())].as_posix()} is not finite",
-                where="embed",
-                remedy="look at this image and at the function",
-            )
+            what = f"a feature of {paths[int(bad.argmax())].as_posix()} is not finite"
+            raise DataError(what, where="embed", remedy="look at this image and at the function")
         return read_features(found, where="embed")
 
 

@@ -4,8 +4,8 @@ Inside, a binary label is -1 or +1, a class is its position, a target has mean 0
 label is simply not there. Outside, users keep their booleans, words, units and gaps.
 
 >>> codec = LabelCodec.learn(Task("sick", "binary"), ["no", None, "yes"])
->>> codec.encode(["yes", "no", None])
-(array([0, 1]), array([ 1., -1.]))
+>>> codec.code(LabelColumn(codec.task, ["yes", "no", None]).read())
+array([ 1., -1.])
 >>> codec.decode_labels([1, 0])
 array(['yes', 'no'], dtype='<U3')
 """
@@ -60,19 +60,12 @@ class LabelCodec:
             return cls(task, None, 0.0, mean if mean > 0 else 1.0)
         return cls(task, None, mean, scale) if task.form is LabelForm.NUMBER else cls(task, task.classes, 0.0, 1.0)
 
-    def encode(self, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The positions of the rows that have a label, and those labels as numbers.
+    def code(self, labels: Labels) -> np.ndarray:
+        """Labels that were read and checked, as numbers.
 
         regression, robust: (y - shift) / scale;  count: the counts;  binary: -1 or +1;
         multiclass: the position of the class;  proportion: two columns, successes and trials
         """
-        column = LabelColumn(self.task, y)
-        labels = column.read()
-        self.reject_unknown(column, labels)
-        return labels.at, self.code(labels)
-
-    def code(self, labels: Labels) -> np.ndarray:
-        """Labels that were read and checked, as numbers."""
         if self.classes is not None:
             position = {label: float(i) for i, label in enumerate(self.classes)}
             known = np.array([position[label] for label in labels.vocabulary or ()], dtype=np.float64)
@@ -82,15 +75,6 @@ class LabelCodec:
             return labels.values
         scaler = FeatureScaler(np.array([self.shift]), np.array([self.scale]))
         return scaler.apply(labels.values[:, None])[:, 0]
-
-    def reject_unknown(self, column: LabelColumn, labels: Labels) -> None:
-        """An error about the first row whose label is none of the classes."""
-        if self.classes is None:
-            return
-        for position, label in enumerate(labels.vocabulary or ()):
-            if label not in self.classes:
-                what = f"label {label!r} is not one of the classes"
-                raise column.error(labels.first(position), what, _known(label, self.classes))
 
     def decode_labels(self, index_array: Any) -> np.ndarray:
         """The users' labels at these class positions (of a binary task also from the coded -1 and +1)."""
@@ -108,7 +92,7 @@ class LabelCodec:
         return _class_array(self.classes)[index]
 
     def decode(self, y: np.ndarray) -> np.ndarray:
-        """Coded labels as users write them: `encode` undone."""
+        """Coded labels as users write them: `code` undone."""
         if self.classes is not None:
             return self.decode_labels(y)
         return y if self.task.form in (LabelForm.PAIR, LabelForm.COUNT) else self.shift + self.scale * y
@@ -148,11 +132,8 @@ def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[An
         what = f"all labels are {classes[0]!r}, so the other class is unknown"
         raise DataError(what, where=where, remedy="leave the task out, or give it classes=(negative, positive)")
     found = f"the only label is {classes[0]!r}" if classes else "there are no labels"
-    raise DataError(
-        f"{found}, so the classes are unknown",
-        where=f"task {task.name!r}",
-        remedy="leave the task out, or give it classes=(...) with all of them",
-    )
+    remedy = "leave the task out, or give it classes=(...) with all of them"
+    raise DataError(f"{found}, so the classes are unknown", where=f"task {task.name!r}", remedy=remedy)
 
 
 def reject_third_class(column: LabelColumn, labels: Labels) -> None:
@@ -164,6 +145,15 @@ def reject_third_class(column: LabelColumn, labels: Labels) -> None:
         if marker := next((label for label in labels.vocabulary if label in USUAL), None):
             remedy += f"; if {marker!r} means that there is no label, name it in missing (--missing)"
         raise column.error(labels.first(2), what, remedy)
+
+
+def reject_unknown_class(column: LabelColumn, labels: Labels) -> None:
+    """An error about the first row whose label is none of the task's classes."""
+    classes = column.task.classes or ()
+    for position, label in enumerate(labels.vocabulary or ()):
+        if label not in classes:
+            what = f"label {label!r} is not one of the classes"
+            raise column.error(labels.first(position), what, _known(label, classes))
 
 
 def _learn_classes(column: LabelColumn) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 Numbers are standardised, a missing one becomes 0 (the mean) beside an indicator, a text becomes one 0 or 1 for each
 category. A category that nobody named in round 0 is OTHER where there is one, and else all of them are 0.
 
->>> from polyfed.data.features.raw import read_features
 >>> columns = (Column("age", "number", gaps=True), Column("sex", "text", gaps=False, categories=("f", "m")))
 >>> encoder = Encoder(columns, FeatureScaler(np.array([40.0]), np.array([10.0])))
 >>> encoder.names
@@ -15,18 +14,21 @@ array([[1.5, 0. , 0. , 1. ],
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from polyfed.data.features.matrix import reads_as_number
-from polyfed.data.features.raw import RawFeatures
+from polyfed.data.features.raw import RawFeatures, read_features
 from polyfed.data.features.scaling import FeatureScaler, Moments
-from polyfed.data.schema.limits import OTHER
-from polyfed.data.schema.negotiation import Column, Schema
+from polyfed.data.schema.client_summary import describe_columns
+from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
+from polyfed.data.schema.negotiation import Column, Schema, agree_columns
 from polyfed.errors import DataError
 
 
@@ -42,6 +44,14 @@ class Encoder:
         """The encoder that all clients share."""
         return cls(agreed.columns, agreed.scaler)
 
+    @classmethod
+    def learn(cls, features: RawFeatures, *, scale: bool = True) -> Encoder:
+        """The encoder of one machine's rows alone, in units of their own unless `scale` is False."""
+        columns = agree_columns({"": describe_columns(features, features)})
+        warn_of_grouped(columns, [features])
+        encoder = cls(columns, FeatureScaler.identity(sum(column.kind == "number" for column in columns)))
+        return encoder.with_own_scale(features, "") if scale else encoder
+
     def with_own_scale(self, training: RawFeatures, where: str) -> Encoder:
         """The same columns in units of this client's own training rows."""
         numbers = self._changed(self._aligned(training, where).numbers)
@@ -51,6 +61,16 @@ class Encoder:
     def names(self) -> tuple[str, ...]:
         """The encoded columns."""
         return tuple(name for column in self.columns for name in column.encoded_names())
+
+    def encode_new(self, X: Any, where: str) -> np.ndarray:
+        """New rows as users have them: a table, a dictionary of columns, or as many columns in order."""
+        if isinstance(X, Mapping):
+            from pandas import DataFrame
+
+            X = DataFrame(X)
+        features = read_features(X, where=where, only=self._column_names)
+        self.warn_of_unseen(features, where)
+        return self.encode(features, where)
 
     def encode(self, features: RawFeatures, where: str) -> np.ndarray:
         """(rows, encoded columns), finite."""
@@ -79,13 +99,18 @@ class Encoder:
                 encoded.append(gaps)
         return np.stack([part.astype(np.float64) for part in encoded], axis=1)
 
+    def warn_of_unseen(self, features: RawFeatures, where: str) -> None:
+        """Say which categories were not agreed."""
+        for column, strange in self.unseen(features, where).items():
+            warnings.warn(f"{where}: {unseen_message(column, strange)}", stacklevel=4)
+
     def unseen(self, features: RawFeatures, where: str) -> dict[str, dict[str, int]]:
         """Text column → category that was not agreed → how many rows hold it, the most frequent first."""
         features, found = self._aligned(features, where), {}
         for column in self.columns:
             if column.kind == "text":
-                texts = [text for text in features.texts[column.name] if text is not None]
-                strange = Counter(text for text in texts if text not in column.categories)
+                known = {*column.categories, None}
+                strange = Counter(text for text in features.texts[column.name] if text not in known)
                 if strange:
                     found[column.name] = dict(strange.most_common())
         return found
@@ -125,11 +150,8 @@ class Encoder:
             if name not in agreed_texts:
                 texts = [text for text in features.texts[name] if text is not None]
                 value = next((text for text in texts if not reads_as_number(text)), texts[0])
-                raise DataError(
-                    f"column {name!r} holds text such as {value!r}, but numbers were agreed",
-                    where=where,
-                    remedy="give numbers, or leave it empty",
-                )
+                what = f"column {name!r} holds text such as {value!r}, but numbers were agreed"
+                raise DataError(what, where=where, remedy="give numbers, or leave it empty")
         texts = {
             name: features.texts[name] if name in features.texts else _no_texts(features, name, where)
             for name in agreed_texts
@@ -142,12 +164,23 @@ def _no_texts(features: RawFeatures, name: str, where: str) -> np.ndarray:
     values = features.column(name)
     present = values[~np.isnan(values)]
     if len(present):
-        raise DataError(
-            f"column {name!r} holds numbers such as {present[0]:g}, but text was agreed",
-            where=where,
-            remedy="give text, or leave it empty",
-        )
+        what = f"column {name!r} holds numbers such as {present[0]:g}, but text was agreed"
+        raise DataError(what, where=where, remedy="give text, or leave it empty")
     return np.full(len(features), None, dtype=object)
+
+
+def warn_of_grouped(columns: Sequence[Column], clients: Sequence[RawFeatures]) -> None:
+    """Say which texts have more levels than are kept."""
+    for column in columns:
+        if column.kind != "text" or (column.categories and OTHER not in column.categories):
+            continue
+        texts = [features.texts[column.name] for features in clients if column.name in features.texts]
+        n = len({text for values in texts for text in values if text is not None})
+        if n > MOST_CATEGORIES:
+            n_kept = len(set(column.categories) - {OTHER})
+            kept = f"{n_kept} of them are kept, all others are {OTHER!r}"
+            rest = kept if n_kept else "and says nothing of other rows"
+            warnings.warn(f"column {column.name!r} has {n} different texts; {rest}", stacklevel=4)
 
 
 def unseen_message(column: str, strange: Mapping[str, int]) -> str:

@@ -118,13 +118,10 @@ def agree(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -> Sche
     """
     summaries = {name: summaries[name] for name in sorted(summaries) if not summaries[name].is_silent}
     if not summaries:
-        raise DataError(
-            "no client has as many training labels as it takes to take part",
-            where="the federation",
-            remedy="give more labels, or lower min_rows",
-        )
+        what = "no client has as many training labels as it takes to take part"
+        raise DataError(what, where="the federation", remedy="give more labels, or lower min_rows")
     _check_columns(summaries)
-    columns = _agree_columns(summaries)
+    columns = agree_columns(summaries)
     numeric = [column for column in columns if column.kind == "number"]
     names = [column.name for column in numeric]
     moments = [_reordered(summary, names) for summary in summaries.values() if summary.moments is not None]
@@ -150,7 +147,8 @@ def _check_columns(summaries: Mapping[str, ClientSummary]) -> None:
         )
 
 
-def _agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
+def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
+    """The columns of all clients that speak, which have the same names."""
     kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(summaries.values())).columns}
     gaps: set[str] = set()
     categories: dict[str, Counter[str]] = {name: Counter() for name in kinds}
@@ -169,11 +167,8 @@ def _agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]
         texts = found.get("text", found.get("wide"))
         numbers = next((found[kind] for kind in ("number", *TRANSFORMS) if kind in found), None)
         if numbers is not None and texts is not None:
-            raise DataError(
-                f"column {name!r} holds numbers here but text at client {texts!r}",
-                where=f"client {numbers!r}",
-                remedy="make it text or numbers everywhere, or drop it",
-            )
+            what = f"column {name!r} holds numbers here but text at client {texts!r}"
+            raise DataError(what, where=f"client {numbers!r}", remedy="make it text or numbers everywhere, or drop it")
         levels = _levels(categories[name])
         kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
         transform = _agree_transform(name, found) if texts is None else ""
@@ -207,11 +202,8 @@ def _sketches(name: str, summaries: Mapping[str, ClientSummary]) -> list[Sketch]
 def _agree_ranks(name: str, summaries: Mapping[str, ClientSummary]) -> Ranks:
     sketches = _sketches(name, summaries)
     if not sketches:
-        raise DataError(
-            f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of",
-            where="transform",
-            remedy="take its logarithm, or leave it as it is",
-        )
+        what = f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of"
+        raise DataError(what, where="transform", remedy="take its logarithm, or leave it as it is")
     return Ranks.pool(sketches)
 
 

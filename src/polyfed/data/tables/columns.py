@@ -23,10 +23,8 @@ def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[
             return [task.name] if task.name in columns else []
         raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
     if "/" not in task.name and where is not None:
-        raise ConfigError(
-            f"proportion task {task.name!r} does not say its two columns",
-            remedy="call it 'k/n' after the columns of successes and trials",
-        )
+        what = f"proportion task {task.name!r} does not say its two columns"
+        raise ConfigError(what, remedy="call it 'k/n' after the columns of successes and trials")
     cuts = [i for i, character in enumerate(task.name) if character == "/"]
     pairs = [[task.name[:i], task.name[i + 1 :]] for i in cuts]  # a column's own name may contain a slash
     for pair in pairs:
@@ -58,11 +56,8 @@ def feature_columns(
     for name in features or ():
         find_column(name, columns, where)
         if name in taken:
-            raise ConfigError(
-                f"column {name!r} cannot be a feature: task {taken[name]!r} is to predict it",
-                where=where,
-                remedy="leave it out of features",
-            )
+            what = f"column {name!r} cannot be a feature: task {taken[name]!r} is to predict it"
+            raise ConfigError(what, where=where, remedy="leave it out of features")
     candidates = columns if features is None else features
     chosen = [name for name in candidates if name not in drop and name not in taken]
     if not chosen:

@@ -33,16 +33,17 @@ def content_of(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"cannot be opened: {error.strerror}", where=str(path), remedy="check its permissions"
-        ) from None
+        raise DataError(f"cannot be opened: {error.strerror}", remedy="check its permissions") from None
     if (ending := path.suffix.lower()) not in COMPRESSIONS:
-        return _reject_compressed(content, path)
+        for magic, compression in _MAGIC.items():
+            if content.startswith(magic):
+                raise DataError("is compressed", remedy=f"let its name end in {ending}{compression}")
+        return content
     try:
         return _uncompressed(content, ending)
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         what = f"cannot be uncompressed: {' '.join(str(error).split()).rstrip('.')}"
-        raise DataError(what, where=str(path), remedy="compress the file anew") from None
+        raise DataError(what, remedy="compress the file anew") from None
 
 
 def _uncompressed(content: bytes, ending: str) -> bytes:
@@ -52,15 +53,6 @@ def _uncompressed(content: bytes, ending: str) -> bytes:
 
     with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
         return stream.read()
-
-
-def _reject_compressed(content: bytes, path: Path) -> bytes:
-    for magic, ending in _MAGIC.items():
-        if content.startswith(magic):
-            raise DataError(
-                "is compressed", where=str(path), remedy=f"let its name end in {path.suffix.lower()}{ending}"
-            )
-    return content
 
 
 def separator_of(header: str, ending: str = ".csv") -> str:

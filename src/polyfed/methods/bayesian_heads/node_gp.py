@@ -26,7 +26,7 @@ from polyfed.gp.linalg import Gaussian, cholesky, log_z, solve
 from polyfed.gp.quadrature import gauss_hermite
 
 LEAST_VARIANCE = 1e-10  # of a prediction, whose square root must have a derivative
-Sites = tuple[Tensor, Tensor]  # h and r, (n,) or (chains, n)
+Sites = tuple[Tensor, Tensor]  # h and r, (n,), or (chains, n) or (nodes, n)
 
 
 def unit_features(features: Tensor) -> Tensor:
@@ -40,7 +40,10 @@ def kernel(z: Tensor, z2: Tensor, amplitude: Tensor | float, length: Tensor | fl
 
 
 class NodeGP:
-    """Labels y of n rows with prior covariance K; it is the model and the rows that `gp.infer` asks for."""
+    """Labels y of n rows with prior covariance K; it is the model and the rows that `gp.infer` asks for.
+
+    With a leading dimension of K, y, noise and weights these are as many nodes; rows that fill one up have K and weight zero.
+    """
 
     prior: Any = None
 
@@ -52,7 +55,9 @@ class NodeGP:
         noise: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> None:
-        self.K, self.likelihood, self.y, self.noise = K, likelihood, y, noise
+        self.K, self.likelihood, self.y = K, likelihood, y
+        self.data = y.flatten(0, K.dim() - 2)
+        self.noise = noise if noise is None else noise[..., None].expand(K.shape[:-1]).reshape(-1, 1)
         self.times = likelihood.power if weights is None else likelihood.power * weights
 
     @property
@@ -60,14 +65,14 @@ class NodeGP:
         return self
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self.K.shape[-1]
 
     def sites(self, prior: Any, m: Tensor, v: Tensor) -> Sites:
-        h, r = self.likelihood.site(self.y, m[:, None], v[:, None], self.noise)
-        return self.times * h[:, 0], self.times * r[:, 0]
+        h, r = self.likelihood.site(self.data, m.reshape(-1, 1), v.reshape(-1, 1), self.noise)
+        return self.times * h.reshape(m.shape), self.times * r.reshape(m.shape)
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
-        v = self.K.detach().diagonal().clone()
+        v = self.K.detach().diagonal(dim1=-2, dim2=-1).clone()
         return torch.zeros_like(v), v
 
     def step(self, h: Tensor, r: Tensor) -> Gaussian:
@@ -80,8 +85,8 @@ class NodeGP:
 
     def bound(self, q: Gaussian) -> Tensor:
         """A lower bound of log p(y), and log p(y) itself for regression; its gradient is that of `ExactModel.bound`."""
-        local = self.likelihood.local_bound(self.y, q.m[:, None], q.v[:, None], self.noise)
-        value = q.minus_kl + (self.times * local).sum()
+        local = self.likelihood.local_bound(self.data, q.m.reshape(-1, 1), q.v.reshape(-1, 1), self.noise)
+        value = q.minus_kl + (self.times * local.reshape(q.m.shape)).sum(-1)
         if torch.is_grad_enabled():
             logz = log_z(self.K, q.r, q.h, q)
             value = value + (logz - logz.detach())
@@ -98,13 +103,13 @@ class NodeGP:
         return self.sites(None, q.m, q.v)
 
     def predict(self, sites: Sites, k_star: Tensor, amplitude: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Mean and variance of f at N new inputs, (..., N), with `k_star` (n, N) the covariance of rows and new inputs."""
+        """Mean and variance of f at N new inputs, (..., N), with `k_star` (..., n, N) the covariance of rows and new inputs."""
         h, r = sites
-        s = h.sqrt()
+        s = torch.where(h > 0, h, 1.0).sqrt()  # h is zero for rows that fill up alone, whose covariance is
         L = cholesky(torch.eye(len(self), dtype=torch.float64) + s[..., :, None] * self.K * s[..., None, :])
         alpha = s * torch.cholesky_solve((r / s)[..., None], L)[..., 0]
         explained = torch.linalg.solve_triangular(L, s[..., :, None] * k_star, upper=False).square().sum(-2)
-        return alpha @ k_star, (amplitude - explained).clamp_min(LEAST_VARIANCE)
+        return (alpha[..., None, :] @ k_star)[..., 0, :], (amplitude - explained).clamp_min(LEAST_VARIANCE)
 
 
 def log_predictive(likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None) -> Tensor:
@@ -125,6 +130,7 @@ def log_predictive(likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Te
     away = (f - mean[:, None]).square() / variance[:, None]
     log_prior = -0.5 * (away + variance.log()[:, None])
     n, S = f.shape
+    noise = noise if noise is None else noise.expand(n, 1).repeat_interleave(S, 0)
     # With no variance the local bound is the log likelihood; a trace of it keeps √(f²) differentiable at zero.
     tiny = torch.full((n * S, 1), 1e-16, dtype=torch.float64)
     log_p = likelihood.local_bound(y.repeat_interleave(S, 0), f.reshape(-1, 1), tiny, noise).reshape(n, S)

@@ -23,22 +23,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain, zip_longest
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm
-from polyfed.methods.base import Predictor
+from polyfed.methods.base import ClientResult, Job, Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
-from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, TaskGP
+from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNode, TaskGP, losses
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.neural.cohorts import side_by_side
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.options import check_choice, check_number
-from polyfed.methods.supervised import weights_of
 from polyfed.modelling.rows import likelihoods_of
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
@@ -148,63 +150,105 @@ class PFedGP(SharedNetwork):
     # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net = self.net_of(data)
-        before = {**message, **strip_prefix(state, "personal")}
-        values, velocity = dict(before), {}
-        names, losses, taught = self.trainable(net, values), [0.0], dict.fromkeys(data.tasks, 0.0)
+        return self._learned([Job("", state, message, data, stream)])[0]
+
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
+        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
+
+    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+        """A round of clients that train side by side; one alone may have any network."""
+        net, data = self.net_of(jobs[0].data), [job.data for job in jobs]
+        before = [{**job.message, **strip_prefix(job.state, "personal")} for job in jobs]
+        values, velocity = [dict(mine) for mine in before], [{} for _ in jobs]
+        names, scores = self.trainable(net, before[0]), [[0.0] for _ in jobs]
+        taught = [dict.fromkeys(mine.tasks, 0.0) for mine in data]
         for epoch in range(self.local_epochs):
-            losses = []
-            for k, batch in enumerate(self.batches(net, data, stream, epoch)):
-                draws = Stream(stream.seed, f"{stream.purpose} gibbs {epoch} {k}", stream.round, stream.client)
-                loss, gradient, said = self.step(net, values, data, batch, names, draws)
-                losses.append(loss)
-                taught |= dict.fromkeys(said, 1.0)
-                self.descend(values, gradient, velocity)
-        one = torch.ones((), dtype=torch.float64)
-        update = ClientUpdate(
-            {name: values[name] - before[name] for name in message},
-            {task: (seen * one, one) for task, seen in taught.items()},
-            float(data.n_labels),
-            data.counts(),
-            {"loss": float(np.mean(losses or [0.0]))},
-        )
-        return {**state, **with_prefix("personal", {name: values[name] for name in self.personal(net)})}, update
+            scores = [[] for _ in jobs]
+            plans = [self.batches(net, job.data, job.stream, epoch) for job in jobs]
+            for k, batches in enumerate(zip_longest(*plans, fillvalue={})):
+                draws = [replace(job.stream, purpose=f"{job.stream.purpose} gibbs {epoch} {k}") for job in jobs]
+                for j, (loss, gradient, said) in enumerate(self.step(net, values, data, batches, names, draws)):
+                    scores[j] += [loss] if batches[j] else []
+                    taught[j] |= dict.fromkeys(said, 1.0)
+                    self.descend(values[j], gradient, velocity[j])
+        one, found = torch.ones((), dtype=torch.float64), []
+        for j, job in enumerate(jobs):
+            arrays = {name: values[j][name] - before[j][name] for name in job.message}
+            pooled = {task: (seen * one, one) for task, seen in taught[j].items()}
+            loss = float(np.mean(scores[j] or [0.0]))
+            update = ClientUpdate(arrays, pooled, float(job.data.n_labels), job.data.counts(), {"loss": loss})
+            kept = with_prefix("personal", {name: values[j][name] for name in self.personal(net)})
+            found.append(({**job.state, **kept}, update))
+        return found
 
     def step(
         self,
         net: Network,
-        values: State,
-        data: ClientData,
-        batch: Mapping[str, np.ndarray],
-        names: list[str],
-        draws: Stream,
-    ) -> tuple[float, State, list[str]]:
-        """The sum of the tasks' losses, its clipped gradient, and the tasks that said something."""
-        leaves = {name: values[name].detach().requires_grad_() for name in names}
-        live = {**values, **leaves, **{name: values[name].clone() for name in net.buffers}}
-        generator = torch.Generator().manual_seed(draws.integer())
-        losses: dict[str, Tensor] = {}
-        for task, positions in batch.items():
-            at, y = data.labels[task]
-            x = torch.from_numpy(data.x[at[positions]])
-            z = unit_features(net.features(live, x, task, train=self.bn_buffers != "frozen"))
-            loss = TaskGP.of(self, live, data, task).loss(
-                z, torch.from_numpy(y[positions]), generator, weights_of(data, task, positions)
-            )
-            if loss is not None:
-                losses[task] = loss
-        for name in net.buffers:  # moved on by the forward pass
-            values[name] = live[name]
-        if not losses:
-            return 0.0, {}, []
-        total = torch.stack(list(losses.values())).sum()
-        if not total.requires_grad:  # no hidden layer, no noise, a fixed kernel: there is nothing to learn
-            return total.item(), {}, list(losses)
-        grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        values: Sequence[State],
+        data: Sequence[ClientData],
+        batches: Sequence[Mapping[str, np.ndarray]],
+        names: Sequence[str],
+        draws: Sequence[Stream],
+    ) -> list[tuple[float, State, list[str]]]:
+        """Of each client the sum of its tasks' losses, its clipped gradient, and the tasks that said something."""
+        leaves = {name: torch.stack([mine[name] for mine in values]).requires_grad_() for name in names}
+        features = self._features(net, values, leaves, data, batches)
+        starts = accumulate((own[..., 0].numel() for own in features.values()), initial=0)
+        first = dict(zip(features, starts, strict=False))
+        z = torch.cat([torch.zeros(0, net.width), *(own.flatten(0, 1) for own in features.values())])
+        tasks = {task: TaskGP.of(self, leaves, data[0], task) for task in features}
+        nodes: list[ScoredNode] = []
+        owners: list[int] = []
+        said: list[list[str]] = [[] for _ in values]
+        for j, (mine, batch) in enumerate(zip(data, batches, strict=True)):
+            generator = torch.Generator().manual_seed(draws[j].integer())
+            for task, positions in batch.items():
+                y, weights = (torch.from_numpy(a[positions]) for a in (mine.labels[task][1], mine.weights_of(task)))
+                at = first[task] + j * features[task].shape[1] + torch.arange(len(y))
+                taught = list(tasks[task].of_client(j).nodes(z.detach(), at, y, weights, generator))
+                nodes += taught
+                owners += [j] * len(taught)
+                said[j] += [task] if taught else []
+        if not nodes:
+            return [(0.0, {}, []) for _ in values]
+        totals = torch.zeros(len(values), dtype=torch.float64).index_add(0, torch.tensor(owners), losses(nodes, z))
+        if not totals.requires_grad:  # no hidden layer, no noise, a fixed kernel: there is nothing to learn
+            return [(total, {}, mine) for total, mine in zip(totals.tolist(), said, strict=True)]
+        grads = torch.autograd.grad(totals.sum(), list(leaves.values()), allow_unused=True)
         gradient = {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
-        norm = torch.stack([g.square().sum() for g in gradient.values()]).sum().sqrt()
-        share = min(1.0, self.clip / max(float(norm), 1e-300))
-        return total.item(), {name: share * g for name, g in gradient.items()}, list(losses)
+        norm = torch.cat([g.reshape(len(values), -1) for g in gradient.values()], 1).norm(dim=1)
+        share = (self.clip / norm.clamp_min(1e-300)).clamp_max(1.0).tolist()
+        found = []
+        for j, (total, mine) in enumerate(zip(totals.tolist(), said, strict=True)):
+            touched = [name for name in gradient if mine and net.owner(name) in (None, *mine)]
+            found.append((total, {name: share[j] * gradient[name][j] for name in touched}, mine))
+        return found
+
+    def _features(
+        self,
+        net: Network,
+        values: Sequence[State],
+        leaves: State,
+        data: Sequence[ClientData],
+        batches: Sequence[Mapping[str, np.ndarray]],
+    ) -> dict[str, Tensor]:
+        """task → features of its rows, (clients, rows, width), the shorter filled up."""
+        live = {**values[0], **{name: leaf[0] for name, leaf in leaves.items()}}
+        live |= {name: values[0][name].clone() for name in net.buffers}
+        found = {}
+        for task in dict.fromkeys(chain(*batches)):
+            of_task = zip(data, batches, strict=True)
+            x = [
+                torch.from_numpy(mine.x[mine.labels[task][0][batch[task]] if task in batch else []])
+                for mine, batch in of_task
+            ]
+            if len(data) > 1:
+                z = net.features(leaves, pad_sequence(x, batch_first=True), task)
+            else:
+                z = net.features(live, x[0], task, train=self.bn_buffers != "frozen")[None]
+            found[task] = unit_features(z)
+        values[0].update({name: live[name] for name in net.buffers})  # moved on by the forward pass
+        return found
 
     # ---- predictions ----------------------------------------------------------------------------------------------
 
@@ -221,7 +265,7 @@ class PFedGP(SharedNetwork):
                 y = y if len(at) or codec.task.form is LabelForm.PAIR else np.zeros(0)
                 generator = torch.Generator().manual_seed(Stream(0, f"pfedgp {task}").integer())
                 model = TaskGP.of(self, values, data, task)
-                z, weights = features(data.x[at], task), weights_of(data, task, slice(None))
+                z, weights = features(data.x[at], task), torch.from_numpy(data.weights_of(task))
                 conditioned[task] = PosteriorPredictor(model, z, torch.from_numpy(y), generator, weights)
 
         def predict(x: np.ndarray) -> Predictions:

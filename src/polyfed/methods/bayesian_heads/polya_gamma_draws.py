@@ -54,8 +54,8 @@ def gibbs(
         omega: from which all chains start, (n,).
         n_chains: an even number.
     """
-    n, pairs = len(y), n_chains // 2
-    root, kappa, identity = jittered_cholesky(K), 0.5 * y, torch.eye(len(y), dtype=torch.float64)
+    n, pairs = y.shape[-1], n_chains // 2
+    root, kappa, identity = jittered_cholesky(K), 0.5 * y, torch.eye(n, dtype=torch.float64)
     mirror = torch.tensor([1.0, -1.0], dtype=torch.float64)[:, None, None]
     omega, f = omega.expand(2, pairs, n), torch.zeros(2, pairs, n, dtype=torch.float64)
     for _ in range(n_sweeps):

@@ -6,12 +6,13 @@ all its rows; of the branches of a multiclass task each has the rows of its clas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.gp.likelihoods import Bernoulli, Likelihood
@@ -28,6 +29,7 @@ from polyfed.predictions import Prediction
 if TYPE_CHECKING:
     from polyfed.methods.bayesian_heads.pfedgp import PFedGP
 
+BLOCK = 32  # rows by which nodes that are solved at once may differ
 CHUNK = 2**23  # numbers held at once by a prediction
 LEAST = 1e-300  # a probability that is 0 as a double
 LIMIT = 12.0  # of the logarithm of a noise: constant targets would send it to minus infinity
@@ -42,95 +44,139 @@ class TaskGP:
     method: PFedGP
     codec: LabelCodec
     likelihood: Likelihood
-    amplitude: Tensor | float
-    length: Tensor | float
+    amplitude: Tensor
+    length: Tensor
     noise: Tensor | None
 
     @classmethod
     def of(cls, method: PFedGP, values: Mapping[str, Tensor], data: ClientData, task: str) -> TaskGP:
+        """With the parameters of one client, or of several with a leading dimension."""
         i, codec = data.tasks.index(task), data.codecs[task]
-        likelihood = likelihood_of(codec)
-        amplitude, length, noise = method.amplitude, method.length, values.get(f"noise.{i}")
+        noise = values.get(f"noise.{i}")
+        amplitude, length = torch.tensor([method.amplitude, method.length], dtype=torch.float64)
         if method.learn_kernel:
             amplitude, length = (values[f"kernel.{i}.{name}"].exp() for name in ("amplitude", "length"))
         sigma2 = None if noise is None else noise.clamp(-LIMIT, LIMIT).exp()
-        return cls(method, codec, likelihood, amplitude, length, sigma2)
+        return cls(method, codec, likelihood_of(codec), amplitude, length, sigma2)
+
+    def of_client(self, j: int) -> TaskGP:
+        parameters = {name: getattr(self, name) for name in ("amplitude", "length", "noise")}
+        return replace(self, **{name: v[j] for name, v in parameters.items() if v is not None and v.dim()})
 
     @property
     def classifies(self) -> bool:
         return self.codec.task.form.has_classes
 
+    @property
+    def samples(self) -> bool:
+        return self.classifies and self.method.inference == "gibbs"
+
+    @property
+    def branch_likelihood(self) -> Likelihood:
+        """Of the sides at a branch, or of the labels of a task without classes."""
+        power = self.likelihood.power if self.codec.task.form is LabelForm.BINARY else 1.0
+        return Bernoulli(power=power) if self.classifies else self.likelihood
+
     def covariance(self, z: Tensor, z2: Tensor) -> Tensor:
         return kernel(z, z2, self.amplitude, self.length)
-
-    def node(self, z: Tensor, y: Tensor, weights: Tensor | None) -> NodeGP:
-        """The process of one branch (y: its sides), or of all rows of a task without classes."""
-        K = self.covariance(z, z)
-        if self.classifies:
-            power = self.likelihood.power if self.codec.task.form is LabelForm.BINARY else 1.0
-            return NodeGP(K, Bernoulli(power=power), y, weights=weights)
-        return NodeGP(K, self.likelihood, y, self.noise, weights)
 
     def tree(self, z: Tensor, y: Tensor) -> ClassTree | None:
         return ClassTree.of(z, y) if self.codec.task.form is LabelForm.CLASS else None
 
     def sites(self, node: NodeGP, generator: torch.Generator, n_chains: int, exact: bool = False) -> Sites:
-        """Of the mean-field solution, (n,), or of each Gibbs chain, (chains, n)."""
+        """Of the mean-field solution, (..., n), or of each Gibbs chain of one node, (chains, n)."""
         h, r = node.sites_found(**EXACT if exact else CLOSE)  # pyright: ignore[reportArgumentType]
-        if self.method.inference == "mf" or not self.classifies:
+        if not self.samples:
             return h, r
         n_sweeps = self.method.n_sweeps
         omega, _ = gibbs(node.K.detach(), node.y, h, n_chains=n_chains, n_sweeps=n_sweeps, generator=generator)
         return omega, (0.5 * node.y).expand_as(omega)
 
-    # ---- what rows teach --------------------------------------------------------------------------------------------
-
-    def loss(self, z: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None) -> Tensor | None:
-        """The objective of these rows, for each label that it speaks of; None if they cannot teach anything."""
+    def nodes(
+        self, z: Tensor, at: Tensor, y: Tensor, weights: Tensor, generator: torch.Generator
+    ) -> Iterator[ScoredNode]:
+        """What the rows of z at these positions teach, branch by branch; nothing if they cannot."""
         if self.classifies and len(y.unique()) < 2:
-            return None
-        if self.method.objective == "marginal":
-            return self._marginal(z, y, weights, generator)
-        given, scored = halves(y if self.classifies else torch.zeros(len(y)), self.method.predict_ratio)
-        return self._predictive(z, y, weights, given, scored, generator) if len(scored) else None
-
-    def _marginal(self, z: Tensor, y: Tensor, weights: Tensor | None, generator: torch.Generator) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64)
-        for rows, side in branches(self.tree(z, y), y):
-            node = self.node(z[rows], side, _some(weights, rows))
-            if self.classifies and self.method.inference == "gibbs":
-                # log p(y, ω) but for what K does not change: the gradient of its average over p(ω | y) is that of log p(y)
-                h, r = self.sites(node, generator, self.method.n_chains)
-                total = total - log_z(node.K.expand(len(h), -1, -1), r, h).mean()
-            else:
-                total = total - node.bound(node.posterior())
-        return total / len(y)
-
-    def _predictive(
-        self,
-        z: Tensor,
-        y: Tensor,
-        weights: Tensor | None,
-        given: Tensor,
-        scored: Tensor,
-        generator: torch.Generator,
-    ) -> Tensor:
-        """Minus the mean log probability of the scored labels; they have no say in the tree nor in the sites."""
-        total, z_given, z_scored = torch.zeros((), dtype=torch.float64), z[given], z[scored]
-        tree = self.tree(z_given, y[given])
+            return
+        given = scored = torch.arange(len(y))
+        if self.method.objective == "predictive":
+            given, scored = halves(y if self.classifies else torch.zeros(len(y)), self.method.predict_ratio)
+        tree = self.tree(z[at[given]], y[given])  # scored labels have no say in it, nor in the sites
         for (rows, side), (there, wanted) in zip(branches(tree, y[given]), branches(tree, y[scored]), strict=True):
-            if not len(there):
-                continue
-            node = self.node(z_given[rows], side, _some(weights, given[rows]))
-            k_star = self.covariance(z_given[rows], z_scored[there])
-            sites = self.sites(node, generator, self.method.n_chains)
-            mean, variance = node.predict(sites, k_star, self.amplitude)
-            if self.classifies:
-                logs = _average(expected_sigmoid(wanted * mean, variance)).clamp_min(LEAST).log()
-            else:
-                logs = log_predictive(self.likelihood, wanted, mean, variance, self.noise)
-            total = total - (logs if weights is None else weights[scored[there]] * logs).sum()
-        return total / len(scored)
+            if len(there):
+                rows, there = given[rows], scored[there]
+                known, asked = (at[rows], side, weights[rows]), (at[there], wanted, weights[there])
+                yield ScoredNode(self, known, asked, 1.0 / len(scored), generator)
+
+
+# ---- what rows teach -------------------------------------------------------------------------------------------------
+
+
+Labelled = tuple[Tensor, Tensor, Tensor]  # positions of rows, their labels, or sides at a branch, and weights
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredNode:
+    """A branch at one client: labels that condition its process, labels that are scored, and the share of each of these."""
+
+    task: TaskGP
+    given: Labelled
+    scored: Labelled
+    share: float
+    generator: torch.Generator
+
+    @property
+    def alike(self) -> tuple[object, ...]:
+        """Nodes of which this is equal are solved at once, the shorter filled up."""
+        kind = self.task.branch_likelihood.power if self.task.classifies else self.task.codec.task.name
+        return kind, max(len(self.given[0]), len(self.scored[0])) // BLOCK
+
+
+def losses(nodes: Sequence[ScoredNode], z: Tensor) -> Tensor:
+    """The objective of each node at rows of z, for each label of its task that is scored.
+
+    Chains are solved one node at a time: their cost is that of their numbers, and these are drawn in the order of the nodes.
+    """
+    groups: dict[object, list[int]] = {}
+    for i, node in enumerate(nodes):
+        groups.setdefault(i if node.task.samples else node.alike, []).append(i)
+    found = torch.cat([_losses([nodes[i] for i in group], z) for group in groups.values()])
+    return found[torch.tensor([i for group in groups.values() for i in group]).argsort()]
+
+
+def _losses(nodes: Sequence[ScoredNode], z: Tensor) -> Tensor:
+    """Those of nodes that are alike; tensors have a leading dimension of nodes, or of the chains of one node."""
+    task, tasks = nodes[0].task, [node.task for node in nodes]
+    at, y, weights = _filled_up([node.given for node in nodes])
+    there, wanted, wanted_weights = _filled_up([node.scored for node in nodes])
+    share = torch.tensor([node.share for node in nodes], dtype=torch.float64)
+    amplitude, length = (torch.stack([getattr(t, name) for t in tasks])[:, None] for name in ("amplitude", "length"))
+    noise = None if task.noise is None else torch.stack([t.noise for t in tasks if t.noise is not None])
+    some, z_given = (weights > 0).to(torch.float64), z[at]
+    scale = (amplitude[..., None], length[..., None])
+    K = some[:, :, None] * kernel(z_given, z_given, *scale) * some[:, None, :]
+    node = NodeGP(K, task.branch_likelihood, y, noise, weights)
+    marginal, n_chains = task.method.objective == "marginal", task.method.n_chains
+    if marginal and not task.samples:
+        return -share * node.bound(node.posterior())
+    sites = h, r = task.sites(node, nodes[0].generator, n_chains)
+    if marginal:
+        # log p(y, ω) but for what K does not change: the gradient of its average over p(ω | y) is that of log p(y)
+        return -share * log_z(K.expand(len(h), -1, -1), r, h).mean()
+    mean, variance = node.predict(sites, some[..., None] * kernel(z_given, z[there], *scale), amplitude)
+    if task.classifies:
+        p = expected_sigmoid(wanted * mean, variance)
+        logs = (p.mean(0, keepdim=True) if task.samples else p).clamp_min(LEAST).log()
+    else:
+        sigma2 = None if noise is None else noise.repeat_interleave(there.shape[1])[:, None]
+        moments = mean.flatten(), variance.flatten()
+        logs = log_predictive(node.likelihood, wanted.flatten(0, 1), *moments, sigma2).reshape(there.shape)
+    return -share * (wanted_weights * logs).sum(-1)
+
+
+def _filled_up(parts: Sequence[Labelled]) -> Labelled:
+    at, y, weights = (pad_sequence(list(each), batch_first=True) for each in zip(*parts, strict=True))
+    return at, y, weights
 
 
 def branches(tree: ClassTree | None, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -164,16 +210,15 @@ def halves(groups: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
 class PosteriorPredictor:
     """A task with the labels of a client: all branches solved once, for any number of predictions."""
 
-    def __init__(
-        self, task: TaskGP, z: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None
-    ) -> None:
+    def __init__(self, task: TaskGP, z: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor) -> None:
         self.task, self.tree = task, task.tree(z, y)
-        n_chains = task.method.n_test_chains
         self.nodes: list[tuple[NodeGP, Tensor, Sites]] = []
         for rows, side in branches(self.tree, y):
             if len(rows):
-                node = task.node(z[rows], side, _some(weights, rows))
-                self.nodes.append((node, z[rows], task.sites(node, generator, n_chains, exact=True)))
+                K = task.covariance(z[rows], z[rows])
+                node = NodeGP(K, task.branch_likelihood, side, task.noise, weights[rows])
+                sites = task.sites(node, generator, task.method.n_test_chains, exact=True)
+                self.nodes.append((node, z[rows], sites))
 
     def predict(self, z: Tensor) -> Prediction:
         """The prediction at inputs with features z."""
@@ -222,10 +267,6 @@ class PosteriorPredictor:
         proba = torch.full((n, K), floor, dtype=torch.float64)
         proba[:, seen] = (1.0 - floor * (K - len(seen))) * self.tree.leaf_probabilities(list(turns.unbind(1)))
         return latent, variance.sqrt(), proba
-
-
-def _some(weights: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if weights is None else weights[rows]
 
 
 def _average(values: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from polyfed.methods.messages import State
 from polyfed.methods.supervised import supervision_of
 from polyfed.nets import Network
 
+NUMBERS = 2**26  # in as many matrices of rows by rows as there are clients in a cohort
 Positions = Mapping[str, np.ndarray]  # task → positions among a client's labels
 
 
@@ -113,7 +114,7 @@ class Alone(Cohort):
 def cohorts(jobs: Sequence[Job], net: Network, batch_size: int) -> list[list[int]]:
     """Positions of the jobs whose clients train side by side: an MLP each, labels coded alike, batches of like sizes.
 
-    What is filled up is computed in vain, so sizes differ by less than a factor of four.
+    What is filled up is computed in vain, so sizes differ by less than a factor of four; and memory holds a covariance of each.
     """
     if not net.is_mlp:
         return [[i] for i in range(len(jobs))]
@@ -122,8 +123,11 @@ def cohorts(jobs: Sequence[Job], net: Network, batch_size: int) -> list[list[int
         most = max((len(at) for at, _ in jobs[i].data.labels.values()), default=0)
         return min(most, batch_size).bit_length() // 2, repr(jobs[i].data.codecs)
 
-    order = sorted(range(len(jobs)), key=lambda i: (alike(i), i))
-    return [list(group) for _, group in groupby(order, key=alike)]
+    found = []
+    for (size, _), group in groupby(sorted(range(len(jobs)), key=lambda i: (alike(i), i)), key=alike):
+        members, most = list(group), max(1, NUMBERS >> (4 * size + 2))  # batches have less than 2^(2 size + 1) rows
+        found += [members[i : i + most] for i in range(0, len(members), most)]
+    return found
 
 
 def side_by_side(
