@@ -19,6 +19,7 @@ from polyfed.defaults import COMPARED
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:
+    from polyfed.cli.documents import CompareDocument
     from polyfed.data import Federation
     from polyfed.experiments.comparing import Cell, Outcome
     from polyfed.experiments.config import Config
@@ -72,7 +73,7 @@ def run_comparison(
     json: bool = False,
     quiet: bool = False,
     command: str = "compare",
-    table: Callable[[Any, dict[str, Choice]], None] = show,
+    table: Callable[[CompareDocument, dict[str, Choice]], None] = show,
 ) -> None:
     """Everything from the settings to the table."""
     from polyfed.experiments.building import build_federation

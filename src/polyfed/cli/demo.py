@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyfed.cli.arguments import AsJson, Quiet, WriteReport, option
 from polyfed.cli.compare import run_comparison
 from polyfed.cli.output import note, number, say, show_table
+
+if TYPE_CHECKING:
+    from polyfed.cli.documents import CompareDocument
+    from polyfed.experiments.tuning import Choice
 
 METHODS = ["local", "fedavg", "pfed-hier"]
 ROUNDS, QUICK_ROUNDS = 25, 4
@@ -54,7 +58,7 @@ def command(
     )
 
 
-def _show(document: Any, choices: Mapping[str, Any]) -> None:
+def _show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
     """What each method gains, by what a colony lacks."""
     from polyfed.data.datasets.penguins import SILENT, UNSEXED
     from polyfed.engine.tables import history

@@ -103,8 +103,8 @@ def run(
     """Run a study on the nodes and follow it until it ends."""
     from polyfed.flower.deploy import layout, runs
 
-    deployment, chosen = layout.read_deployment(folder), runs.read_prepared(study, rounds)
-    config = {"study": chosen.text, "folder": runs.new_folder(deployment, chosen, out)}
+    deployment, (text, name) = layout.read_deployment(folder), runs.read_prepared(study, rounds)
+    config: dict[str, Any] = {"study": text, "folder": runs.new_folder(deployment, name, out)}
     config |= {"nodes": nodes, "timeout": timeout, "wait": wait}
     _run_all(deployment, config, "deploy run", json)
 
@@ -130,8 +130,8 @@ def resume(
     if completed >= wanted:
         what = f"{completed} rounds are completed already"
         raise UsageError(what, where=of, remedy=f"to go on give --rounds with a number above {completed}")
-    chosen = runs.read_prepared(of / "config.toml", wanted)
-    config = {"study": chosen.text, "folder": str(of.absolute()), "nodes": nodes, "timeout": timeout, "wait": wait}
+    text, _ = runs.read_prepared(of / "config.toml", wanted)
+    config = {"study": text, "folder": str(of.absolute()), "nodes": nodes, "timeout": timeout, "wait": wait}
     _run_all(deployment, config, "deploy resume", json)
 
 
@@ -159,14 +159,14 @@ def _run_all(deployment: Deployment, config: dict[str, Any], command: str, json:
     began, folder = time.monotonic(), config["folder"]
     config = config | {"nodes": config["nodes"] or len(deployment.nodes) or None}
     number = runs.submit(deployment, {key: value for key, value in config.items() if value is not None}, note)
-    end = runs.follow(deployment, number, Path(folder) if deployment.is_server else None, note)
+    status, reason = runs.follow(deployment, number, Path(folder) if deployment.is_server else None, note)
     seconds = round(time.monotonic() - began, 1)
     if json:
         document: Any = DEPLOY_DOCUMENTS[command]
-        ended = {"run": number, "folder": folder, "status": end.status, "completed": end.completed, "seconds": seconds}
-        emit(document(**ended, reason=end.reason or None))
-    elif end.completed:
+        ended = {"run": number, "folder": folder, "status": status, "completed": reason is None, "seconds": seconds}
+        emit(document(**ended, reason=reason or None))
+    elif reason is None:
         say(f"Run {number} is completed, {seconds:.0f} s. It is in {folder} on the server")
-    if not end.completed:
+    if reason is not None:
         remedy = f"see flwr log {number}; go on with polyfed deploy resume {deployment.root} {folder}"
-        raise PolyfedError(f"run {number} ended as {end.status}: {end.reason.rstrip('.')}", remedy=remedy)
+        raise PolyfedError(f"run {number} ended as {status}: {reason.rstrip('.')}", remedy=remedy)

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from polyfed.cli.arguments import (
 from polyfed.cli.options import split_names
 from polyfed.cli.output import emit, note, number, say
 from polyfed.errors import UsageError
+
+if TYPE_CHECKING:
+    from polyfed.cli.documents import UnseenDocument
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a cell begins with that a spreadsheet computes
 MOST_NAMED = 20  # categories that nobody knew
@@ -94,7 +97,7 @@ def command(
         say(f"{len(found.table)} rows of {whose} are predicted in {out}")
 
 
-def unseen_document(unseen: dict[str, dict[str, int]]) -> Any:
+def unseen_document(unseen: dict[str, dict[str, int]]) -> dict[str, UnseenDocument]:
     """Categories that training did not know, as the JSON documents tell them."""
     from polyfed.cli.documents import UnseenDocument
 

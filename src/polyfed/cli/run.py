@@ -19,6 +19,7 @@ from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
+    from polyfed.cli.documents import RunDocument
     from polyfed.engine import Run
 
 ENGINES = ("process", "flower-sim", "flower-ray")
@@ -77,7 +78,7 @@ def _on_flower(function: str, engine: str) -> Callable[..., Run]:
     return partial(getattr(simulate, function), engine=engine)
 
 
-def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any:
+def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> RunDocument:
     """What the run did and found."""
     from polyfed.cli.documents import Pooled, RunDocument
     from polyfed.data import DEPLOYED
@@ -114,7 +115,7 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
     )
 
 
-def _show(run: Run, document: Any) -> None:
+def _show(run: Run, document: RunDocument) -> None:
     from polyfed.report.doubts import left_out
 
     title = f"{document.method}, round {document.rounds}, {len(document.clients)} clients, test rows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,11 @@ from polyfed.folders.schemas import Count, Kind, Part, Sealed
 
 NAME = "results.json"
 Numbers = list[FiniteFloat | None]
+
+
+def _reject_ragged(rows: Sized, *columns: Sized | None) -> None:
+    if any(column is not None and len(column) != len(rows) for column in columns):
+        raise ValueError("columns of different lengths")
 
 
 class ResultTask(Part):
@@ -32,9 +38,7 @@ class Predicted(Part):
 
     @model_validator(mode="after")
     def _one_for_each_row(self) -> Predicted:
-        given = (self.mean, self.std, self.lower, self.upper, self.proba)
-        if any(values is not None and len(values) != len(self.y) for values in given):
-            raise ValueError("columns of different lengths")
+        _reject_ragged(self.y, self.mean, self.std, self.lower, self.upper, self.proba)
         if self.proba is not None:
             (n_classes, *others) = {len(row) for row in self.proba} or {0}
             known = range(n_classes)
@@ -64,9 +68,7 @@ class Latent(Part):
 
     @model_validator(mode="after")
     def _one_for_each_input(self) -> Latent:
-        given = (self.mean, self.lower, self.upper, self.x if self.truth is None else self.truth)
-        if any(len(values) != len(self.x) for values in given):
-            raise ValueError("columns of different lengths")
+        _reject_ragged(self.x, self.mean, self.lower, self.upper, self.truth)
         return self
 
 
@@ -132,9 +134,7 @@ class Effect(Part):
 
     @model_validator(mode="after")
     def _one_for_each_value(self) -> Effect:
-        columns = [column for curve in self.curves for column in (curve.mean, curve.lower, curve.upper)]
-        if any(column is not None and len(column) != len(self.x) for column in columns):
-            raise ValueError("columns of different lengths")
+        _reject_ragged(self.x, *(column for curve in self.curves for column in (curve.mean, curve.lower, curve.upper)))
         return self
 
 

@@ -63,7 +63,7 @@ def make_server_certificate(certificate: bytes, key: bytes, *, names: Sequence[s
 
 def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
     """The certificate of a file; an error if it is missing, unreadable or not valid today."""
-    content = read_key_file(path, "the certificate", remedy)
+    content = read_key_file(path, "the certificate is missing", remedy)
     try:
         found = x509.load_pem_x509_certificate(content)
     except ValueError:

@@ -30,7 +30,7 @@ def make_keys(name: str) -> tuple[bytes, bytes]:
 def check_private_key(path: Path) -> None:
     """An error unless the file is a key that Flower would take."""
     remedy = "copy the node's folder again, or make another with polyfed deploy add"
-    content = read_key_file(path, "the node's private key", remedy)
+    content = read_key_file(path, "the node's private key is missing", remedy)
     try:
         key = serialization.load_ssh_private_key(content, None)
     except Exception:  # besides ValueError, cryptography raises errors of its own for keys that it does not support
@@ -39,12 +39,12 @@ def check_private_key(path: Path) -> None:
         raise ConfigError("is not a key of an elliptic curve", where=path, remedy=remedy)
 
 
-def read_key_file(path: Path, what: str, remedy: str) -> bytes:
+def read_key_file(path: Path, missing: str, remedy: str) -> bytes:
     """The file of a key or a certificate; an error if it is missing or may not be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError(f"{what} is missing", where=path, remedy=remedy) from None
+        raise ConfigError(missing, where=path, remedy=remedy) from None
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise ConfigError(what, where=path, remedy="check its permissions") from None
