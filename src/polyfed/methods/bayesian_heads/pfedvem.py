@@ -27,7 +27,7 @@ measured under q, not at μ: the optimum of the bound is E_q (y − f)², which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -54,12 +54,12 @@ from polyfed.methods.bayesian_heads.uncertain_heads import (
     softplus_inverse,
     with_one,
 )
-from polyfed.methods.bayesian_heads.vem_trunks import Turn, drawn, train_side_by_side
+from polyfed.methods.bayesian_heads.vem_trunks import Trunks, Turn, drawn, train_side_by_side
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
-from polyfed.methods.neural.base import Neural, Objective
+from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import side_by_side
 from polyfed.methods.options import check_choice, check_number
-from polyfed.methods.supervised import rows_of, supervision_of, weights_of
+from polyfed.methods.supervised import supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream
@@ -215,7 +215,9 @@ class PFedVEM(Neural):
                 if not left:
                     break
                 trying = sorted(left)
-                tried = self.trained(net, [mine[j] for j in trying], names, [rate[j] for j in trying], attempt)
+                rngs = [_own(mine[j].job.stream, f"trunk draws {attempt}").numpy() for j in trying]
+                turns_left, rates_left = [mine[j] for j in trying], [rate[j] for j in trying]
+                tried = train_side_by_side(self, net, turns_left, names, rates_left, rngs)
                 for j, (values, loss) in zip(trying, tried, strict=True):
                     if self.trunk_loss(net, replace(mine[j], values=values)) <= worst[j]:  # not so if it is no number
                         turns[j].values.update(values)
@@ -227,34 +229,13 @@ class PFedVEM(Neural):
                 rates[j][key], totals[j] = number(rate[j]), totals[j] + worst[j]
         return rates, totals
 
-    def trained(
-        self, net: Network, turns: Sequence[Turn], names: list[str], rates: Sequence[float], attempt: int
-    ) -> list[tuple[State, float]]:
-        """Epochs on the trunks of these clients; parameters, and the mean loss of the last epoch."""
-        rngs = [_own(turn.job.stream, f"trunk draws {attempt}").numpy() for turn in turns]
-        if len(turns) > 1:
-            return train_side_by_side(self, net, turns, names, rates, rngs)
-        data, objective = turns[0].job.data, self.averaged(net, turns[0], rngs[0])
-        return [
-            self.train(
-                net,
-                turns[0].values,
-                data,
-                turns[0].job.stream,
-                epochs=self.local_epochs,
-                names=names,
-                rate=rates[0],
-                objective=objective,
-            )
-        ]
-
     def trunk_loss(self, net: Network, turn: Turn) -> float:
         """What 3. makes smaller, on all labels and under the same draws whenever it is asked for in a round."""
         everything = {task: np.arange(len(at)) for task, (at, _) in turn.job.data.labels.items()}
-        live = {**turn.values, **{name: turn.values[name].clone() for name in net.buffers}}  # a forward pass moves them
+        trunk = Trunks(self, net, [turn], [_own(turn.job.stream, "trunk loss").numpy()])
+        values = trunk.stack([turn.values])
         with torch.no_grad():
-            objective = self.averaged(net, turn, _own(turn.job.stream, "trunk loss").numpy())
-            return float(objective(live, everything))
+            return float(trunk.loss(values, dict(values), trunk.batch([everything])))
 
     def noise_under(
         self, net: Network, values: State, data: ClientData, task: str, q: Posterior
@@ -272,22 +253,6 @@ class PFedVEM(Neural):
         """Draws of a head in pairs around μ, the same for all rows and at any time: a prediction depends on its row alone."""
         half = Stream(0, "read-out").numpy().standard_normal((self.read_draws, *q[0].shape))
         return q[0] + softplus(q[1]) * torch.from_numpy(np.concatenate([half, -half]))
-
-    def averaged(self, net: Network, turn: Turn, rng: np.random.Generator) -> Objective:
-        """The loss of the trunk, averaged over draws of the heads."""
-
-        def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
-            total = torch.zeros((), dtype=torch.float64)
-            for task, positions in batch.items():
-                x, y, codec = rows_of(turn.job.data, task, positions)
-                h = with_one(net.features(live, x, task, train=self.bn_buffers != "frozen"))
-                mean, raw = turn.heads[task]
-                heads = mean + softplus(raw) * drawn([rng], (self.n_draws, *mean.shape))[0]
-                weights = weights_of(turn.job.data, task, positions)
-                total = total + Labels.of(y, codec, weights).loss(outputs(h, heads))
-            return total
-
-        return objective
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         state, net = super().join(server, data, stream), self.net_of(data)

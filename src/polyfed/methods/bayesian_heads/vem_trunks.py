@@ -1,9 +1,10 @@
-"""pFedVEM's epochs on the trunk, of several clients side by side; `PFedVEM.train` is the same for one."""
+"""pFedVEM's epochs on the trunk, of several clients side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,7 +48,7 @@ class Trunks(Cohort):
     def __init__(
         self, method: PFedVEM, net: Network, turns: Sequence[Turn], rngs: Sequence[np.random.Generator]
     ) -> None:
-        super().__init__(net, [turn.job.data for turn in turns])
+        super().__init__(net, [turn.job.data for turn in turns], train=method.bn_buffers != "frozen")
         self.method, self.rngs, self.heads = method, rngs, _stacked(turns)
 
     def batch(self, positions: Sequence[Positions]) -> dict[str, tuple[Rows, Tensor]]:
@@ -66,7 +67,7 @@ class Trunks(Cohort):
 
     def loss_of(self, live: State, task: str, rows: tuple[Rows, Tensor]) -> Tensor:
         there, heads = rows
-        h = with_one(self.net.features(live, there.x, task))
+        h = with_one(self.each(self.net.features, live, there.x, task))
         return Labels(there.y, there.shares, there.codec).loss(outputs(h, heads))
 
 
@@ -81,25 +82,17 @@ def train_side_by_side(
     """What `train` makes of each: parameters, and the mean loss of the last epoch. Who has no batch left stands still."""
     cohort = Trunks(method, net, turns, rngs)
     values = cohort.stack([turn.values for turn in turns])
-    rate, velocity = torch.tensor(rates, dtype=torch.float64), {name: torch.zeros_like(values[name]) for name in names}
+    rate, velocity = torch.tensor(rates, dtype=torch.float64), {}
     losses: list[list[float]] = [[] for _ in turns]
     for epoch in range(method.local_epochs):
-        plans = [list(method.batches(net, turn.job.data, turn.job.stream, epoch)) for turn in turns]
+        plans = [method.batches(net, turn.job.data, turn.job.stream, epoch) for turn in turns]
         losses = [[] for _ in turns]
-        for k in range(max(map(len, plans))):
-            positions: list[Mapping[str, np.ndarray]] = [plan[k] if k < len(plan) else {} for plan in plans]
+        for positions in zip_longest(*plans, fillvalue={}):
             loss, gradient = cohort.gradient(values, cohort.batch(positions), names)
             active = torch.tensor([bool(mine) for mine in positions])
             for j, mine in enumerate(losses):
                 mine += [float(loss[j])] if positions[j] else []
-            for name, g in gradient.items():
-                shape = (-1, *(1,) * (g.dim() - 1))
-                g = g + method.weight_decay * values[name] if method.weight_decay else g
-                velocity[name] = torch.where(
-                    active.reshape(shape), method.momentum * velocity[name] + g, velocity[name]
-                )
-                moved = values[name] - rate.reshape(shape) * velocity[name]
-                values[name] = torch.where(active.reshape(shape), moved, values[name])
+            method.descend(values, gradient, velocity, rate, dict.fromkeys(gradient, active))
     means = [float(np.mean(mine)) if mine else 0.0 for mine in losses]
     return list(zip(cohort.unstack(values), means, strict=True))
 

@@ -59,10 +59,10 @@ class Rows:
 
 
 class Cohort:
-    """Several clients with the same tasks, and an MLP each."""
+    """Several clients with the same tasks and an MLP each, or one client with any network (`train`: batch norm learns)."""
 
-    def __init__(self, net: Network, members: Sequence[ClientData]) -> None:
-        self.net, self.members = net, members
+    def __init__(self, net: Network, members: Sequence[ClientData], *, train: bool = True) -> None:
+        self.net, self.members, self.train = net, members, train
 
     def stack(self, states: Sequence[State]) -> State:
         return {name: torch.stack([state[name] for state in states]) for name in states[0]}
@@ -80,35 +80,26 @@ class Cohort:
     def gradient(self, values: State, batch: Any, names: Sequence[str]) -> tuple[Tensor, State]:
         """The sum of the tasks' mean losses of each client, and its gradient in those parameters that it touches."""
         leaves = {name: values[name].detach().requires_grad_() for name in names}
-        live = {**values, **leaves}
-        loss = torch.stack([self.loss_of(live, task, rows) for task, rows in batch.items()]).sum(0)
+        loss = self.loss(values, {**values, **leaves}, batch)
         grads = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         return loss.detach(), {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
 
+    def loss(self, values: State, live: State, batch: Any) -> Tensor:
+        """The sum of the tasks' mean losses of each client; running statistics in `values` move on."""
+        live |= {name: values[name].clone() for name in self.net.buffers}  # a forward pass moves them in place
+        loss = torch.stack([self.loss_of(live, task, rows) for task, rows in batch.items()]).sum(0)
+        values.update({name: live[name] for name in self.net.buffers})
+        return loss
+
     def loss_of(self, live: State, task: str, rows: Any) -> Tensor:
         """The mean loss of each client on its rows of a task."""
-        return rows.loss(self.net(live, rows.x, task))
+        return rows.loss(self.each(self.net, live, rows.x, task))
 
-
-class Alone(Cohort):
-    """One client, with any network: nothing is stacked. `gradient_of` is the method's own (`Neural.gradient`)."""
-
-    def __init__(self, net: Network, data: ClientData, gradient_of: Callable[..., tuple[float, State]]) -> None:
-        super().__init__(net, [data])
-        self.gradient_of = gradient_of
-
-    def stack(self, states: Sequence[State]) -> State:
-        return {name: value.clone() for name, value in states[0].items()}
-
-    def unstack(self, values: State) -> list[State]:
-        return [dict(values)]
-
-    def batch(self, positions: Sequence[Positions]) -> Any:
-        return positions[0]
-
-    def gradient(self, values: State, batch: Any, names: Sequence[str]) -> tuple[Tensor, State]:
-        loss, gradient = self.gradient_of(self.net, values, self.members[0], batch, names)
-        return torch.tensor([loss], dtype=torch.float64), gradient
+    def each(self, part: Callable[..., Tensor], live: State, x: Tensor, task: str) -> Tensor:
+        """What a network, or its `features`, makes of the rows (clients, rows, inputs) of each client."""
+        if self.net.is_mlp:
+            return part(live, x, task)
+        return part({name: value[0] for name, value in live.items()}, x[0], task, train=self.train)[None]
 
 
 def cohorts(jobs: Sequence[Job], net: Network, batch_size: int) -> list[list[int]]:

@@ -22,7 +22,7 @@ from polyfed.errors import ConfigError
 from polyfed.methods.base import ClientResult, Job, Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.neural.cohorts import Alone, Cohort, Positions, side_by_side
+from polyfed.methods.neural.cohorts import Cohort, Positions, side_by_side
 from polyfed.methods.options import check_number
 from polyfed.nets import Network
 from polyfed.seeds import Stream
@@ -67,7 +67,7 @@ class PFedMe(Neural):
 
     def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
-        cohort = self._cohort(net, [job.data for job in jobs])
+        cohort = Cohort(net, [job.data for job in jobs], train=self.bn_buffers != "frozen")
         before = [{**job.message, **strip_prefix(job.state, "personal")} for job in jobs]
         w = cohort.stack(before)
         names, theta, losses = self.trainable(net, w), dict(w), torch.zeros(len(jobs))
@@ -104,9 +104,6 @@ class PFedMe(Neural):
                 theta[name] = torch.sub(theta[name], slope, alpha=self.personal_rate)
         return theta, losses
 
-    def _cohort(self, net: Network, members: Sequence[ClientData]) -> Cohort:
-        return Cohort(net, members) if len(members) > 1 else Alone(net, members[0], self.gradient)
-
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         if state is None:
             return super().predictor(server, None, data)
@@ -121,8 +118,10 @@ class PFedMe(Neural):
         net, state = self.net_of(data), super().join(server, data, stream)
         if not data.n_labels:
             return state | with_prefix("theta", w)
-        theta, _ = self.near(self._cohort(net, [data]), w, w, [everything], self.inner_steps * self.local_steps)
-        return state | with_prefix("theta", theta)
+        cohort = Cohort(net, [data], train=self.bn_buffers != "frozen")
+        start = cohort.stack([w])
+        theta, _ = self.near(cohort, start, start, [everything], self.inner_steps * self.local_steps)
+        return state | with_prefix("theta", cohort.unstack(theta)[0])
 
     def _endless(self, net: Network, data: ClientData, stream: Stream) -> Iterator[dict[str, np.ndarray]]:
         for epoch in count() if data.n_labels else ():

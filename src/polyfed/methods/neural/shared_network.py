@@ -184,15 +184,31 @@ class SharedNetwork(Method):
         for k in range(max((len(parts) for parts in plan.values()), default=0)):
             yield {task: parts[k] for task, parts in plan.items() if k < len(parts)}
 
-    def descend(self, values: State, gradient: State, velocity: State, rate: float | None = None) -> None:
-        """One step of SGD. Weights decay; a prior that pulls them to zero would pull noise and kernels to one."""
-        rate = rate or self.learning_rate
+    def descend(
+        self,
+        values: State,
+        gradient: State,
+        velocity: State,
+        rate: float | Tensor | None = None,
+        moves: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """One step of SGD. Weights decay; a prior that pulls them to zero would pull noise and kernels to one.
+
+        Stacked parameters of several clients have rates (clients,), and step where `moves` says so.
+        """
         for name, g in gradient.items():
+            shape, before = (-1, *(1,) * (g.dim() - 1)), values[name]
             if self.weight_decay and name.startswith(("trunk.", "head.")):
-                g = g + self.weight_decay * values[name]
+                g = g + self.weight_decay * before
             if self.momentum:
-                g = velocity[name] = self.momentum * velocity[name] + g if name in velocity else g
-            values[name] = values[name] - rate * g
+                g = self.momentum * velocity[name] + g if name in velocity else g
+            step = rate.reshape(shape) if isinstance(rate, Tensor) else rate or self.learning_rate
+            values[name] = before - step * g
+            if moves is not None:
+                some = moves[name].reshape(shape)
+                values[name] = torch.where(some, values[name], before)
+                g = torch.where(some, g, velocity.get(name, torch.zeros_like(g)))
+            velocity[name] = g
 
 
 @lru_cache(maxsize=64)
