@@ -39,7 +39,7 @@ from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNod
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.cohorts import Cohort, side_by_side
 from polyfed.methods.neural.shared_network import SharedNetwork
-from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.options import check_choice, check_number, check_numbers
 from polyfed.modelling.rows import likelihoods_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -89,9 +89,8 @@ class PFedGP(SharedNetwork):
         check_choice("objective", self.objective, ("predictive", "marginal"))
         if not isinstance(self.learn_kernel, bool):
             raise ConfigError(f"learn_kernel is {self.learn_kernel!r}", remedy="give true or false")
-        for option in ("amplitude", "length", "clip"):
-            check_number(option, getattr(self, option), above=0)
-        check_number("n_sweeps", self.n_sweeps, whole=True, least=1)
+        check_numbers(self, "amplitude", "length", "clip", above=0)
+        check_numbers(self, "n_sweeps", whole=True, least=1)
         for option in ("n_chains", "n_test_chains"):
             check_number(option, getattr(self, option), whole=True, least=2)
             if getattr(self, option) % 2:

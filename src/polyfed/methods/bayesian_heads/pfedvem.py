@@ -47,7 +47,6 @@ from polyfed.methods.bayesian_heads.uncertain_heads import (
     divergence,
     expected_loss,
     filled_up,
-    number,
     outputs,
     precision_of,
     prior_variance,
@@ -55,10 +54,10 @@ from polyfed.methods.bayesian_heads.uncertain_heads import (
     with_one,
 )
 from polyfed.methods.bayesian_heads.vem_trunks import Trunks, Turn, drawn, train_side_by_side
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import side_by_side
-from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.options import check_choice, check_numbers
 from polyfed.methods.supervised import supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.predictions import Prediction, Predictions
@@ -100,18 +99,16 @@ class PFedVEM(Neural):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("read_out", self.read_out, ("mc", "mean"))
-        for option in ("n_draws", "head_steps", "join_rounds", "read_draws"):
-            check_number(option, getattr(self, option), whole=True, least=1)
-        for option in ("initial_std", "head_rate"):
-            check_number(option, getattr(self, option), above=0)
+        check_numbers(self, "n_draws", "head_steps", "join_rounds", "read_draws", whole=True, least=1)
+        check_numbers(self, "initial_std", "head_rate", above=0)
 
     # ---- the server -------------------------------------------------------------------------------------------
 
     def broadcast(self, server: State, client: str) -> State:
-        return with_prefix("theta", strip_prefix(server, "theta")) | with_prefix("noise", strip_prefix(server, "noise"))
+        return under(server, "theta", "noise")
 
     def template(self, server: State) -> ClientUpdate:
-        plain, nothing = super().template(server), (number(0.0), number(0.0))
+        plain, nothing = super().template(server), (scalar(0.0), scalar(0.0))
         precisions = {precision_of(i): nothing for i in range(len(plain.counts))}
         return replace(plain, pooled={**plain.pooled, **precisions})
 
@@ -142,13 +139,13 @@ class PFedVEM(Neural):
         before = [{**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")} for job in jobs]
         turns = [Turn(job, dict(values), {}) for job, values in zip(jobs, before, strict=True)]
         kept: list[State] = [{} for _ in jobs]
-        precisions = [{precision_of(i): (number(0.0), number(0.0)) for i in range(len(net.tasks))} for _ in jobs]
+        precisions = [{precision_of(i): (scalar(0.0), scalar(0.0)) for i in range(len(net.tasks))} for _ in jobs]
         for i, task in enumerate(net.tasks):
             who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
             own = [(jobs[j].state, before[j], noise[j], jobs[j].data, jobs[j].stream) for j in who]
             for j, (q, rho2) in zip(who, self.head_phase(net, task, own), strict=True):
                 turns[j].heads[task] = q
-                precisions[j][precision_of(i)] = (1 / rho2, number(1.0))
+                precisions[j][precision_of(i)] = (1 / rho2, scalar(1.0))
                 kept[j] |= {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
                 turns[j].values.update(as_layer(i, q[0]))
         rates, losses = self.trunk_phase(net, turns)
@@ -226,7 +223,7 @@ class PFedVEM(Neural):
                     else:
                         rate[j] /= 2
             for j in rate:
-                rates[j][key], totals[j] = number(rate[j]), totals[j] + worst[j]
+                rates[j][key], totals[j] = scalar(rate[j]), totals[j] + worst[j]
         return rates, totals
 
     def trunk_loss(self, net: Network, turn: Turn) -> float:

@@ -125,7 +125,3 @@ def softplus_inverse(std: float) -> float:
 def precision_of(i: int) -> str:
     """Under which name 1/ρ² of the head of task i is sent."""
     return f"precision/{i}"
-
-
-def number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)

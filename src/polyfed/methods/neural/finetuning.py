@@ -12,7 +12,7 @@ from polyfed.methods.base import Predictor
 from polyfed.methods.messages import State
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.shared_network import SharedNetwork
-from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.options import check_choice, check_numbers
 from polyfed.seeds import Stream
 
 
@@ -30,7 +30,7 @@ class FineTuned(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("finetune_epochs", self.finetune_epochs, whole=True, least=0)
+        check_numbers(self, "finetune_epochs", whole=True, least=0)
         check_choice("finetune_part", self.finetune_part, ("all", "head"))
 
     @property

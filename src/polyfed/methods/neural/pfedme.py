@@ -23,7 +23,7 @@ from polyfed.methods.base import ClientResult, Job, Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import Cohort, Positions, side_by_side
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -54,10 +54,9 @@ class PFedMe(Neural):
         super().__post_init__()
         if self.momentum:
             raise ConfigError(f"momentum is {self.momentum!r}", remedy="leave it at 0: pFedMe's steps are plain")
-        check_number("penalty", self.penalty, least=0)
-        check_number("personal_rate", self.personal_rate, above=0)
-        for option in ("inner_steps", "local_steps"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "penalty", least=0)
+        check_numbers(self, "personal_rate", above=0)
+        check_numbers(self, "inner_steps", "local_steps", whole=True, least=1)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         return self._learned([Job("", state, message, data, stream)])[0]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_number, check_numbers
 from polyfed.methods.rivals.base import Rival, require
 from polyfed.methods.rivals.inputs import Clients, Inputs, Labelled, Numbers, Predicted
 
@@ -36,9 +36,8 @@ class HistGradientBoostingPooled(Rival):
     min_samples_leaf: int = 20
 
     def __post_init__(self) -> None:
-        check_number("iterations", self.iterations, whole=True, least=1)
-        check_number("min_samples_leaf", self.min_samples_leaf, whole=True, least=1)
-        check_number("learning_rate", self.learning_rate, above=0)
+        check_numbers(self, "iterations", "min_samples_leaf", whole=True, least=1)
+        check_numbers(self, "learning_rate", above=0)
 
     def fit_numbers(self, rows: Labelled) -> Numbers:
         mean = self._regressed(rows, "squared_error")
@@ -97,8 +96,7 @@ class CatBoostPooled(Rival):
     border_count: int = 64
 
     def __post_init__(self) -> None:
-        for option in ("iterations", "border_count"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "iterations", "border_count", whole=True, least=1)
         check_number("depth", self.depth, whole=True, least=1, below=17)  # CatBoost's own limit
 
     @classmethod

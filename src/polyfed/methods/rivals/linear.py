@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.methods.rivals.base import Rival, quietly
 from polyfed.methods.rivals.inputs import Clients, Inputs, Labelled, Numbers, Predicted
 
@@ -34,7 +34,7 @@ class LinearPooled(Rival):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("strength", self.strength, above=0)
+        check_numbers(self, "strength", above=0)
 
     def fit_numbers(self, rows: Labelled) -> Numbers:
         from sklearn.linear_model import BayesianRidge

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyfed.kinds import LabelForm, own_kinds
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.methods.rivals.base import Rival, quietly
 from polyfed.methods.rivals.inputs import Inputs, Labelled, Numbers, Predicted
 
@@ -34,8 +34,7 @@ class RandomForestLocal(Rival):
     min_samples_leaf: int = 2
 
     def __post_init__(self) -> None:
-        for option in ("trees", "min_samples_leaf"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "trees", "min_samples_leaf", whole=True, least=1)
 
     def fit_numbers(self, rows: Labelled) -> Numbers:
         model = self._regressor(rows, oob_score=True)
@@ -83,7 +82,7 @@ class GaussianProcessLocal(Rival):
         return False  # scikit-learn's Gaussian processes know none
 
     def __post_init__(self) -> None:
-        check_number("max_rows", self.max_rows, whole=True, least=10)
+        check_numbers(self, "max_rows", whole=True, least=10)
 
     def fit_numbers(self, rows: Labelled) -> Numbers:
         from sklearn.gaussian_process import GaussianProcessRegressor

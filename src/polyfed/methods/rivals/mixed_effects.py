@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 
 from polyfed.kinds import LabelForm, own_kinds
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.methods.rivals.base import Rival, quietly, require
 from polyfed.methods.rivals.inputs import Clients, Inputs, Labelled, Numbers, Predicted
 
@@ -42,7 +42,7 @@ class MixedEffects(Rival):
         return False  # statsmodels has none for mixed effects
 
     def __post_init__(self) -> None:
-        check_number("labels_per_effect", self.labels_per_effect, whole=True, least=1)
+        check_numbers(self, "labels_per_effect", whole=True, least=1)
 
     @classmethod
     def require(cls) -> None:
