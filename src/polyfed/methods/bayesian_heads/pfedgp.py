@@ -33,12 +33,11 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm
-from polyfed.methods.base import ClientResult, Job, Predictor
+from polyfed.methods.base import Job, Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
 from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNode, TaskGP, losses
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
-from polyfed.methods.neural.cohorts import Cohort, side_by_side
-from polyfed.methods.neural.shared_network import SharedNetwork
+from polyfed.methods.neural.cohorts import Cohort, TrainedSideBySide
 from polyfed.methods.options import check_choice, check_number, check_numbers
 from polyfed.modelling.rows import likelihoods_of
 from polyfed.predictions import Predictions
@@ -46,7 +45,7 @@ from polyfed.seeds import Stream
 
 
 @dataclass(frozen=True)
-class PFedGP(SharedNetwork):
+class PFedGP(TrainedSideBySide):
     """Options as of `SharedNetwork` (an epoch is one step on all labels, up to `batch_size` of each task), and
 
     Args:
@@ -146,14 +145,7 @@ class PFedGP(SharedNetwork):
 
     # ---- a client -----------------------------------------------------------------------------------------------
 
-    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        return self._learned([Job("", state, message, data, stream)])[0]
-
-    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
-        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
-
-    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
-        """A round of clients that train side by side; one alone may have any network."""
+    def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
         cohort = Cohort(net, [job.data for job in jobs], train=self.bn_buffers != "frozen")
         before = [{**job.message, **strip_prefix(job.state, "personal")} for job in jobs]

@@ -19,17 +19,17 @@ from torch import Tensor
 
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
-from polyfed.methods.base import ClientResult, Job, Predictor
+from polyfed.methods.base import Job, Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.neural.cohorts import Cohort, Positions, side_by_side
+from polyfed.methods.neural.cohorts import Cohort, Positions, TrainedSideBySide
 from polyfed.methods.options import check_numbers
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
 
 @dataclass(frozen=True)
-class PFedMe(Neural):
+class PFedMe(TrainedSideBySide, Neural):
     """Options as of `Neural` (`learning_rate` is η, of w; `server_rate` is β; `local_epochs` is not used), and
 
     Args:
@@ -58,13 +58,7 @@ class PFedMe(Neural):
         check_numbers(self, "personal_rate", above=0)
         check_numbers(self, "inner_steps", "local_steps", whole=True, least=1)
 
-    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        return self._learned([Job("", state, message, data, stream)])[0]
-
-    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
-        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
-
-    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+    def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
         cohort = Cohort(net, [job.data for job in jobs], train=self.bn_buffers != "frozen")
         before = [{**job.message, **strip_prefix(job.state, "personal")} for job in jobs]
