@@ -97,8 +97,8 @@ def test_many_culprits_are_not_looked_for_one_by_one(monkeypatch):
 
 def test_a_culprit_among_many_costs_few_aggregations(monkeypatch):
     tried = []
-    attempt = aggregation._attempt
-    monkeypatch.setattr(aggregation, "_attempt", lambda *given: tried.append(1) or attempt(*given))
+    prepared = aggregation.prepared
+    monkeypatch.setattr(aggregation, "prepared", lambda *given: tried.append(1) or prepared(*given))
     _, events = play(fragile("client 7"), 32, rounds=1)
     assert list(events[0]["rejected"]) == ["client 7"]
     assert len(tried) == 1 + 5 + 1  # all, five halvings of 32, and those that are left

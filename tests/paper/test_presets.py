@@ -11,7 +11,7 @@ from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
 from polyfed.paper.blocks import Choices, blocks
 from polyfed.paper.presets import known_presets, read_preset
-from polyfed.paper.published import published
+from polyfed.paper.records import published
 
 METHODS = {"fedavg", "fedper", "scaffold", "pfedme", "fedpac", "pfedgp", "pfedvem", "pfed-st", "pfed-mul"}
 FOLDERS = Choices(folders={"celeba": Path("celeba"), "dogcat": Path("dogcat")})

@@ -10,8 +10,7 @@ from polyfed.paper import records as room
 from polyfed.paper.blocks import Block
 from polyfed.paper.measures import Measure
 from polyfed.paper.presets import Setting, Variant
-from polyfed.paper.published import Claim, published
-from polyfed.paper.records import Record, collect, holds
+from polyfed.paper.records import Claim, Record, collect, holds, published
 from polyfed.paper.tables import tables
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from polyfed.data import DEPLOYED
-from polyfed.report.left_out import FEWEST, left_out
+from polyfed.report.doubts import FEWEST, left_out
 
 STUDY = [
     "run",

@@ -36,7 +36,7 @@ def command(
 ) -> None:
     """Hand over a run: scores and predictions as tables, a model as a file, or to MLflow and TensorBoard."""
     from polyfed.cli.documents import ExportDocument
-    from polyfed.experiments import exporting, tracking
+    from polyfed.experiments import exporting
 
     reject_no_run(run)
     if all(given is None for given in (scores, predictions, model, mlflow, tensorboard)):
@@ -58,9 +58,9 @@ def command(
     if model is not None:
         written["model"], written["client"] = str(model), _write_model(run, client, model, allow_code)
     if mlflow is not None:
-        written["mlflow"] = tracking.to_mlflow(run, mlflow)
+        written["mlflow"] = exporting.to_mlflow(run, mlflow)
     if tensorboard is not None:
-        written["tensorboard"] = str(tracking.to_tensorboard(run, tensorboard))
+        written["tensorboard"] = str(exporting.to_tensorboard(run, tensorboard))
     if json:
         emit(ExportDocument(run=str(run), **written))
         return

@@ -28,7 +28,7 @@ def command(
     """Write a commented config file for a table: guesses the client column and the kinds of the targets."""
     from polyfed.cli.documents import GuessDocument, InitDocument
     from polyfed.experiments.guessing import guess
-    from polyfed.experiments.template import config_text
+    from polyfed.experiments.toml_text import config_text
     from polyfed.files import write_whole
 
     if out.exists():

@@ -137,7 +137,7 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
 
 
 def _show(run: Run, document: Any) -> None:
-    from polyfed.report.left_out import left_out
+    from polyfed.report.doubts import left_out
 
     title = f"{document.method}, round {document.rounds}, {len(document.clients)} clients, test rows"
     table = _summary(run, "headline")

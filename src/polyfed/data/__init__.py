@@ -12,9 +12,8 @@ from polyfed.data.prepared import PreparedFederation
 from polyfed.data.schema.client_summary import ClientSummary, describe
 from polyfed.data.schema.coding import SCALINGS, ClientParts
 from polyfed.data.schema.encoder import Encoder
-from polyfed.data.schema.limits import DEPLOYED, OPEN, Limits
+from polyfed.data.schema.limits import DEPLOYED, OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import Schema, agree
-from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split
 from polyfed.data.task import Task, as_tasks
 

@@ -20,18 +20,14 @@ from polyfed.data.task import Task
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """The rows of one client (or of one part of them, such as its test rows).
+    """The rows of one client (or of one part of them, such as its test rows)."""
 
-    Attributes:
-        x: (inputs, features) float64, encoded and scaled.
-        labels: task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only.
-        codecs: how the labels of every task of the federation are coded, those without labels here included.
-        weights: task → how much each of its labels counts, on average one; tasks whose labels count alike are not here.
-    """
-
-    x: np.ndarray
+    x: np.ndarray  # (inputs, features) float64, encoded and scaled
+    # task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only
     labels: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    # how the labels of every task of the federation are coded, those without labels here included
     codecs: Mapping[str, LabelCodec]
+    # task → how much each of its labels counts, on average one; tasks whose labels count alike are not here
     weights: Mapping[str, np.ndarray] = field(default_factory=dict, kw_only=True)
 
     @property
@@ -43,22 +39,18 @@ class ClientData:
     def n_features(self) -> int:
         return self.x.shape[1]
 
-    @property
+    @cached_property  # a round asks for them several times, of ten thousand clients
     def n_labels(self) -> int:
         """Labels of all tasks together."""
-        return self._n_labels
+        return sum(self._counts.values())
 
     def counts(self) -> dict[str, int]:
         """Number of labels of every task; zero for a task that this client does not have."""
         return dict(self._counts)
 
-    @cached_property  # a round asks for them several times, of ten thousand clients
+    @cached_property
     def _counts(self) -> dict[str, int]:
         return {task: len(self.labels[task][0]) if task in self.labels else 0 for task in self.codecs}
-
-    @cached_property
-    def _n_labels(self) -> int:
-        return sum(self._counts.values())
 
     def only(self, task: str) -> ClientData:
         """The same inputs with the labels of one task alone."""

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.client import FederationSpec
+from polyfed.data.features.matrix import at
 from polyfed.data.prepared import PreparedFederation
 from polyfed.data.raw import RawClient, read_client
 from polyfed.data.schema.client_summary import describe
 from polyfed.data.schema.coding import SCALINGS, code_parts, n_unknown
 from polyfed.data.schema.encoder import Encoder, warn_of_grouped
-from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.limits import OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import agree
-from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
-from polyfed.data.tables.reading import read_clients
+from polyfed.data.tables.reading import TableReader
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.kinds import LabelForm
@@ -135,9 +135,9 @@ class Federation:
         weight zero is for testing alone. Classes have weights of their own: `Task(..., class_weights="balanced")`.
         """
         tasks = as_tasks(tasks)
-        columns = {"client": client, "features": features, "drop": drop, "derive": derive, "missing": missing}
-        made = {"query": query, "transform": transform, "weights": weights}
-        raw = read_clients(source, tasks, **columns, **made, split=split)
+        columns = {"features": features, "drop": drop, "derive": derive, "missing": missing}
+        reader = TableReader(tasks, **columns, split=split, transform=transform, weights=weights)
+        raw = reader.clients(source, client=client, query=query)
         _report_constant(raw, tasks)
         return cls(tasks, dict(sorted(raw.items())), scaling, split)
 
@@ -195,21 +195,15 @@ def _report_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> Non
         if task.form is LabelForm.PAIR or sum(len(own.at) for own in labels) < 2:
             continue
         values = {value for own in labels for value in (own.vocabulary or own.values.tolist())}
-        if len(values) == 1 and not any(
-            isinstance(value, str) for value in values
-        ):  # of one word alone no classes are made
-            warnings.warn(
-                f"task {task.name!r}: all labels are {values.pop()!r}, so there is nothing to learn", stacklevel=3
-            )
+        # Of one word alone no classes are made.
+        if len(values) == 1 and not isinstance(value := values.pop(), str):
+            warnings.warn(f"task {task.name!r}: all labels are {value!r}, so there is nothing to learn", stacklevel=3)
 
 
 def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:
     if not isinstance(clients, Mapping):
-        raise DataError(
-            f"are a {type(clients).__name__}",
-            where=where,
-            remedy="give {name: {task: (X, y)}} or {name: (X, {task: y})}",
-        )
+        what = f"are a {type(clients).__name__}"
+        raise DataError(what, where=where, remedy="give {name: {task: (X, y)}} or {name: (X, {task: y})}")
     raw: dict[str, RawClient] = {}
     for key, data in clients.items():
         name = str(key)
@@ -228,22 +222,17 @@ def _checked_truth(truth: Any, tasks: Sequence[Task], clients: Mapping[str, Any]
         raise ConfigError("with truth no task can be called 'x'", where="truth", remedy="rename the task")
     checked = {}
     for name, functions in truth.items():
-        where = f"truth of client {name!r}"
-        if str(name) not in clients:
-            raise DataError("there is no such client", where=where, remedy=nearest(name, list(clients)[:20]))
-        arrays = {key: np.array(values, dtype=np.float64) for key, values in functions.items()}
-        if "x" not in arrays or arrays["x"].ndim != 2:
-            raise DataError(
-                "has no matrix 'x' of inputs", where=where, remedy="give {'x': (points, features), task: f}"
-            )
-        for key, values in arrays.items():
-            if key != "x" and key not in known:
-                raise DataError(f"task {key!r} is unknown", where=where, remedy=nearest(key, known))
-            if len(values) != len(arrays["x"]) or not np.isfinite(values).all():
-                raise DataError(
-                    f"{key!r} is not {len(arrays['x'])} finite numbers",
-                    where=where,
-                    remedy="give one for each row of x",
-                )
+        with at(f"truth of client {name!r}"):
+            if str(name) not in clients:
+                raise DataError("there is no such client", remedy=nearest(name, list(clients)[:20]))
+            arrays = {key: np.array(values, dtype=np.float64) for key, values in functions.items()}
+            if "x" not in arrays or arrays["x"].ndim != 2:
+                raise DataError("has no matrix 'x' of inputs", remedy="give {'x': (points, features), task: f}")
+            n = len(arrays["x"])
+            for key, values in arrays.items():
+                if key != "x" and key not in known:
+                    raise DataError(f"task {key!r} is unknown", remedy=nearest(key, known))
+                if len(values) != n or not np.isfinite(values).all():
+                    raise DataError(f"{key!r} is not {n} finite numbers", remedy="give one for each row of x")
         checked[str(name)] = arrays
     return checked

@@ -1,7 +1,7 @@
 """Few-shot learning: a few labels for each task, on rows that no other task uses, or on the same rows for all tasks.
 
 >>> labels = {"pulse": Labels(np.arange(6), np.zeros(6)), "visits": Labels(np.arange(6), np.zeros(6))}
->>> shots = choose_shots(list(labels), labels, np.arange(6), 3, np.random.default_rng(0), client="basel")
+>>> shots = choose_shots(labels, 3, np.random.default_rng(0), client="basel")
 >>> sorted([*shots["pulse"], *shots["visits"]]) == list(range(6))
 True
 """
@@ -9,24 +9,18 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 
 from polyfed.data.labels.column import Labels
 from polyfed.errors import DataError
 
+Usable = Mapping[str, Labels]  # of each task that the client has, its labels on training rows
 
-def choose_shots(
-    tasks: Sequence[str],
-    labels: Mapping[str, Labels],
-    train: np.ndarray,
-    shots: int,
-    rng: np.random.Generator,
-    *,
-    client: str,
-) -> dict[str, np.ndarray]:
+
+def choose_shots(usable: Usable, shots: int, rng: np.random.Generator, *, client: str) -> dict[str, np.ndarray]:
     """For each task that the client has, `shots` of the training rows, in proportion to its classes."""
-    usable = _usable(tasks, labels, train)
     order = sorted(usable, key=lambda task: len(usable[task].at))  # who has least chooses first
     chosen = _draw(order, usable, shots, rng, sparing=False)
     if len(chosen) < len(order):  # balanced draws took what others needed: rows that few can use must go first
@@ -42,43 +36,33 @@ def choose_shots(
     return chosen
 
 
-def choose_same_shots(
-    tasks: Sequence[str],
-    labels: Mapping[str, Labels],
-    train: np.ndarray,
-    shots: int,
-    rng: np.random.Generator,
-    *,
-    client: str,
-) -> dict[str, np.ndarray]:
+def choose_same_shots(usable: Usable, shots: int, rng: np.random.Generator, *, client: str) -> dict[str, np.ndarray]:
     """For all tasks that the client has the same `shots` training rows, which have a label of each, in proportion to the
     classes of them together.
 
     >>> labels = {"pulse": Labels(np.arange(6), np.zeros(6)), "visits": Labels(np.arange(3), np.zeros(3))}
-    >>> choose_same_shots(list(labels), labels, np.arange(6), 3, np.random.default_rng(0), client="basel")
+    >>> choose_same_shots(labels, 3, np.random.default_rng(0), client="basel")
     {'pulse': array([0, 1, 2]), 'visits': array([0, 1, 2])}
     """
-    usable = _usable(tasks, labels, train)
-    rows = train
-    for task in usable:
-        rows = np.intersect1d(rows, usable[task].at)
-    if usable and len(rows) < shots:
+    if not usable:
+        return {}
+    rows = reduce(np.intersect1d, [labels.at for labels in usable.values()])
+    if len(rows) < shots:
         raise DataError(
             f"{len(rows)} training rows have a label of each task, but shots={shots} needs {shots}",
             where=f"client {client!r}",
             remedy="lower shots, give the client more rows, or take shots_rows = 'different'",
         )
     classes = np.zeros(len(rows), dtype=np.int64)
-    for task in usable:
-        if (vocabulary := usable[task].vocabulary) is not None:
-            by_row = dict(zip(usable[task].at.tolist(), usable[task].values.tolist(), strict=True))
-            classes = classes * len(vocabulary) + np.array([by_row[row] for row in rows.tolist()], dtype=np.int64)
-            classes = np.unique(classes, return_inverse=True)[1]
-    chosen = np.sort(_in_proportion(rows, classes, shots, rng)) if usable else rows
-    return dict.fromkeys(usable, chosen)
+    for labels in usable.values():
+        if labels.vocabulary is not None:
+            by_row = dict(zip(labels.at.tolist(), labels.values.tolist(), strict=True))
+            own = np.array([by_row[row] for row in rows.tolist()], dtype=np.int64)
+            classes = np.unique(classes * len(labels.vocabulary) + own, return_inverse=True)[1]
+    return dict.fromkeys(usable, np.sort(_in_proportion(rows, classes, shots, rng)))
 
 
-def _usable(tasks: Sequence[str], labels: Mapping[str, Labels], train: np.ndarray) -> dict[str, Labels]:
+def usable_labels(tasks: Sequence[str], labels: Mapping[str, Labels], train: np.ndarray) -> dict[str, Labels]:
     """Of each task that the client has, its labels on training rows."""
     usable = {}
     for task in tasks:
@@ -89,7 +73,7 @@ def _usable(tasks: Sequence[str], labels: Mapping[str, Labels], train: np.ndarra
 
 
 def _draw(
-    order: Sequence[str], usable: Mapping[str, Labels], shots: int, rng: np.random.Generator, *, sparing: bool
+    order: Sequence[str], usable: Usable, shots: int, rng: np.random.Generator, *, sparing: bool
 ) -> dict[str, np.ndarray]:
     """The rows of each task in turn; ends early at a task that finds too few."""
     chosen: dict[str, np.ndarray] = {}

@@ -22,36 +22,27 @@ from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.raw import read_client
 from polyfed.data.schema.coding import ClientParts, code_parts, shared_part
 from polyfed.data.schema.encoder import Encoder
-from polyfed.data.schema.limits import OPEN, Limits
+from polyfed.data.schema.limits import OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import Schema
-from polyfed.data.schema.round0 import Round0
 from polyfed.data.splits import Split, divide
-from polyfed.data.tables.reading import is_table_source, read_client_table
+from polyfed.data.tables.files import is_table_source
+from polyfed.data.tables.reading import read_client_table
 from polyfed.errors import UnknownNameError, UsageError
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedFederation:
-    """What methods and engines work with.
+    """What methods and engines work with."""
 
-    Attributes:
-        spec: what everyone knows.
-        clients: name → its parts, sorted by name.
-        encoders: name → how it encodes rows; one shared object unless scaling is local.
-        scaling: "federated", "local", "targets" or "none".
-        agreed: the result of round 0.
-        round0_bytes: name → size of what the client sent in round 0.
-        round0: who took part in round 0 and with what, who is silent, who was rejected.
-        truth: for made-up data, client → {"x": inputs as given, task: the true latent function there}.
-    """
-
-    spec: FederationSpec
-    clients: Mapping[str, ClientParts]
-    encoders: Mapping[str, Encoder]
-    scaling: str
-    agreed: Schema
-    round0_bytes: Mapping[str, int]
+    spec: FederationSpec  # what everyone knows
+    clients: Mapping[str, ClientParts]  # name → its parts, sorted by name
+    encoders: Mapping[str, Encoder]  # name → how it encodes rows; one shared object unless scaling is local
+    scaling: str  # "federated", "local", "targets" or "none"
+    agreed: Schema  # the result of round 0
+    round0_bytes: Mapping[str, int]  # name → size of what the client sent in round 0
+    # for made-up data, client → {"x": inputs as given, task: the true latent function there}
     truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
+    # who took part in round 0 and with what, who is silent, who was rejected
     round0: Round0 = field(default_factory=Round0)
 
     def shared(self, client: str) -> ClientData:
@@ -79,16 +70,16 @@ class PreparedFederation:
         `data` is as in `Federation.from_clients`, or a table (or file) with the agreed columns and those of the tasks
         that it has. It uses what was agreed: an unseen category is all zeros, an unseen class an error.
         """
-        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=0.0), 0)
         return parts.train, encoder
 
     def _admitted(self, name: str, data: Any, split: Split, seed: int) -> tuple[ClientParts, Encoder]:
-        tasks = self.agreed.tasks
-        if is_table_source(data):
-            raw = read_client_table(name, data, tasks, self._columns())
-        else:
-            raw = read_client(name, data, tasks, only=self._columns())
+        if name in self.clients:
+            what = f"client {name!r} is a member already"
+            raise UsageError(what, where="admit", remedy="choose a name that is not taken")
+        tasks, columns = self.agreed.tasks, [column.name for column in self.agreed.columns]
+        read = read_client_table if is_table_source(data) else read_client
+        raw = read(name, data, tasks, columns)
         division = divide(tasks, raw, split, seed=seed, client=name)
         shared, local = Encoder.of(self.agreed), self.scaling == "local"
         parts, encoder = code_parts(name, raw, division, self.agreed, shared, local=local)
@@ -102,7 +93,6 @@ class PreparedFederation:
 
         All its rows are for training, but for a share that is kept for testing.
         """
-        self._reject_member(name)
         parts, encoder = self._admitted(name, data, Split(test=test), seed)
         before = ({}, {}) if late_clients is None else (late_clients.clients, late_clients.encoders)
         clients = {**before[0], name: parts}
@@ -146,21 +136,10 @@ class PreparedFederation:
         """The prepared federation that `to_dict` and `arrays` described, bit for bit."""
         return cls(**prepared_storage.restored(described, arrays))
 
-    def _reject_member(self, name: str) -> None:
-        if name in self.clients:
-            raise UsageError(
-                f"client {name!r} is a member already", where="admit", remedy="choose a name that is not taken"
-            )
-
-    def _columns(self) -> list[str]:
-        return [column.name for column in self.agreed.columns]
-
     def _reject_unknown_clients(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.clients:
                 close = difflib.get_close_matches(str(name), list(self.clients), n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
-                raise UnknownNameError(
-                    f"client {name!r} is no member of this federation",
-                    remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones",
-                )
+                what = f"client {name!r} is no member of this federation"
+                raise UnknownNameError(what, remedy=f"{hint}it has {len(self.clients)}; admit() takes in new ones")

@@ -26,8 +26,8 @@ from polyfed.data.prepared_checks import (
 )
 from polyfed.data.schema.coding import ClientParts
 from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.limits import Round0
 from polyfed.data.schema.negotiation import Schema
-from polyfed.data.schema.round0 import Round0
 from polyfed.errors import DataError
 
 if TYPE_CHECKING:

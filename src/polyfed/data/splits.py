@@ -16,7 +16,8 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from polyfed.data.few_shot import choose_same_shots, choose_shots
+from polyfed.data.features.matrix import at
+from polyfed.data.few_shot import choose_same_shots, choose_shots, usable_labels
 from polyfed.data.raw import RawClient
 from polyfed.data.split_columns import TEST, TRAIN, VALIDATION
 from polyfed.data.task import Task
@@ -57,38 +58,28 @@ class Split:
         return {role: name for role in ("by", "group", "column") if (name := getattr(self, role)) is not None}
 
     def __post_init__(self) -> None:
+        with at("split"):
+            self._check()
+
+    def _check(self) -> None:
         for option in ("test", "validation"):
             value = getattr(self, option)
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
-                raise ConfigError(
-                    f"{option}={value!r} is not a fraction",
-                    where="split",
-                    remedy="give a number from 0 up to, but not including, 1",
-                )
+                remedy = "give a number from 0 up to, but not including, 1"
+                raise ConfigError(f"{option}={value!r} is not a fraction", remedy=remedy)
         if self.test + self.validation >= 1:
-            raise ConfigError(
-                f"test={self.test!r} and validation={self.validation!r} leave no row for training",
-                where="split",
-                remedy="let them sum to less than 1",
-            )
+            what = f"test={self.test!r} and validation={self.validation!r} leave no row for training"
+            raise ConfigError(what, remedy="let them sum to less than 1")
         shots = self.shots
         if shots is not None and (not isinstance(shots, Integral) or isinstance(shots, bool) or shots < 1):
-            raise ConfigError(
-                f"shots={shots!r} is not a number of labels", where="split", remedy="give a whole number from 1 up"
-            )
+            raise ConfigError(f"shots={shots!r} is not a number of labels", remedy="give a whole number from 1 up")
         if self.shots_rows not in SHOTS_ROWS:
-            raise ConfigError(
-                f"shots_rows={self.shots_rows!r} is not known",
-                where="split",
-                remedy=nearest(self.shots_rows, SHOTS_ROWS),
-            )
+            remedy = nearest(self.shots_rows, SHOTS_ROWS)
+            raise ConfigError(f"shots_rows={self.shots_rows!r} is not known", remedy=remedy)
         if len(self.columns) > 1:
             first, second = list(self.columns.items())[:2]
-            raise ConfigError(
-                f"rows cannot be split both by {first[1]!r} ({first[0]}) and by {second[1]!r} ({second[0]})",
-                where="split",
-                remedy="choose one",
-            )
+            what = f"rows cannot be split both by {first[1]!r} ({first[0]}) and by {second[1]!r} ({second[0]})"
+            raise ConfigError(what, remedy="choose one")
 
 
 DEFAULT_SPLIT = Split()
@@ -114,22 +105,19 @@ def divide(tasks: Sequence[Task], raw: RawClient, split: Split, *, seed: int, cl
     Rows that the client itself keeps for testing are its test part. A client always keeps a row for training.
     """
     rng = Stream(seed, "split", client=client).numpy()
-    n_own = len(raw) - raw.n_test
     test_fraction = 0.0 if raw.n_test else float(split.test)
-    parts = _parts(tasks, raw, split, n_own, test_fraction, rng)
+    parts = _parts(tasks, raw, split, test_fraction, rng)
     if raw.n_test:
-        parts = (*parts[:2], np.arange(n_own, len(raw)))
+        parts = (*parts[:2], np.arange(raw.n_own, len(raw)))
     train, validation, test = (np.sort(rows) for rows in parts)
     if len(train) == 0:
-        raise DataError(
-            f"column {split.column!r} leaves no row for training",
-            where=f"client {client!r}",
-            remedy="give the client rows to train on, or leave it out",
-        )
+        what = f"column {split.column!r} leaves no row for training"
+        raise DataError(what, where=f"client {client!r}", remedy="give the client rows to train on, or leave it out")
     if split.shots is None:
         return Division(train, validation, test)
     choose = choose_shots if split.shots_rows == "different" else choose_same_shots
-    shots = choose([task.name for task in tasks], raw.labels, train, int(split.shots), rng, client=client)
+    usable = usable_labels([task.name for task in tasks], raw.labels, train)
+    shots = choose(usable, int(split.shots), rng, client=client)
     kept = np.unique(np.concatenate([*shots.values(), np.empty(0, dtype=np.int64)]))
     return Division(kept, validation, test, shots)
 
@@ -138,16 +126,14 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _parts(
-    tasks: Sequence[Task], raw: RawClient, split: Split, n_own: int, test_fraction: float, rng: np.random.Generator
+    tasks: Sequence[Task], raw: RawClient, split: Split, test_fraction: float, rng: np.random.Generator
 ) -> Parts:
-    """The rows for training, validation and testing, among the first `n_own`."""
+    """The rows for training, validation and testing, among those that the client does not keep for testing itself."""
+    n_own = raw.n_own
     for role, name in split.columns.items():
         if role not in raw.keys:
-            raise ConfigError(
-                f"{role}={name!r} names a column, but the clients were not read from a table",
-                where="split",
-                remedy="use Federation.from_table, or leave it out",
-            )
+            what = f"{role}={name!r} names a column, but the clients were not read from a table"
+            raise ConfigError(what, where="split", remedy="use Federation.from_table, or leave it out")
     if split.column is not None:
         part = raw.keys["column"][:n_own]
         return np.flatnonzero(part == TRAIN), np.flatnonzero(part == VALIDATION), np.flatnonzero(part == TEST)

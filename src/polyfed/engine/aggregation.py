@@ -8,7 +8,7 @@ aggregations. It is rejected by name, and the others go on, if they are still a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -28,42 +28,41 @@ def aggregated(
     method: Method, server: State, updates: Updates, settings: Settings, n_asked: int, round: int = 0
 ) -> tuple[State, dict[str, str], str | None]:
     """The next state, client → reason for those who were left out for it, and why the state before stays, if it does."""
-    after, fault = _attempt(method, server, updates, settings, round)
+
+    def attempt(some: Updates) -> tuple[State, str | None]:
+        """The state that these updates make, and what is wrong with it, if anything is."""
+        try:
+            with torch.no_grad():  # what clients send may still hang on the graph that made it
+                stream = Stream(settings.seed, "aggregation", round)
+                ready = prepared(method, server, some, settings.aggregation, settings.trim, stream)
+                made = method.aggregate(server, ready)
+        except (
+            ArithmeticError,
+            ValueError,
+            RuntimeError,
+        ) as error:  # algebra that breaks at numbers that clients chose
+            return server, reason_of(error)
+        return made, fault_of(made, server)
+
+    after, fault = attempt(updates)
     left, culprits, now = dict(updates), {}, fault
     while now is not None:
-        culprit, why = _culprit(method, server, left, settings, now, round)
+        culprit, why = _culprit(attempt, left, now)
         del left[culprit]
         culprits[culprit] = shown(f"with its update the round breaks: {why}")
         if len(culprits) > MOST_CULPRITS or not settings.is_enough(len(left), n_asked):
             return server, {}, fault  # it is not the doing of a few
-        after, now = _attempt(method, server, left, settings, round)
+        after, now = attempt(left)
     return after, culprits, None
 
 
-def _attempt(
-    method: Method, server: State, updates: Updates, settings: Settings, round: int
-) -> tuple[State, str | None]:
-    """The state that these updates make, and what is wrong with it, if anything is."""
-    try:
-        with torch.no_grad():  # what clients send may still hang on the graph that made it
-            stream = Stream(settings.seed, "aggregation", round)
-            ready = prepared(method, server, updates, settings.aggregation, settings.trim, stream)
-            after = method.aggregate(server, ready)
-    except (ArithmeticError, ValueError, RuntimeError) as error:  # algebra that breaks at numbers that clients chose
-        return server, reason_of(error)
-    return after, fault_of(after, server)
-
-
-def _culprit(
-    method: Method, server: State, updates: Updates, settings: Settings, fault: str, round: int
-) -> tuple[str, str]:
+def _culprit(attempt: Callable[[Updates], tuple[State, str | None]], updates: Updates, fault: str) -> tuple[str, str]:
     """A client whose update breaks what a set of others makes, and how; all together make this fault."""
     order = sorted(updates, key=lambda client: (_size(updates[client]), client))
     sound, broken, why = 0, len(order), fault  # the first so many; nobody breaks nothing
     while broken - sound > 1:
         middle = (sound + broken) // 2
-        some = {client: updates[client] for client in order[:middle]}
-        _, found = _attempt(method, server, some, settings, round)
+        _, found = attempt({client: updates[client] for client in order[:middle]})
         sound, broken, why = (middle, broken, why) if found is None else (sound, middle, found)
     return order[broken - 1], why
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from safetensors import SafetensorError
-from torch import Tensor
 
 from polyfed.engine.rounds import FederationState
 from polyfed.errors import DataError
 from polyfed.folders.checkpoint_files import FOLDER, path_of, read_mark, rounds_of
 from polyfed.folders.documents import digest, read_content, write_document
 from polyfed.folders.writing import make_private, reject_link, write
-from polyfed.methods.messages import State, from_bytes, to_bytes
+from polyfed.methods.messages import State, from_bytes, to_bytes, with_prefix
 
 
 class Checkpoint(NamedTuple):
@@ -38,9 +37,9 @@ class Checkpoints:
         reject_link(self.folder)
         make_private(self.folder)
         clients = sorted(federation_state.clients)  # by position: a client may have any name
-        arrays = {f"server/{name}": value for name, value in federation_state.server.items()}
+        arrays = with_prefix("server", federation_state.server)
         for i, client in enumerate(clients):
-            arrays |= {f"client/{i}/{name}": value for name, value in federation_state.clients[client].items()}
+            arrays |= with_prefix(f"client/{i}", federation_state.clients[client])
         content = to_bytes(arrays)
         described = {
             "round": federation_state.round,
@@ -76,11 +75,8 @@ class Checkpoints:
                 return self.read(round), troubles
             except DataError as error:
                 troubles.append(f"{error} Using the checkpoint before.")
-        raise DataError(
-            "there is no checkpoint that can be read",
-            where=str(self.folder),
-            remedy="start the run anew in another folder",
-        )
+        remedy = "start the run anew in another folder"
+        raise DataError("there is no checkpoint that can be read", where=str(self.folder), remedy=remedy)
 
     def read(self, round: int) -> Checkpoint:
         """The checkpoint of a round."""
@@ -89,18 +85,15 @@ class Checkpoints:
         content = read_content(path, remedy="")
         if digest(content) != described["sha256"]:
             raise DataError("is damaged (its digest does not fit)", where=str(path))
-        server, clients = _split(_arrays(content, path), described["clients"], path)
+        try:
+            arrays = from_bytes(content)
+        except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+            raise DataError(f"cannot be read ({error})", where=str(path)) from error
+        server, clients = _split(arrays, described["clients"], path)
         return Checkpoint(FederationState(round, server, clients), described["events_size"], described["events_sha256"])
 
 
-def _arrays(content: bytes, path: Path) -> State:
-    try:
-        return from_bytes(content)
-    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise DataError(f"cannot be read ({error})", where=str(path)) from error
-
-
-def _split(arrays: dict[str, Tensor], names: list[str], path: Path) -> tuple[State, dict[str, State]]:
+def _split(arrays: State, names: list[str], path: Path) -> tuple[State, dict[str, State]]:
     """The server's arrays and those of each client."""
     server: State = {}
     clients: dict[str, State] = {name: {} for name in names}

@@ -57,9 +57,8 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
     predictions = run.members.predictor(run.method, run.federation_state, client)(np.concatenate(moved))
     found: dict[str, list[dict[str, Any]]] = {}
     for task in predictions:
-        parts = [
-            np.split(part, np.cumsum(sizes)[:-1]) if part is not None else None for part in band(predictions[task])
-        ]
+        ends = np.cumsum(sizes)[:-1]
+        parts = [None if part is None else np.split(part, ends) for part in band(predictions[task])]
         found[task] = [
             {"input": place.column.name, "x": shown, "curves": _curves(parts, i, len(rows))}
             for i, (place, shown) in enumerate(zip(places, values, strict=True))
@@ -70,15 +69,9 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
 def _curves(parts: list[Any], i: int, n_rows: int) -> list[dict[str, Any]]:
     """Of input i: the averages over the rows at each value, for each curve."""
     averages = [None if part is None else part[i].reshape(-1, n_rows, part[i].shape[1]).mean(axis=1) for part in parts]
-    mean = averages[0]
-    assert mean is not None
-    return [
-        {
-            name: None if average is None else average[:, k].tolist()
-            for name, average in zip(("mean", "lower", "upper"), averages, strict=True)
-        }
-        for k in range(mean.shape[1])
-    ]
+    named = dict(zip(("mean", "lower", "upper"), averages, strict=True))
+    n_curves = parts[0][i].shape[1]
+    return [{name: None if of is None else of[:, k].tolist() for name, of in named.items()} for k in range(n_curves)]
 
 
 def _moved(rows: np.ndarray, place: Place, codes: np.ndarray) -> np.ndarray:

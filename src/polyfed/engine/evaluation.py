@@ -6,7 +6,7 @@ same part, drawn by the run's seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from polyfed.kinds import LabelForm
 from polyfed.methods import Method
 from polyfed.methods.base import Question
 from polyfed.metrics import Guess, score
-from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
 PARTS = ("validation", "test")
@@ -34,7 +33,8 @@ def evaluate(
     scores: dict[tuple[str, str], dict[str, Any]] = {(model, part): {} for model in models for part in PARTS}
     for model in models:
         names = members.names if last and model == "personal" else measured(members)
-        for some in _groups(names, members):
+        n = AT_ONCE if len(members.own) > 1 else max(1, len(names))  # at a time; all, where one model serves them
+        for some in (names[i : i + n] for i in range(0, len(names), n)):
             for client, parts in _scores(method, federation_state, members, some, personal=model == "personal").items():
                 for part, of_client in parts.items():
                     scores[model, part][client] = of_client
@@ -71,12 +71,6 @@ def measured(members: Members) -> list[str]:
     return [names[i] for i in sorted(chosen)]
 
 
-def _groups(names: Sequence[str], members: Members) -> list[Sequence[str]]:
-    """Some clients at a time; all at once, where one model serves them."""
-    n = AT_ONCE if len(members.own) > 1 else max(1, len(names))
-    return [names[i : i + n] for i in range(0, len(names), n)]
-
-
 def _scores(
     method: Method, federation_state: FederationState, members: Members, names: Sequence[str], *, personal: bool
 ) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
@@ -97,23 +91,13 @@ def _scores(
     for parts, predictions in zip(asked.values(), answers, strict=True):
         before = 0
         for client, part, data in parts:
-            guesses = guesses_of(members.part(client, "train"))
-            found.setdefault(client, {})[part] = _of_part(predictions, data, before, guesses)
-            before += len(data.x)
+            guesses, scores = (
+                guesses_of(members.part(client, "train")),
+                found.setdefault(client, {}).setdefault(part, {}),
+            )
+            for task, (at, y) in data.labels.items():
+                if len(at):
+                    codec, prediction = data.codecs[task], predictions[task].take(at + before)
+                    scores[task] = score(codec.task.kind, prediction, codec.decode(y), guess=guesses.get(task))
+            before += len(data.x)  # the rows of the next come after these
     return found
-
-
-def _of_part(
-    predictions: Predictions, data: ClientData, before: int, guesses: Mapping[str, Guess]
-) -> dict[str, dict[str, float]]:
-    """task → metric → value; so many rows of others come before."""
-    return {
-        task: score(
-            data.codecs[task].task.kind,
-            predictions[task].take(at + before),
-            data.codecs[task].decode(y),
-            guess=guesses.get(task),
-        )
-        for task, (at, y) in data.labels.items()
-        if len(at)
-    }

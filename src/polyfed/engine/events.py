@@ -73,9 +73,9 @@ class EventLog:
     def cut(self) -> None:
         """Forget on disk what is not in memory: rounds that will be completed again. The folder's owner alone may."""
         assert self.folder is not None
-        path = self.folder / EVENTS_FILE
         if self.trouble is not None:
             raise self.trouble
+        path = self.folder / EVENTS_FILE
         if path.is_file() and path.stat().st_size > self.size:
             cut(path, self.size)
 

@@ -23,11 +23,8 @@ def fitting(folder: Path | None) -> Iterator[None]:
         if folder is None or isinstance(error, PolyfedError):
             raise
         reported = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise DataError(
-            f"what is stored does not fit the method ({reported})",
-            where=str(folder),
-            remedy="restore the folder, or start the run anew",
-        ) from error
+        what = f"what is stored does not fit the method ({reported})"
+        raise DataError(what, where=str(folder), remedy="restore the folder, or start the run anew") from error
 
 
 def fitted(predictor: Callable[[Any], Any], folder: Path | None) -> Callable[[Any], Any]:

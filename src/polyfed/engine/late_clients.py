@@ -6,7 +6,7 @@ and the removal of the old ones: whoever is killed when leaves the old clients o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from polyfed.errors import DataError
 from polyfed.folders.documents import digest, read_content, read_document, write_document
 from polyfed.folders.lock import LATE_CLIENTS_LOCK, owned
 from polyfed.folders.schemas import LateClientsDocument
-from polyfed.folders.writing import write
-from polyfed.methods.messages import State, from_bytes, to_bytes
+from polyfed.folders.writing import write as write_file
+from polyfed.methods.messages import State, from_bytes, strip_prefix, to_bytes, with_prefix
 
 if TYPE_CHECKING:
     from polyfed.engine.run import Run
@@ -31,21 +31,6 @@ REMEDY = "remove late_clients.json to do without the clients that joined later; 
 ATTEMPTS = 5
 
 LateClients = tuple[PreparedFederation | None, dict[str, State]]
-
-
-def read_into(run: Run, folder: Path) -> None:
-    """The late-joining clients of a folder; what is wrong with them is kept for those who ask for one."""
-    try:
-        run.late_clients, run.late_states = read(folder)
-    except DataError as error:
-        run.late_trouble = error
-        run.troubles.append(str(error))
-
-
-def write_all(run: Run, folder: Path) -> None:
-    """All late-joining clients of a run in a folder that has none."""
-    if run.late_clients is not None:
-        _write((run.late_clients, run.late_states), folder)
 
 
 def write_new(run: Run, folder: Path) -> None:
@@ -59,7 +44,7 @@ def write_new(run: Run, folder: Path) -> None:
             raise DataError(f"client {taken[0]!r} is there already", where="join", remedy="choose another name")
         merged = _beside(there, run.late_clients, run.new_late_clients)
         states |= {name: run.late_states[name] for name in run.new_late_clients}
-        _write((merged, states), folder)
+        write(merged, states, folder)
     run.late_clients, run.late_states, run.new_late_clients = merged, states, []
     run.updated_late_clients.clear()
 
@@ -85,15 +70,14 @@ def read(folder: Path) -> LateClients:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _write(late_clients: LateClients, folder: Path) -> None:
-    prepared, states = late_clients
-    assert prepared is not None
-    arrays = {f"prepared/{name}": torch.from_numpy(value) for name, value in prepared.arrays().items()}
+def write(prepared: PreparedFederation, states: Mapping[str, State], folder: Path) -> None:
+    """All late-joining clients of a folder."""
+    arrays = with_prefix("prepared", {name: torch.from_numpy(value) for name, value in prepared.arrays().items()})
     for i, name in enumerate(prepared.clients):
-        arrays |= {f"state/{i}/{key}": value for key, value in states[name].items()}
+        arrays |= with_prefix(f"state/{i}", states[name])
     content = to_bytes(arrays)
     sha256 = digest(content)
-    write(_path_of(folder, sha256), content)
+    write_file(_path_of(folder, sha256), content)
     write_document(folder / NAME, {"sha256": sha256, "names": list(prepared.clients), "prepared": prepared.to_dict()})
     for old in folder.glob("late_clients-*.safetensors"):
         if old != _path_of(folder, sha256):
@@ -102,11 +86,8 @@ def _write(late_clients: LateClients, folder: Path) -> None:
 
 
 def _restored(described: dict, arrays: State) -> LateClients:
-    own = {name.removeprefix("prepared/"): v.numpy() for name, v in arrays.items() if name.startswith("prepared/")}
-    states: dict[str, State] = {}
-    for i, name in enumerate(described["names"]):
-        prefix = f"state/{i}/"
-        states[name] = {key.removeprefix(prefix): v for key, v in arrays.items() if key.startswith(prefix)}
+    own = {name: value.numpy() for name, value in strip_prefix(arrays, "prepared").items()}
+    states = {name: strip_prefix(arrays, f"state/{i}") for i, name in enumerate(described["names"])}
     return PreparedFederation.from_saved(described["prepared"], own), states
 
 
@@ -114,13 +95,8 @@ def _beside(there: PreparedFederation | None, mine: PreparedFederation, names: I
     """The clients of one prepared federation, and those of another with these names."""
     clients = {**({} if there is None else there.clients), **{name: mine.clients[name] for name in names}}
     encoders = {**({} if there is None else there.encoders), **{name: mine.encoders[name] for name in names}}
-    return replace(
-        mine,
-        spec=replace(mine.spec, clients=tuple(clients)),
-        clients=clients,
-        encoders=encoders,
-        round0_bytes=dict.fromkeys(clients, 0),
-    )
+    spec, sizes = replace(mine.spec, clients=tuple(clients)), dict.fromkeys(clients, 0)
+    return replace(mine, spec=spec, clients=clients, encoders=encoders, round0_bytes=sizes)
 
 
 def _path_of(folder: Path, sha256: str) -> Path:

@@ -44,10 +44,8 @@ class Members:
             shared = {client: prepared.shared(client) for client in own}
             return cls(prepared, shared, own, {client: client for client in own}, seed)
         if prepared.scaling == "local":
-            raise ConfigError(
-                f"method {method.name!r} puts all data together, but each client scales its own",
-                remedy="use scaling='federated'",
-            )
+            what = f"method {method.name!r} puts all data together, but each client scales its own"
+            raise ConfigError(what, remedy="use scaling='federated'")
         if method.needs_client:
             own = {client: named(own[client], position) for position, client in enumerate(sorted(own))}
         everyone = {EVERYONE: pooled(list(own.values()))}
@@ -74,10 +72,8 @@ class Members:
         self, method: Method, federation_state: FederationState, client: str, *, personal: bool = True
     ) -> Predictor:
         """The model that serves a client; one that is silent is served as a client that joins late."""
-        trainer = self.trainer[client]
-        predict = method.predictor(
-            federation_state.server, self.state(method, federation_state, client, personal), self.own[trainer]
-        )
+        state = self.state(method, federation_state, client, personal)
+        predict = method.predictor(federation_state.server, state, self.own[self.trainer[client]])
         return self._asked_by(self.positions[client], predict) if method.needs_client else predict
 
     def state(
@@ -86,15 +82,11 @@ class Members:
         """With what state the model that serves a client predicts; None for what the server has alone."""
         trainer = self.trainer[client]
         data = self.own[trainer]
-        state = federation_state.clients.get(trainer, method.untrained(data)) if personal else None
-        if (
-            personal
-            and trainer not in federation_state.clients
-            and data.n_labels
-            and not self.training[trainer].n_labels
-        ):
-            state = method.join(federation_state.server, data, Stream(self.seed, "join", client=client))
-        return state
+        if not personal or trainer in federation_state.clients:
+            return federation_state.clients[trainer] if personal else None
+        if data.n_labels and not self.training[trainer].n_labels:
+            return method.join(federation_state.server, data, Stream(self.seed, "join", client=client))
+        return method.untrained(data)
 
     def predict(self, method: Method, federation_state: FederationState, client: str, x: np.ndarray) -> Predictions:
         """What the model that serves a client says of these inputs, found from where training ended."""
@@ -126,11 +118,8 @@ class Members:
 def reject_weights(method: Method, training: Mapping[str, ClientData]) -> None:
     """An error if labels have weights that the method would not look at."""
     if not method.takes_weights and any(data.weights for data in training.values()):
-        raise ConfigError(
-            "labels have weights, which it does not know",
-            where=f"method {method.name!r}",
-            remedy="leave weights and class_weights out, or choose another method",
-        )
+        remedy = "leave weights and class_weights out, or choose another method"
+        raise ConfigError("labels have weights, which it does not know", where=f"method {method.name!r}", remedy=remedy)
 
 
 def named(data: ClientData, position: int) -> ClientData:

@@ -20,15 +20,16 @@ from safetensors.torch import save as array_bytes
 
 from polyfed.data import PreparedFederation
 from polyfed.data.schema.coding import ClientParts
-from polyfed.data.schema.round0 import Round0
+from polyfed.data.schema.limits import Round0
 from polyfed.engine.fitting import fitted, fitting
 from polyfed.engine.run import ClientModel
+from polyfed.engine.storage import options_of
 from polyfed.errors import ConfigError, DataError, UsageError
 from polyfed.files import write_whole
 from polyfed.folders.documents import FORMAT, digest, read_content, read_sealed, sealed
 from polyfed.folders.schemas import ModelDocument
 from polyfed.methods import State, method
-from polyfed.methods.messages import to_bytes
+from polyfed.methods.messages import strip_prefix, to_bytes, with_prefix
 from polyfed.nets.permission import reject_code
 
 if TYPE_CHECKING:
@@ -41,22 +42,14 @@ KEY = "polyfed"  # of the document, among the metadata of the arrays
 def write_model(run: Run, client: str, path: Path) -> None:
     """The model of a client of a run, whole or not at all."""
     if run.method.pools_data:
-        raise UsageError(
-            f"a model of {run.method.name} holds the rows of all clients",
-            where="export",
-            remedy="export a model of a method that keeps clients apart",
-        )
+        remedy = "export a model of a method that keeps clients apart"
+        raise UsageError(f"a model of {run.method.name} holds the rows of all clients", where="export", remedy=remedy)
     run.client(client)  # an error if there is no such client
     prepared, state = _own(run, client)
-    arrays = {f"prepared/{name}": torch.from_numpy(value) for name, value in prepared.arrays().items()}
-    arrays |= {
-        f"server/{name}": value
-        for name, value in run.method.prediction_state(run.federation_state.server, client).items()
-    }
-    arrays |= {f"state/{name}": value for name, value in (state or {}).items()}
+    arrays = with_prefix("prepared", {name: torch.from_numpy(value) for name, value in prepared.arrays().items()})
+    arrays |= with_prefix("server", run.method.prediction_state(run.federation_state.server, client))
+    arrays |= with_prefix("state", state or {})
     content = to_bytes(arrays)
-    from polyfed.engine.storage import options_of
-
     document = {
         "format": FORMAT,
         "sha256": digest(content),
@@ -94,18 +87,17 @@ def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientM
     reject_code(described["options"], allow_code, where=str(path))
     try:
         made = method(described["method"], **described["options"])
-        prepared = PreparedFederation.from_saved(
-            described["prepared"], {n: v.numpy() for n, v in _part(arrays, "prepared").items()}
-        )
+        saved = {name: value.numpy() for name, value in strip_prefix(arrays, "prepared").items()}
+        prepared = PreparedFederation.from_saved(described["prepared"], saved)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
         what = getattr(error, "what", error)
         raise DataError(f"cannot be read ({what})", where=str(path), remedy=REMEDY) from error
     client = described["client"]
-    state = _part(arrays, "state") if described["has_state"] else None
+    state = strip_prefix(arrays, "state") if described["has_state"] else None
     with fitting(path):
-        predictor = made.predictor(_part(arrays, "server"), state, prepared.clients[client].train)
+        predictor = made.predictor(strip_prefix(arrays, "server"), state, prepared.clients[client].train)
     return ClientModel(client, fitted(predictor, path), lambda X: prepared.encode(client, X))
 
 
@@ -140,7 +132,3 @@ def _document(content: bytes, path: Path) -> bytes:
         raise DataError(
             "is no model of polyfed", where=str(path), remedy="give a file of polyfed export --model"
         ) from None
-
-
-def _part(arrays: State, name: str) -> State:
-    return {key.removeprefix(f"{name}/"): value for key, value in arrays.items() if key.startswith(f"{name}/")}

@@ -83,16 +83,9 @@ def prepared(
     for name, part in parts_of(aggregation).items():
         own = Stream(stream.seed, f"aggregation {name}", stream.round)
         after = part(now, Aggregation(method, server, trim, own))
-        if not _are_updates(after, now):
-            raise ConfigError(
-                f"aggregation {name!r} returned no updates of clients of this round, or something else",
-                remedy="let it return a mapping of at least one of its clients to a ClientUpdate",
-            )
+        are_clients = isinstance(after, Mapping) and len(after) > 0 and after.keys() <= now.keys()
+        if not are_clients or not all(isinstance(update, ClientUpdate) for update in after.values()):
+            what = f"aggregation {name!r} returned no updates of clients of this round, or something else"
+            raise ConfigError(what, remedy="let it return a mapping of at least one of its clients to a ClientUpdate")
         now = {client: after[client] for client in sorted(after)}
     return now
-
-
-def _are_updates(after: object, before: Updates) -> bool:
-    if not isinstance(after, Mapping) or not after or not after.keys() <= before.keys():
-        return False
-    return all(isinstance(update, ClientUpdate) for update in after.values())

@@ -10,6 +10,7 @@ from polyfed.data import DEPLOYED, ClientData
 from polyfed.engine.effects import MOST_INPUTS, effects
 from polyfed.engine.evaluation import PARTS
 from polyfed.metrics import LEVEL
+from polyfed.metrics.guessing import observed
 from polyfed.predictions import Prediction
 
 if TYPE_CHECKING:
@@ -53,11 +54,8 @@ def _amounts(run: Run, client: str) -> dict[str, Any]:
     for task, codec in parts["train"].codecs.items():
         _, y = parts["train"].labels.get(task, (None, np.zeros(0)))
         codes = np.maximum(y, 0).astype(np.intp)  # a binary label is coded as -1 or +1
-        n_classes = None if codec.classes is None else len(codec.classes)
-        labels[task] = {
-            **{part: data.counts().get(task, 0) for part, data in parts.items()},
-            "classes": None if n_classes is None else np.bincount(codes, minlength=n_classes).tolist(),
-        }
+        counts = None if codec.classes is None else np.bincount(codes, minlength=len(codec.classes)).tolist()
+        labels[task] = {**{part: data.counts().get(task, 0) for part, data in parts.items()}, "classes": counts}
     return {"rows": {part: len(data.x) for part, data in parts.items()}, "labels": labels}
 
 
@@ -76,8 +74,7 @@ def _beside(prediction: Any, y: np.ndarray) -> dict[str, Any]:
     if hasattr(prediction, "class_proba"):
         return {"y": prediction.positions(y).tolist(), "proba": prediction.class_proba.tolist()}
     lower, upper = prediction.interval(LEVEL)
-    observed = y[:, 0] / y[:, 1] if y.ndim == 2 else y  # of a proportion, the share
-    numbers = {"y": observed, "mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
+    numbers = {"y": observed(y), "mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
     return {name: np.asarray(values, dtype=float).tolist() for name, values in numbers.items()}
 
 
@@ -98,13 +95,12 @@ def _latents(run: Run, client: str) -> dict[str, Any]:
         labels, classes = train.codecs[task].decode(y), train.codecs[task].classes
         if classes is not None:
             labels = np.array([classes.index(label) for label in labels.tolist()])
-        labels = labels[:, 0] / labels[:, 1] if labels.ndim == 2 else labels
         shown[task] = {
             "x": grid.tolist(),
             "mean": mean.tolist(),
             "lower": (mean - reach).tolist(),
             "upper": (mean + reach).tolist(),
             "truth": truth[task].tolist() if truth is not None and task in truth else None,
-            "seen": {"x": own[at].tolist(), "y": np.asarray(labels, dtype=float).tolist()},
+            "seen": {"x": own[at].tolist(), "y": np.asarray(observed(labels), dtype=float).tolist()},
         }
     return shown

@@ -146,9 +146,8 @@ def _changed(
     sent: Sequence[ClientUpdate], ruled: Mapping[str, Moved], bounded: Mapping[str, Moved]
 ) -> dict[int, ClientUpdate]:
     """The updates of those for whom anything is changed, by their places; of the arrays those that are ruled."""
-    who = torch.cat(
-        [torch.zeros(0, dtype=torch.int64), *(at for at, *_ in (*ruled.values(), *bounded.values()))]
-    ).unique()
+    moved = (at for at, *_ in (*ruled.values(), *bounded.values()))
+    who = torch.cat([torch.zeros(0, dtype=torch.int64), *moved]).unique()
     places = who.tolist()
     if not places:
         return {}
@@ -161,8 +160,8 @@ def _changed(
 
     arrays = {name: put(theirs.array(name), at, new) for name, (at, new) in ruled.items()}
     pooled = {}
-    for name, (at, total, count) in bounded.items():
-        before = theirs.pooled(name)
-        pooled[name] = put(before[0], at, total), put(before[1], at, count)
+    for name, (at, *new) in bounded.items():
+        total, count = (put(before, at, values) for before, values in zip(theirs.pooled(name), new, strict=True))
+        pooled[name] = total, count
     batch = UpdateBatch(arrays, pooled)
     return {i: batch.update(k, sent[i].weight, sent[i].counts, sent[i].metrics) for k, i in enumerate(places)}

@@ -53,17 +53,11 @@ def run_round(
     able = [client for client, mine in data.items() if mine.n_labels]
     names = settings.participants(able, round) if participants is None else sorted(participants)
     messages = method.broadcasts(federation_state.server, names)
+    known, start = federation_state.clients, common(settings.seed)
+    states = [known[client] if client in known else method.start(data[client], start) for client in names]
     jobs = [
-        Job(
-            client,
-            federation_state.clients[client]
-            if client in federation_state.clients
-            else method.start(data[client], common(settings.seed)),
-            message,
-            data[client],
-            Stream(settings.seed, "local", round, client),
-        )
-        for client, message in zip(names, messages, strict=True)
+        Job(client, state, message, data[client], Stream(settings.seed, "local", round, client))
+        for client, state, message in zip(names, states, messages, strict=True)
     ]
     outcomes = dict(zip(names, _shared_out(method, jobs, settings.workers), strict=True))
     declared = {client: data[client].counts() for client in names}
@@ -108,10 +102,9 @@ def conclude(
         "metrics": {client: update.metrics for client, (_, update) in used.items()},
     }
     if not event["used"]:
-        return FederationState(round, federation_state.server, federation_state.clients), event
-    return FederationState(
-        round, server, {**federation_state.clients, **{client: state for client, (state, _) in used.items()}}
-    ), event
+        return replace(federation_state, round=round), event
+    states = {client: state for client, (state, _) in used.items()}
+    return FederationState(round, server, {**federation_state.clients, **states}), event
 
 
 def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[ClientResult]:

@@ -64,13 +64,13 @@ class Run:
     ) -> None:
         self.method, self.prepared, self.settings, self.folder = method, prepared, settings, folder
         self.members = Members.of(method, prepared, settings.seed)
-        self.federation_state = federation_state or FederationState(
-            0, method.init(prepared.spec, common(settings.seed)), {}
-        )
+        if federation_state is None:
+            federation_state = FederationState(0, method.init(prepared.spec, common(settings.seed)), {})
+        self.federation_state = federation_state
         self.log = log or EventLog(folder)
         self.command: list[str] | None = None  # the command line that began it, if one did
         self.late_clients: PreparedFederation | None = (
-            None  # clients that joined later, as a prepared federation of their own
+            None  # those that joined later, a prepared federation of their own
         )
         self.late_states: dict[str, State] = {}
         self.new_late_clients: list[str] = []  # those that are not on disk yet
@@ -113,12 +113,10 @@ class Run:
                         stored = None  # every state was used by now, also those of clients that were not drawn
                 except KeyboardInterrupt:
                     # The round that was cut off has changed nothing, and the one before is stored already.
-                    how = (
-                        f"polyfed.load({str(self.folder)!r}).resume()" if self.folder else "give a folder to keep runs"
-                    )
-                    raise Interrupted(
-                        f"stopped after round {self.federation_state.round} of {self.settings.rounds}", remedy=how
-                    ) from None
+                    goes_on = f"polyfed.load({str(self.folder)!r}).resume()"
+                    how = goes_on if self.folder else "give a folder to keep runs"
+                    done = f"stopped after round {self.federation_state.round} of {self.settings.rounds}"
+                    raise Interrupted(done, remedy=how) from None
             if self.stopped is not None and on_event is not None:
                 reported = {"event": "stopped", "round": self.federation_state.round, "rounds": self.settings.rounds}
                 on_event({**reported, "best": self.stopped})
@@ -136,19 +134,17 @@ class Run:
 
     def _check_stop(self) -> None:
         """Something must be able to end it, and not before a last round that must be."""
-        if self.settings.stop != "none" and self.method.needs_last_round:
-            raise ConfigError(
-                f"stop is {self.settings.stop!r}, and theta_draws are found in the last round, which would not come",
-                remedy="leave stop out, or set theta_draws = 0",
-            )
+        if self.settings.stop == "none":
+            return
+        if self.method.needs_last_round:
+            what = f"stop is {self.settings.stop!r}, and theta_draws are found in the last round, which would not come"
+            raise ConfigError(what, remedy="leave stop out, or set theta_draws = 0")
         known = {"bound", PREPARING} & self.method.template(self.federation_state.server).metrics.keys()
         watched = any(self.members.part(name, "validation").n_labels for name in self.members.names)
-        if self.settings.stop != "none" and not known and not watched:
-            raise DataError(
-                f"stop is {self.settings.stop!r}, no client has validation rows and {self.method.name} sends no bound",
-                where="the federation",
-                remedy="use Split(validation=0.1), or leave stop out",
-            )
+        if not known and not watched:
+            nothing = f"no client has validation rows and {self.method.name} sends no bound"
+            remedy = "use Split(validation=0.1), or leave stop out"
+            raise DataError(f"stop is {self.settings.stop!r}, {nothing}", where="the federation", remedy=remedy)
 
     def adopt(self, federation_state: FederationState) -> None:
         """Go on from this state: what others have found since is on disk."""
@@ -173,23 +169,16 @@ class Run:
             on_event(reported)
         began = time.perf_counter()
         with fitting(stored):
-            federation_state, event = run_round(
-                self.method, self.federation_state, self.members.training, self.settings
-            )
-            completed = time.perf_counter()
-            events = [event]
+            before, training = self.federation_state, self.members.training
+            federation_state, event = run_round(self.method, before, training, self.settings)
+            completed, events = time.perf_counter(), [event]
             if self.settings.evaluates(federation_state.round):
                 last = federation_state.round == self.settings.rounds
                 events += evaluate(self.method, federation_state, self.members, last=last)
-        evaluated = time.perf_counter()
-        ahead.learn(completed - began, evaluated - completed if len(events) > 1 else None)
-        self.record(
-            federation_state,
-            events,
-            seconds=completed - began,
-            evaluation_seconds=evaluated - completed,
-            on_event=on_event,
-        )
+        seconds, evaluation_seconds = completed - began, time.perf_counter() - completed
+        ahead.learn(seconds, evaluation_seconds if len(events) > 1 else None)
+        took = {"seconds": seconds, "evaluation_seconds": evaluation_seconds}
+        self.record(federation_state, events, on_event=on_event, **took)
 
     def record(
         self,
@@ -268,32 +257,26 @@ class Run:
     def client(self, name: str) -> ClientModel:
         """The model of a client."""
         if name not in self._models:
-            self._models[name] = self._model(name)
+            with fitting(self.folder):
+                predictor, prepared = self._predictor(name)
+            predict = fitted(predictor, self.folder)
+            self._models[name] = ClientModel(name, predict, lambda X: prepared.encode(name, X))
         return self._models[name]
-
-    def _model(self, name: str) -> ClientModel:
-        with fitting(self.folder):
-            predictor, prepared = self._predictor(name)
-        return ClientModel(name, fitted(predictor, self.folder), lambda X: prepared.encode(name, X))
 
     def _predictor(self, name: str) -> tuple[Predictor, PreparedFederation]:
         """What predicts for a client, and the prepared federation that knows how it encodes rows."""
         if name in self.members.trainer:
-            predictor, prepared = self.members.predictor(self.method, self.federation_state, name), self.prepared
-        elif self.late_clients is not None and name in self.late_states:
-            prepared, own = self.late_clients, self.late_clients.clients[name].train
-            predictor = self.members.late_client(self.method, self.federation_state, self.late_states[name], own)
-        elif name in self.prepared.spec.clients:
-            raise UsageError(
-                f"the data of client {name!r} are on its own machine",
-                where=str(self.folder or "this run"),
-                remedy="predict there, with the run in the node's state folder",
-            )
-        elif self.late_trouble is not None:  # it may be one of those
+            return self.members.predictor(self.method, self.federation_state, name), self.prepared
+        if self.late_clients is not None and name in self.late_states:
+            own, state = self.late_clients.clients[name].train, self.late_states[name]
+            return self.members.late_client(self.method, self.federation_state, state, own), self.late_clients
+        if name in self.prepared.spec.clients:
+            what = f"the data of client {name!r} are on its own machine"
+            remedy = "predict there, with the run in the node's state folder"
+            raise UsageError(what, where=str(self.folder or "this run"), remedy=remedy)
+        if self.late_trouble is not None:  # it may be one of those
             raise self.late_trouble
-        else:
-            raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
-        return predictor, prepared
+        raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
 
     def join(self, name: str, data: Any, *, test: float = 0.0, update: bool = False) -> ClientModel:
         """A new client, with no round: the shared prior, its own data (in any form that `from_clients` takes).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
@@ -56,10 +56,8 @@ class Settings:
         check_choice("stop", self.stop, STOPS)
         check_number("patience", self.patience, whole=True, least=1)
         if self.stop != "none" and not self.evaluate_every:
-            raise ConfigError(
-                f"stop is {self.stop!r}, and evaluate_every is 0",
-                remedy="look at the models now and then, or leave stop out",
-            )
+            remedy = "look at the models now and then, or leave stop out"
+            raise ConfigError(f"stop is {self.stop!r}, and evaluate_every is 0", remedy=remedy)
         parts_of(self.aggregation)
         check_number("trim", self.trim, least=0, below=0.5)
         if not 0 <= self.quorum <= 1:
@@ -68,9 +66,8 @@ class Settings:
             whole = isinstance(self.sample, int)
             check_number("sample", self.sample, whole=whole, above=0)
             if not whole and self.sample > 1:
-                raise ConfigError(
-                    f"sample is {self.sample!r}", remedy="give a whole number, or a share from 0 to 1 such as 0.5"
-                )
+                remedy = "give a whole number, or a share from 0 to 1 such as 0.5"
+                raise ConfigError(f"sample is {self.sample!r}", remedy=remedy)
 
     def participants(self, clients: Sequence[str], round: int) -> list[str]:
         """Who takes part in a round: drawn without replacement, whatever the order of the names."""
@@ -79,10 +76,8 @@ class Settings:
             return names
         wanted = self.sample if isinstance(self.sample, int) else ceil(self.sample * len(names))
         if wanted > len(names):
-            raise ConfigError(
-                f"sample is {wanted}, but {len(names)} clients have training labels",
-                remedy=f"give at most {len(names)}, or None for all",
-            )
+            remedy = f"give at most {len(names)}, or None for all"
+            raise ConfigError(f"sample is {wanted}, but {len(names)} clients have training labels", remedy=remedy)
         chosen = Stream(self.seed, "sampling", round).numpy().choice(len(names), wanted, replace=False)
         return [names[i] for i in sorted(chosen)]
 
@@ -95,7 +90,3 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Settings:
-        return cls(**described)

@@ -74,7 +74,8 @@ def save(run: Run, folder: Path) -> Path:
         with owned(folder):
             create(run, folder)
             run.write_results(folder)
-            late_clients.write_all(run, folder)
+            if run.late_clients is not None:
+                late_clients.write(run.late_clients, run.late_states, folder)
     else:
         late_clients.write_new(run, folder)
     return folder
@@ -105,7 +106,7 @@ def _load(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
         if chosen is None:
             reject_code(described["options"], allowed, where=str(folder))
         made = chosen or method(described["method"], **described["options"])
-        settings = Settings.from_dict(described["settings"])
+        settings = Settings(**described["settings"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -121,7 +122,11 @@ def _load(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
         )
     if log.trouble is not None:
         run.troubles.append(str(log.trouble))
-    late_clients.read_into(run, folder)
+    try:
+        run.late_clients, run.late_states = late_clients.read(folder)
+    except DataError as error:
+        run.late_trouble = error  # for those who ask for one of them
+        run.troubles.append(str(error))
     return run
 
 
@@ -169,8 +174,5 @@ def check_same(folder: Path, made: Method, settings: Settings, prepared: Prepare
         there = read_document(folder / "prepared.json", PreparedDocument)["prepared"]
         different += ["data"] if json.loads(json.dumps(prepared.to_dict())) != there else []
     if different:
-        raise ConfigError(
-            f"the run there differs in {', '.join(different)}",
-            where=str(folder),
-            remedy="resume with what it was started with, or choose a folder that is new",
-        )
+        remedy = "resume with what it was started with, or choose a folder that is new"
+        raise ConfigError(f"the run there differs in {', '.join(different)}", where=str(folder), remedy=remedy)

@@ -36,22 +36,12 @@ def bounds_of(event: Mapping[str, Any]) -> list[float]:
 
 def rounds(events: Sequence[Event]) -> pd.DataFrame:
     """A row for each round: clients sampled and rejected, whether it was used, why dropped, bytes both ways, the mean bound."""
+    names = ["round", "sampled", "rejected", "used", "dropped", "bytes_down", "bytes_up", "bound"]
     rows = []
     for event in (event for event in events if event["event"] == "round"):
         bounds = bounds_of(event)
-        rows.append(
-            {
-                "round": event["round"],
-                "sampled": len(event["sampled"]),
-                "rejected": len(event["rejected"]),
-                "used": event["used"],
-                "dropped": event.get("dropped"),
-                "bytes_down": event["bytes_down"],
-                "bytes_up": event["bytes_up"],
-                "bound": sum(bounds) / len(bounds) if bounds else None,
-            }
-        )
-    names = ["round", "sampled", "rejected", "used", "dropped", "bytes_down", "bytes_up", "bound"]
+        counted = {name: len(event[name]) for name in ("sampled", "rejected")}
+        rows.append({**event, **counted, "bound": sum(bounds) / len(bounds) if bounds else None})
     return pd.DataFrame(rows, columns=names).set_index("round")
 
 
@@ -75,11 +65,8 @@ def summary(
     chosen = table[table["part"] == part]
     if chosen.empty:
         known = sorted(set(table["part"]))
-        raise UsageError(
-            f"nothing was measured on the {part} rows",
-            where="summary",
-            remedy=f"use part={known[0]!r}" if known else "give the federation a split with test rows",
-        )
+        remedy = f"use part={known[0]!r}" if known else "give the federation a split with test rows"
+        raise UsageError(f"nothing was measured on the {part} rows", where="summary", remedy=remedy)
     round = _round(table, chosen, kinds, at)
     chosen = chosen[chosen["round"] == round]
     wanted = [

@@ -19,8 +19,7 @@ from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.lmc import Distances
 from polyfed.modelling.learning import Learning, initialise, maximise_bound
 from polyfed.modelling.memory import MOST_ROWS, exact_bytes, holds, memory, too_long
-from polyfed.modelling.readout import read_out
-from polyfed.modelling.rows import likelihoods_of, rows_of
+from polyfed.modelling.rows import likelihoods_of, read_out, rows_of
 from polyfed.modelling.sparsity import Sparsity
 from polyfed.modelling.threads import threads_for
 from polyfed.predictions import Predictions
@@ -97,10 +96,8 @@ class MultiTaskGP:
         if n_latents < 1:
             raise ConfigError(f"n_latents is {n_latents}", remedy="use at least one latent function")
         if len(self.kernels) != n_latents:
-            raise ConfigError(
-                f"{len(self.kernels)} kernels for {n_latents} latents",
-                remedy="give one kernel, or one for each",
-            )
+            what = f"{len(self.kernels)} kernels for {n_latents} latents"
+            raise ConfigError(what, remedy="give one kernel, or one for each")
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
 

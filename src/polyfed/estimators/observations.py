@@ -14,11 +14,8 @@ from polyfed.errors import DataError
 def collect(tasks: Sequence[Task], data: Any, labels: Any = None, *, scale: bool = True) -> tuple[ClientData, Encoder]:
     """Check and code the arguments of `fit`: a dictionary task → (X, y), or one X with labels for each task."""
     if labels is None and not isinstance(data, Mapping):
-        raise DataError(
-            f"fit got {type(data).__name__} and no labels",
-            where="fit",
-            remedy="pass {task: (X, y)}, or X and {task: y}",
-        )
+        what = f"fit got {type(data).__name__} and no labels"
+        raise DataError(what, where="fit", remedy="pass {task: (X, y)}, or X and {task: y}")
     known = [task.name for task in tasks]
     given = by_task(data if labels is None else (data, labels), known, "fit")
     if not given:

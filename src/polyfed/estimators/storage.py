@@ -116,11 +116,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise DataError(f"cannot be read ({error})", where=str(folder), remedy="save the model again") from error
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         found = described.get("format") if isinstance(described, dict) else None
-        raise DataError(
-            f"format {found!r} is not {FORMAT}",
-            where=str(folder / "model.json"),
-            remedy="save it with this version",
-        )
+        what = f"format {found!r} is not {FORMAT}"
+        raise DataError(what, where=str(folder / "model.json"), remedy="save it with this version")
     digest = hashlib.sha256(numbers).hexdigest()
     if described.get("sha256", digest) != digest:
         raise DataError(

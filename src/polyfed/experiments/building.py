@@ -12,13 +12,13 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polyfed.data import Federation, load_dataset
 from polyfed.data.datasets import IMAGE_DATASETS
 from polyfed.data.tables.files import matching_files
 from polyfed.data.tables.servers import is_url
-from polyfed.errors import ConfigError, DataError, PolyfedError
+from polyfed.errors import ConfigError, DataError
 from polyfed.experiments.config import Config, DataConfig
 from polyfed.experiments.images import image_federation
 from polyfed.files import reject_unnameable
@@ -79,30 +79,22 @@ def reject_changed(data: DataConfig) -> None:
     """An error if the source is not what it was when the settings were written down."""
     if data.sha256 is None or data.source is None or is_url(data.source):
         return
-    if not Path(data.source).exists() and not glob.has_magic(data.source):
-        return
-    if digest(Path(data.source)) != data.sha256:
-        raise DataError(
-            "has changed since the run was started",
-            where=data.source,
-            remedy="restore it, or start a new run",
-        )
+    is_there = Path(data.source).exists() or glob.has_magic(data.source)
+    if is_there and digest(Path(data.source)) != data.sha256:
+        remedy = "restore it, or start a new run"
+        raise DataError("has changed since the run was started", where=data.source, remedy=remedy)
 
 
 def _from_dataset(data: DataConfig) -> Federation:
     for key in _OF_TABLES:
         if getattr(data, key) not in (None, [], {}):
-            raise ConfigError(
-                f"data.{key} is given, but data set {data.dataset!r} brings its own",
-                remedy=f"leave {key} out, or give a source instead of a data set",
-            )
+            remedy = f"leave {key} out, or give a source instead of a data set"
+            raise ConfigError(f"data.{key} is given, but data set {data.dataset!r} brings its own", remedy=remedy)
     if data.dataset in IMAGE_DATASETS:
         return image_federation(data)
     if data.images is not None:
-        raise ConfigError(
-            f"data.images is given, but data set {data.dataset!r} has none",
-            remedy=f"leave it out: sets of images are {', '.join(IMAGE_DATASETS)}",
-        )
+        remedy = f"leave it out: sets of images are {', '.join(IMAGE_DATASETS)}"
+        raise ConfigError(f"data.images is given, but data set {data.dataset!r} has none", remedy=remedy)
     return load_dataset(data.dataset or "", **data.options)
 
 
@@ -111,12 +103,10 @@ def _from_table(data: DataConfig) -> Federation:
         if getattr(data, key):
             raise ConfigError(f"data.{key} is given beside a source", remedy="leave it out: it is of data sets alone")
     if not data.tasks:
-        raise ConfigError(
-            "there is no task",
-            remedy="name the columns to predict, for example with --regression, --binary or data.tasks",
-        )
-    reject_unnameable(data.source or "", "data.source")
+        remedy = "name the columns to predict, for example with --regression, --binary or data.tasks"
+        raise ConfigError("there is no task", remedy=remedy)
     source = data.source or ""
+    reject_unnameable(source, "data.source")
     if data.client is None and not is_url(source) and Path(source).is_file():
         raise ConfigError(
             f"no column of {source} is named that says whose row it is", remedy="name one with --client or data.client"
@@ -138,14 +128,10 @@ def _from_table(data: DataConfig) -> Federation:
 
 
 @contextmanager
-def _at(where: str) -> Iterator[Any]:
+def _at(where: str) -> Iterator[None]:
     """Errors about settings say in which file they are; errors about data name theirs already."""
     try:
         yield
     except ConfigError as error:
         place = where if not error.where else error.where if where in error.where else f"{where}, {error.where}"
-        raise _moved(error, place) from None
-
-
-def _moved(error: PolyfedError, place: str) -> PolyfedError:
-    return type(error)(error.what, where=place, remedy=error.remedy)
+        raise type(error)(error.what, where=place, remedy=error.remedy) from None

@@ -89,12 +89,8 @@ def run_cells(
     Cells of several federations bring a function that finds that of each.
     Of cells that several processes share out, `on_event` hears the number of each round and no more.
     """
-    open_cells = []
-    for cell in todo:
-        if finished(cell):
-            yield Outcome(cell)
-        else:
-            open_cells.append(cell)
+    yield from (Outcome(cell) for cell in todo if finished(cell))
+    open_cells = [cell for cell in todo if not finished(cell)]
     if jobs <= 1 or len(open_cells) <= 1:
         for cell in open_cells:
             hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None
@@ -154,16 +150,11 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
         for key in dict.fromkeys([*wanted[section], *found[section]])
         if key not in FREE and wanted[section].get(key) != found[section].get(key)
     ]
-    if (
-        finished_rounds(cell.folder) or 0
-    ) > cell.config.run.rounds:  # beside shorter runs it would look better than it is
-        different.append("rounds")
+    if (finished_rounds(cell.folder) or 0) > cell.config.run.rounds:
+        different.append("rounds")  # beside shorter runs it would look better than it is
     if different:
-        raise UsageError(
-            f"the run there differs in {', '.join(different)}",
-            where=str(cell.folder),
-            remedy="choose another folder with --out",
-        )
+        remedy = "choose another folder with --out"
+        raise UsageError(f"the run there differs in {', '.join(different)}", where=str(cell.folder), remedy=remedy)
 
 
 def scores(folder: Path) -> Mapping[str, Mapping[str, float]]:

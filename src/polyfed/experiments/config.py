@@ -141,10 +141,8 @@ class DataConfig(_Section):
     def all_tasks(self) -> tuple[Task, ...]:
         """The targets, with what is set for all of them."""
         made = [config.task() for config in self.tasks]
-        usual = {"class_weights": self.class_weights}
-        return tuple(
-            replace(task, **usual) if task.form.has_classes and task.class_weights is None else task for task in made
-        )
+        usual = {task.name for task in made if task.form.has_classes and task.class_weights is None}
+        return tuple(replace(t, class_weights=self.class_weights) if t.name in usual else t for t in made)
 
     @property
     def limits(self) -> Limits:

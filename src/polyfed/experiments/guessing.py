@@ -17,9 +17,9 @@ import numpy as np
 
 from polyfed.data.features.dates import are_dates
 from polyfed.data.schema.limits import MOST_CATEGORIES
-from polyfed.data.tables.client_column import FEW_ROWS, likely_clients, words_of
+from polyfed.data.tables.client_column import FEW_ROWS, likely_clients
+from polyfed.data.tables.columns import is_named_like_one, why_identifier, words_of
 from polyfed.data.tables.files import is_table_file, load_table
-from polyfed.data.tables.identifiers import is_named_like_one, why_identifier
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import DataError
 from polyfed.experiments.skewness import far_from_the_rest, has_far_ones, is_skewed, is_skewed_target
@@ -68,9 +68,7 @@ def guess(source: str | Path, query: str | None = None) -> tuple[list[Guess], li
 def guess_columns(frame: Any, *, in_folder: bool = False) -> list[Guess]:
     """One guess for each column, in the order of the columns."""
     likely = [] if in_folder else likely_clients(frame, leave_out=[name for name in frame if _rank(name) == 0])
-    found = {}
-    for name in frame.columns:
-        found[name] = _feature_or_drop(frame[name])
+    found = {name: _feature_or_drop(frame[name]) for name in frame.columns}
     if likely:
         found[likely[0].column] = Guess(likely[0].column, "client", likely[0].why)
     inputs = [name for name in frame.columns if found[name].role == "feature"]
@@ -98,7 +96,8 @@ def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> lis
         said.append(
             f"Half of the {len(rows)} clients have {rows.median():g} rows or fewer: little to learn from and to measure on"
         )
-    skewed = [guess.column for guess in guesses if guess.role == "feature" and is_skewed_input(frame[guess.column])]
+    inputs = [guess.column for guess in guesses if guess.role == "feature" and frame[guess.column].dtype.kind in "iuf"]
+    skewed = [name for name in inputs if is_skewed(frame[name].dropna().to_numpy(dtype=np.float64))]
     if skewed:
         said.append(f"Skewed inputs, whose logarithm or rank may say more ({_HOW}): {', '.join(map(str, skewed))}")
     return said
@@ -165,10 +164,10 @@ def _feature_or_drop(values: Any) -> Guess:
         return Guess(name, "drop", why)
     if are_dates(present):
         return Guess(name, "feature", "dates: they become days, years, seasons and weekdays")
-    if present.dtype.kind not in "biuf":
+    if not _is_number(present):
         grouped = f", of which the {MOST_CATEGORIES} most frequent count" if n > MOST_CATEGORIES else ""
         return Guess(name, "feature", f"a text with {n} different values{grouped}")
-    if n > MOST_IDS and is_named_like_one(name) and _are_whole(present):
+    if n > MOST_IDS and is_named_like_one(name) and (present == np.floor(present)).all():
         return Guess(name, "drop", f"{n} whole numbers, named like those that name something")
     return Guess(name, "feature", "numbers")
 
@@ -179,7 +178,7 @@ def _can_be_target(values: Any) -> bool:
     if len(present) < (1 - MOST_UNLABELLED) * len(values) or are_dates(present):
         return False
     n = int(present.nunique())
-    if present.dtype.kind in "biuf":
+    if _is_number(present):
         return n == 2 or float((present == present.mode().iloc[0]).mean()) < MOST_ALIKE
     return n <= MOST_CLASSES
 
@@ -200,16 +199,6 @@ def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None
         if max(area, 1 - area) > TOLD:
             return str(target)
     return None
-
-
-def is_skewed_input(values: Any) -> bool:
-    """Whether a column of a table holds numbers with a few far above the rest."""
-    return values.dtype.kind in "iuf" and is_skewed(values.dropna().to_numpy(dtype=np.float64))
-
-
-def _are_whole(present: Any) -> bool:
-    numbers = present.to_numpy(dtype=np.float64)
-    return bool((numbers == np.floor(numbers)).all())
 
 
 def _rank(name: Any) -> int:

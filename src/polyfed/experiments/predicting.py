@@ -17,7 +17,7 @@ import numpy as np
 
 from polyfed.data.schema.coding import code_rows
 from polyfed.data.tables.client_column import client_names
-from polyfed.data.tables.columns import find_column, written_columns
+from polyfed.data.tables.columns import written_columns
 from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, load_table
 from polyfed.data.tables.reading import read_client_table
@@ -137,7 +137,7 @@ def predict_table(
             raise UnknownNameError(f"task {name!r} is unknown", where=str(run.folder), remedy=nearest(name, known))
     table = client_table(run, source)
     for name in keep:
-        find_column(name, list(table.frame.columns), table.where)
+        table.column(name)
     rows_of, column = _rows_by_client(run, table, client)
     wanted = tasks or list(known)
     with by_torch() if _are_few(run, list(rows_of)) else nullcontext():
@@ -191,11 +191,9 @@ def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[st
     data = _data_of(run)
     column = None if data is None else data.client
     if not run.clients:
-        raise UsageError(
-            "the data of the clients are on their own machines",
-            where=str(run.folder or "this run"),
-            remedy="predict there, with the run in a node's state folder",
-        )
+        what = "the data of the clients are on their own machines"
+        remedy = "predict there, with the run in a node's state folder"
+        raise UsageError(what, where=str(run.folder or "this run"), remedy=remedy)
     if column is None or column not in table.frame.columns:
         if len(run.clients) == 1:
             return {run.clients[0]: everything}, None
@@ -209,11 +207,9 @@ def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[st
     unknown = np.array([name not in members for name in names.tolist()], dtype=bool)
     if unknown.any():
         row, n = int(unknown.argmax()), int(unknown.sum())
-        raise DataError(
-            f"client {str(names[row])!r} is unknown" + (f", as are those of {n - 1} further rows" if n > 1 else ""),
-            where=table.row_name(row),
-            remedy="let it join first (polyfed join), drop its rows, or say with --client whose model predicts all rows",
-        )
+        what = f"client {str(names[row])!r} is unknown" + (f", as are those of {n - 1} further rows" if n > 1 else "")
+        remedy = "let it join first (polyfed join), drop its rows, or say with --client whose model predicts all rows"
+        raise DataError(what, where=table.row_name(row), remedy=remedy)
     return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}, column
 
 

@@ -56,9 +56,8 @@ def read_document(path: Path) -> Document:
     try:
         document = _loads(path.read_bytes().decode())
     except OSError as error:
-        reason = (
-            "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        )
+        absent = isinstance(error, FileNotFoundError)
+        reason = "there is no such file" if absent else f"cannot be read: {error.strerror}"
         raise ConfigError(reason, where=str(path), remedy="correct the path, or write one with polyfed init") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
@@ -188,15 +187,7 @@ def _sentence(error: Mapping[str, Any], where: str) -> ConfigError:
         return ConfigError("is missing", where=place, remedy="add it")
     wanted = _WANTED.get(kind.split("_")[0], error["msg"])
     given = error["input"]
-    shown = (
-        "a table"
-        if isinstance(given, dict)
-        else "true"
-        if given is True
-        else "false"
-        if given is False
-        else repr(given)
-    )
+    shown = "a table" if isinstance(given, dict) else str(given).lower() if isinstance(given, bool) else repr(given)
     return ConfigError(f"is {shown}", where=place, remedy=f"give {wanted}")
 
 

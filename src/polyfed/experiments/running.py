@@ -65,14 +65,8 @@ def start(
     with leaving_nothing(folder):
         write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
         with logging_to(folder, command) as log:
-            return simulate(
-                method,
-                prepared,
-                **settings.to_dict(),
-                folder=folder,
-                on_event=_both(log, on_event),
-                command=list(command) or None,
-            )
+            kept = {"folder": folder, "on_event": _both(log, on_event), "command": list(command) or None}
+            return simulate(method, prepared, **settings.to_dict(), **kept)
 
 
 def sampled(config: Config, method: Method, prepared: PreparedFederation) -> Config:
@@ -107,11 +101,8 @@ def resume(
     from polyfed.engine import load
 
     if (folder / "flower.json").is_file():
-        raise UsageError(
-            "this run was completed on many machines",
-            where=str(folder),
-            remedy="go on with polyfed deploy resume",
-        )
+        remedy = "go on with polyfed deploy resume"
+        raise UsageError("this run was completed on many machines", where=str(folder), remedy=remedy)
     if (folder / "config.toml").is_file():
         reject_changed(read_config(folder).data)
     with owned(folder):
@@ -126,13 +117,12 @@ def _reject_finished(run: Run, rounds: int | None) -> None:
     assert run.folder is not None
     wanted, completed = run.settings.rounds if rounds is None else rounds, run.federation_state.round
     if wanted < completed or (wanted == completed and finished_rounds(run.folder) == completed):
-        raise UsageError(
-            f"all {run.settings.rounds} rounds are completed"
-            if wanted == completed
-            else f"{completed} rounds are completed already",
-            where=str(run.folder),
-            remedy=f"to go on give --rounds with a number above {completed}",
+        all_done, some_done = (
+            f"all {run.settings.rounds} rounds are completed",
+            f"{completed} rounds are completed already",
         )
+        remedy = f"to go on give --rounds with a number above {completed}"
+        raise UsageError(all_done if wanted == completed else some_done, where=str(run.folder), remedy=remedy)
 
 
 def cut_off_on_flower(folder: Path) -> bool:
@@ -188,7 +178,8 @@ def leaving_nothing(folder: Path) -> Iterator[None]:
             with with_path_in_errors(folder):
                 yield
         except BaseException:
-            if new and not _completed(folder):
+            stored = (rounds_of(path, "json") for path in folder.glob(f"**/{FOLDER}"))  # also those of Flower below it
+            if new and not any(max(rounds, default=0) > 0 for rounds in stored):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
@@ -234,8 +225,3 @@ def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
             second(event)
 
     return call
-
-
-def _completed(folder: Path) -> bool:
-    """Whether a round is stored in the folder, or below it by Flower."""
-    return any(max(rounds_of(path, "json"), default=0) > 0 for path in folder.glob(f"**/{FOLDER}"))

@@ -8,7 +8,7 @@ column as it is: less than that is chance. Densities of a logarithm are compared
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from polyfed.data.schema.coding import ClientParts
 from polyfed.data.splits import divide
 from polyfed.errors import ConfigError, PolyfedError, nearest
 from polyfed.experiments.building import build_federation, build_method, build_settings
-from polyfed.experiments.config import Config, DataConfig
+from polyfed.experiments.config import Config
 from polyfed.experiments.skewness import is_skewed, is_skewed_target
 from polyfed.experiments.tuning import loss_of
 from polyfed.kinds import LabelForm
@@ -50,10 +50,8 @@ def settled(
     """The settings with a scale in place of every `auto`, and what was tried; `on_trial` hears the column, how many runs
     are done and how many there will be."""
     given = config.data.transform
-    if config.data.source is None:  # data sets bring their own, and reject
-        return config, []
     named = [name for name, how in given.items() if how == AUTO]
-    if not named:
+    if config.data.source is None or not named:  # data sets bring their own, and reject
         return config, []
     fixed = {name: how for name, how in given.items() if how != AUTO}
     config = config.model_copy(update={"data": config.data.model_copy(update={"transform": fixed})})
@@ -98,7 +96,8 @@ def _candidates(federation: Federation, named: list[str], where: str) -> tuple[l
     """The inputs and the targets whose scale is to be chosen: those that are named, and the skewed ones if ALL is."""
     clients = list(federation.raw.values())
     numbers = clients[0].features.number_names
-    targets = {task.name: _labels(clients, task.name) for task in federation.tasks if task.form is LabelForm.NUMBER}
+    of_numbers = [task.name for task in federation.tasks if task.form is LabelForm.NUMBER]
+    targets = {t: np.concatenate([c.labels[t].values for c in clients if t in c.labels]) for t in of_numbers}
     wanted = [name for name in named if name != ALL]
     if ALL in named:
         free = [name for name in numbers if name not in (*clients[0].features.transform, *wanted)]
@@ -106,20 +105,13 @@ def _candidates(federation: Federation, named: list[str], where: str) -> tuple[l
         wanted += [*skewed[:MOST_TRIED], *(name for name, values in targets.items() if is_skewed_target(values))]
     for name in wanted:
         if name not in numbers and name not in targets:
-            raise ConfigError(
-                f"column {name!r} has no scale to choose: it is neither an input nor a target that is a number",
-                where=where,
-                remedy=nearest(name, [*numbers, *targets]),
-            )
+            what = f"column {name!r} has no scale to choose: it is neither an input nor a target that is a number"
+            raise ConfigError(what, where=where, remedy=nearest(name, [*numbers, *targets]))
         if name in targets and not (targets[name] > 0).all():
             raise ConfigError(
                 f"target {name!r} has values that are not above 0, and no logarithm", where=where, remedy="leave it out"
             )
     return [name for name in wanted if name in numbers], [name for name in wanted if name in targets]
-
-
-def _labels(clients: Sequence[RawClient], task: str) -> np.ndarray:
-    return np.concatenate([client.labels[task].values for client in clients if task in client.labels])
 
 
 def _loss(
@@ -157,7 +149,7 @@ def _rescaled(client: RawClient, transform: Mapping[str, str], logs: set[str]) -
 
 def _with_scales(config: Config, chosen: Mapping[str, str], targets: set[str]) -> Config:
     """The settings as if they had been written so: inputs by `transform`, targets by `derive`."""
-    data: DataConfig = config.data
+    data = config.data
     logs = [name for name, how in chosen.items() if how == "log" and name in targets]
     transform = {name: how for name, how in chosen.items() if how in TRANSFORMS and name not in targets}
     changes = {

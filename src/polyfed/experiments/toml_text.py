@@ -1,4 +1,6 @@
-"""Settings as TOML text. Python reads TOML but does not write it, and settings need only a part of it.
+"""Settings as TOML text, and the commented file that `polyfed init` writes: guesses to be corrected, and what matters most.
+
+Python reads TOML but does not write it, and settings need only a part of it.
 
 >>> to_toml({"run": {"rounds": 3, "sample": None}, "data": {"tasks": [{"name": "pulse"}]}})
 '[run]\\nrounds = 3\\n\\n[[data.tasks]]\\nname = "pulse"\\n'
@@ -7,14 +9,75 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyfed.data.tables.servers import is_url
+from polyfed.defaults import COMPARED, METHOD
+from polyfed.kinds import KINDS
+
+if TYPE_CHECKING:
+    from polyfed.experiments.guessing import Guess
 
 
 def to_toml(document: Mapping[str, Any]) -> str:
     """The text; keys without a value (None) are left out, as TOML has no word for them."""
     return "\n".join(_tables(document, ())) if document else ""
+
+
+def config_text(guesses: Sequence[Guess], source: str | Path, out: Path, query: str | None = None) -> str:
+    """A commented file; its source is found from where the file lies."""
+    client = next((guess for guess in guesses if guess.role == "client"), None)
+    by_kind = {kind: [guess for guess in guesses if guess.role == kind] for kind in KINDS}
+    dropped = [guess.column for guess in guesses if guess.role == "drop"]
+    lines = [
+        "# Written by polyfed init. What follows a # is a remark: correct the guesses, then run",
+        f"#   polyfed run {out.name}",
+        "",
+        "[data]",
+        _setting("source", source if is_url(source) else os.path.relpath(source, out.parent)),
+        *([] if query is None else [_setting("query", query)]),
+    ]
+    if client is not None:
+        lines.append(f"{_setting('client', client.column)}  # {_remark(client.why)}")
+    elif is_url(source) or not Path(source).is_dir():
+        lines.append('# client = "..."  # no column was found that says whose row it is: name one')
+    lines += [
+        f"{_setting('drop', dropped)}  # neither inputs nor targets; all columns not named here are inputs",
+        '# features = ["..."]  # only these are inputs',
+        "test = 0.2  # the share of each client's rows that is kept for testing",
+        '# scaling = "federated"  # or "local" (units of each client), "targets" (features as they are) or "none"',
+        '# transform = "auto"  # let held-out rows choose the scale of skewed columns: as they are, logarithm or rank',
+        '# split_by = "..."  # test on the latest rows by this column; or split_group (rows that stay together), split_column',
+        "# shots = 10  # keep so many training labels of each task",
+        "",
+        f"[data.tasks]  # kinds: {', '.join(KINDS)}",
+    ]
+    for kind, found in by_kind.items():
+        if found:
+            why = "; ".join(f"{guess.column}: {guess.why}" for guess in found)
+            lines.append(f"{_setting(kind, [guess.column for guess in found])}  # {_remark(why)}")
+    lines += [
+        "",
+        "# [data.derive]",
+        '# disease = "num > 0"  # a column made from another by a comparison',
+        "",
+        "[method]",
+        f'name = "{METHOD}"  # see polyfed methods',
+        "",
+        "[run]",
+        "rounds = 20",
+        "seed = 0",
+        "# sample = 0.5  # the share of the clients that take part in a round",
+        "",
+        "[compare]  # for polyfed compare",
+        _setting("methods", list(COMPARED)),
+        "seeds = [0, 1, 2]",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _tables(table: Mapping[str, Any], path: tuple[str, ...], header: str = "") -> list[str]:
@@ -64,3 +127,12 @@ def _value(value: Any) -> str:
 def _text(text: str) -> str:
     # JSON escapes as TOML does, but for the delete character, which TOML wants escaped too.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _setting(key: str, value: object) -> str:
+    return to_toml({key: value}).rstrip("\n")
+
+
+def _remark(text: str) -> str:
+    """Values of a table may hold anything, and a remark ends with its line."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -51,20 +51,16 @@ class Choice:
 
 def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Path]) -> dict[str, Choice]:
     """Method → what is chosen for it, from the cells of a comparison that were completed."""
-    made = {}
-    for method, grid in grids.items():
-        of_method = [cell for cell in cells if cell.method == method]
-        tried = combinations(grid)
-        losses = [
-            [
-                math.inf if cell.folder in failed else validation_loss(cell.folder)
-                for cell in of_method
-                if cell.options == o
-            ]
-            for o in tried
-        ]
-        made[method] = Choice(grid, tried, losses)
-    return made
+
+    def losses(method: str, options: dict[str, Any]) -> list[float]:
+        tried = [cell.folder for cell in cells if cell.method == method and cell.options == options]
+        return [math.inf if folder in failed else validation_loss(folder) for folder in tried]
+
+    of_methods = {method: combinations(grid) for method, grid in grids.items()}
+    return {
+        method: Choice(grids[method], tried, [losses(method, options) for options in tried])
+        for method, tried in of_methods.items()
+    }
 
 
 def validation_loss(folder: Path) -> float:
@@ -91,15 +87,9 @@ def reject_without_validation(federation: Federation, seeds: Sequence[int], wher
     """Without validation rows a grid could only be chosen by the test rows."""
     place = f"{where}, compare.grid"
     if federation.split.validation == 0:
-        raise ConfigError(
-            "there are no validation rows to choose by",
-            where=place,
-            remedy="set data.validation (--validation-fraction), for example to 0.1",
-        )
+        remedy = "set data.validation (--validation-fraction), for example to 0.1"
+        raise ConfigError("there are no validation rows to choose by", where=place, remedy=remedy)
     for seed in seeds:
         if not any(parts.validation.n_labels for parts in federation.prepare(seed).clients.values()):
-            raise ConfigError(
-                f"with seed {seed} no client has a label among its validation rows",
-                where=place,
-                remedy=f"raise data.validation above {federation.split.validation:g}",
-            )
+            what = f"with seed {seed} no client has a label among its validation rows"
+            raise ConfigError(what, where=place, remedy=f"raise data.validation above {federation.split.validation:g}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from polyfed.data import ClientSummary, Limits, Split, Task, describe
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import Division, divide
-from polyfed.data.tables.reading import read_own_table
+from polyfed.data.tables.reading import TableReader
 from polyfed.errors import DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig
@@ -43,11 +43,8 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
     else:
         data = own_prepared(asked)
         tasks, scaling, path = chosen_tasks(data), chosen_scaling(data), own.file
-        name, raw = read_own_table(
-            path,
+        reader = TableReader(
             tasks,
-            name=own.client,
-            client=data.client,
             features=data.features,
             drop=data.drop,
             derive=data.derive,
@@ -56,6 +53,7 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
             transform=data.transform,
             weights=data.weights,
         )
+        name, raw = reader.own(path, name=own.client, client=data.client)
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)
             raise DataError(f"has no column of any task ({names})", where=str(path), remedy="give the labels it has")

@@ -19,13 +19,21 @@ from polyfed.metrics.classes import (
     ece,
     nll,
 )
-from polyfed.metrics.counts import binomial_deviance, poisson_deviance
-from polyfed.metrics.directions import BASELINE, LEVEL, SHARES, SKILL, advice, badness, is_better
 from polyfed.metrics.guessing import Guess
 from polyfed.metrics.ood import auroc, fpr95
 from polyfed.metrics.pooling import Pooled, pooled
-from polyfed.metrics.regression import coverage, mae, mse, nlpd, r2, rmse, width
-from polyfed.metrics.scores import METRICS, is_score, score
+from polyfed.metrics.regression import (
+    binomial_deviance,
+    coverage,
+    mae,
+    mse,
+    nlpd,
+    poisson_deviance,
+    r2,
+    rmse,
+    width,
+)
+from polyfed.metrics.scores import BASELINE, LEVEL, METRICS, SHARES, SKILL, advice, badness, is_better, is_score, score
 
 __all__ = [
     "BASELINE",

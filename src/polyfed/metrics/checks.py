@@ -41,10 +41,8 @@ def probabilities(proba: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """`proba` (N,) of the second of two classes, or (N, K) of all; `y` the position of the class of each row."""
     proba, y = np.asarray(proba, dtype=np.float64), np.asarray(y)
     if proba.ndim not in (1, 2) or y.ndim != 1 or (proba.ndim == 2 and proba.shape[1] < 2):
-        raise DataError(
-            f"proba has shape {proba.shape} and y {y.shape}",
-            remedy="give a column for each class, or one column for the second of two, and one label for each row",
-        )
+        remedy = "give a column for each class, or one column for the second of two, and one label for each row"
+        raise DataError(f"proba has shape {proba.shape} and y {y.shape}", remedy=remedy)
     same_length(("proba", "y"), (proba, y))
     n_classes = 2 if proba.ndim == 1 else proba.shape[1]
     wrong = (y != np.floor(y)) | (y < 0) | (y >= n_classes) if y.dtype.kind in "biuf" else np.ones(len(y), dtype=bool)
@@ -60,10 +58,8 @@ def same_length(names: Iterable[str], arrays: Iterable[np.ndarray]) -> None:
     first, *others = zip(names, arrays, strict=True)
     for name, array in others:
         if len(array) != len(first[1]):
-            raise DataError(
-                f"there are {len(first[1])} of {first[0]} but {len(array)} of {name}",
-                remedy="give one of each for every row",
-            )
+            remedy = "give one of each for every row"
+            raise DataError(f"there are {len(first[1])} of {first[0]} but {len(array)} of {name}", remedy=remedy)
     if len(first[1]) == 0:
         raise DataError(f"{first[0]} is empty", remedy="give at least one row")
 

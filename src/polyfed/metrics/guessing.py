@@ -65,11 +65,8 @@ class Guess:
         if isinstance(self.value, np.ndarray):
             mine, guessed = scores["brier"], brier(np.tile(self.value, (len(y), 1)), y)
         else:
-            of_guess = self.headline(y)
-            mine, guessed = (
-                scores["rmse"] * scores["rmse"],
-                of_guess * of_guess,
-            )  # a power would raise where this is endless
+            of_guess = self.headline(y)  # products: a power would raise where this is endless
+            mine, guessed = scores["rmse"] * scores["rmse"], of_guess * of_guess
         return float(1 - mine / guessed) if guessed > 0 else None
 
 

@@ -1,4 +1,4 @@
-"""Which metrics belong to which kind of task, computed from a prediction and what was observed.
+"""Which metrics belong to which kind of task, computed from a prediction and what was observed, and which way they are better.
 
 A prediction is any object with the attributes that these functions read, as those of `polyfed.predictions` have.
 Labels are in the users' own units and words.
@@ -7,6 +7,9 @@ Labels are in the users' own units and words.
     score(..., guess=guess)               and {"baseline": 1.02, "skill": 0.8}, where there is a guess to beat
 
 Which metrics a kind has, which one is shown first and by which one models are chosen, its `Kind` says (`polyfed.kinds`).
+
+>>> is_better("accuracy", 0.9, 0.8), is_better("rmse", 0.9, 0.8), is_better("coverage", 0.96, 0.99)
+(True, False, True)
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ import numpy as np
 from polyfed.errors import DataError
 from polyfed.kinds import KINDS, LabelForm
 from polyfed.metrics.classes import accuracy, balanced_accuracy, brier, class_auroc, ece, nll
-from polyfed.metrics.counts import binomial_deviance, poisson_deviance
-from polyfed.metrics.directions import BASELINE, LEVEL, SKILL
 from polyfed.metrics.guessing import Guess, observed
-from polyfed.metrics.regression import coverage, mse, nlpd, r2, rmse, width
+from polyfed.metrics.regression import binomial_deviance, coverage, mse, nlpd, poisson_deviance, r2, rmse, width
+
+BASELINE, SKILL = "baseline", "skill"  # the headline metric of a guess, and the skill of a model against it
+LEVEL = 0.95  # of the intervals behind coverage and width
+SHARES = ("accuracy", "balanced_accuracy", "auroc", "coverage")  # from 0 to 1
+_HIGHER = ("accuracy", "balanced_accuracy", "auroc", "r2", SKILL)
 
 Metric = Callable[[Any, Any], float | None]  # (prediction, y) -> value; None where these labels do not define it
 
@@ -43,6 +49,28 @@ METRICS: dict[str, Metric] = {
     "brier": lambda prediction, y: brier(prediction.proba, prediction.positions(y)),
     "ece": lambda prediction, y: ece(prediction.proba, prediction.positions(y)),
 }
+
+
+def badness(metric: str, value: float) -> float:
+    """The same on a scale where less is better; coverage is best at its level, neither low nor high."""
+    if metric == "coverage":
+        return abs(value - LEVEL)
+    return -value if metric in _HIGHER else value
+
+
+def is_better(metric: str, value: float, other: float) -> bool:
+    return badness(metric, value) < badness(metric, other)
+
+
+def advice(metric: str) -> str:
+    """Which way is better, in words.
+
+    >>> advice("coverage")
+    'best near 0.95'
+    """
+    if metric == "coverage":
+        return f"best near {LEVEL}"
+    return "higher is better" if metric in _HIGHER else "lower is better"
 
 
 def is_score(kind: str, name: Any) -> bool:

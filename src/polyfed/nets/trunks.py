@@ -1,10 +1,11 @@
-"""What turns inputs into features: an MLP for tables, or any module by name."""
+"""What turns inputs into features: an MLP for tables, any module by name, or several side by side."""
 
 from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,20 @@ from polyfed.errors import ConfigError, nearest
 
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:.+")  # polyfed's own have options behind their names
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+
+
+class SideBySide(nn.ModuleList):
+    """As many networks as asked for on the same inputs, each like the one given but with parameters of its own.
+
+    >>> SideBySide(nn.Linear(3, 2), 4)(torch.zeros(5, 3)).shape
+    torch.Size([5, 8])
+    """
+
+    def __init__(self, network: nn.Module, n: int) -> None:
+        super().__init__(deepcopy(network) for _ in range(n))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([network(x) for network in self], -1)
 
 
 def mlp(n_features: int, hidden: Sequence[int], activation: str) -> nn.Module:
@@ -39,10 +54,8 @@ def trunk_of(named: str, n_features: int) -> nn.Module:
     try:
         module = factory(n_features)
     except Exception as error:  # and so may a factory
-        raise ConfigError(
-            f"network {named!r} cannot be made: {type(error).__name__}: {error}",
-            remedy="give a factory that takes the number of features",
-        ) from error
+        what = f"network {named!r} cannot be made: {type(error).__name__}: {error}"
+        raise ConfigError(what, remedy="give a factory that takes the number of features") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"network {named!r} made a {type(module).__name__}", remedy="return a torch.nn.Module from the factory"

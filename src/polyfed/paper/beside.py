@@ -37,11 +37,8 @@ def with_rows(page: str, made: Sequence[Table], about: Sequence[str]) -> str:
     new = {table.title: table for table in made}
     known = [found["title"] for found in TABLE.finditer(page)]
     if absent := [title for title in new if title not in known]:
-        raise DataError(
-            f"there is no table {absent[0]!r} in it",
-            where="the page to set rows beside",
-            remedy="give the page of this preset",
-        )
+        remedy = "give the page of this preset"
+        raise DataError(f"there is no table {absent[0]!r} in it", where="the page to set rows beside", remedy=remedy)
 
     def changed(found: re.Match[str]) -> str:
         title = found["title"]

@@ -42,13 +42,11 @@ class Choices:
             if preset.trained is None:
                 raise UsageError(f"preset {preset.name!r} has no version with trained networks", remedy="try table1")
             made = preset.made(preset.trained)
-        changed: dict[str, Any] = {}
-        if self.seeds is not None:
-            changed["seeds"] = list(self.seeds)
-        if self.methods is not None:
-            changed["methods"] = list(self.methods)
-        if self.rounds is not None:
-            changed["base"] = merged(made.base, {"run": {"rounds": self.rounds}})
+        changed = {
+            "seeds": made.seeds if self.seeds is None else list(self.seeds),
+            "methods": made.methods if self.methods is None else list(self.methods),
+            "base": made.base if self.rounds is None else merged(made.base, {"run": {"rounds": self.rounds}}),
+        }
         return made.model_copy(update=changed)
 
 
@@ -106,17 +104,14 @@ def with_cells(
         try:
             federation = block.federation
         except PolyfedError as error:
-            ready.append(replace(block, cells=_unfinished(block, folder), error=error))
+            places_of = {name: folder / folder_name(name, {}, block.seed) for name in block.config.compare.methods}
+            unfinished = tuple(Cell(name, block.seed, place, block.config) for name, place in places_of.items())
+            ready.append(replace(block, cells=unfinished, error=error))
         else:
             ready.append(replace(block, cells=tuple(cells(block.config, federation, folder, where))))
     if ready and all(block.error is not None for block in ready):
         raise next(block.error for block in ready if block.error is not None)
     return ready
-
-
-def _unfinished(block: Block, folder: Path) -> tuple[Cell, ...]:
-    named = {method: folder / folder_name(method, {}, block.seed) for method in block.config.compare.methods}
-    return tuple(Cell(method, block.seed, place, block.config) for method, place in named.items())
 
 
 @functools.lru_cache(maxsize=4)

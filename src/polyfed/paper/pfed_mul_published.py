@@ -25,23 +25,16 @@ from polyfed.errors import ConfigError
 from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.pfed_mul import PFedMul
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.gp.states import ClientColumns, Served
+from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.options import check_number
 from polyfed.modelling.rows import rows_of
 from polyfed.paper.published_inference import Objective, PublishedPredictor, adamw_step, is_log, mini_batches
 from polyfed.seeds import Stream
 
 RATES = {"features": 1e-4, "kernels": 1e-3, "mixing": 1e-3, "noise": 1e-3}
-ABSENT = (
-    "bound",
-    "proximal",
-    "inducing",
-    "inducing_method",
-    "tolerance",
-    "holdout",
-    "mean",
-    "projection_start",
-)  # options of PFedMul without a meaning here
+# Options of PFedMul without a meaning here.
+ABSENT = ("bound", "proximal", "inducing", "inducing_method", "tolerance", "holdout", "mean", "projection_start")
 REMEDY = "leave it out, or choose the method 'pfed-mul'"
 
 
@@ -103,47 +96,52 @@ class PFedMulPublished(PFedMul):
 
     def start(self, data: ClientData, stream: Stream) -> State:
         """What is personal, and no more: neither the optimiser nor inference remembers anything."""
-        return {name: value for name, value in super().start(data, stream).items() if name.startswith("personal/")}
+        return ClientColumns(ClientColumns.from_arrays(super().start(data, stream)).personal).to_arrays()
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         model = self.model(data)
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
-        before = {**{name: message[name] for name in shared}, **strip_prefix(state, "personal")}
+        before = {**{name: message[name] for name in shared}, **ClientColumns.from_arrays(state).personal}
         after, loss = self._learn(model, before, [*shared, *personal], data, self.local_steps, stream.numpy())
         counts, closed = data.counts(), model.closed_form_noise
         one = torch.ones((), dtype=torch.float64)
         update = ClientUpdate(
             {name: after[name] - before[name] for name in shared if name not in closed},
             # The server divides sums by counts: each client that has the task counts once.
-            {n: (after[n].exp(), one) if counts[_task(n)] else (0 * one, 0 * one) for n in shared if n in closed},
+            {
+                n: (after[n].exp(), one) if counts[n.partition(".")[2]] else (0 * one, 0 * one)
+                for n in shared
+                if n in closed
+            },
             float(sum(counts.values())),
             counts,
             {"bound": -loss},
         )
-        return with_prefix("personal", {name: after[name] for name in personal}), update
+        return ClientColumns({name: after[name] for name in personal}).to_arrays(), update
 
     def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         return Method.local_many(self, jobs)  # one by one: mini-batches do not go through the batched solver
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
-        model, values = self.model(data), self._values(server)
+        model, values = self.model(data), Served.from_arrays(server).values
         personal = self._names(model, shared=False)
         after, _ = self._learn(model, values, personal, data, self.join_steps if personal else 0, stream.numpy())
-        return with_prefix("personal", {name: after[name] for name in personal})
+        return ClientColumns({name: after[name] for name in personal}).to_arrays()
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         """[10] As in `PFedMul`, but of φ the mean is taken, not of its logarithm."""
         after, sent = super().aggregate(server, updates), [updates[client] for client in sorted(updates)]
         weights = [1.0 if self.weighting == "uniform" else update.weight for update in sent]
-        for name, before in strip_prefix(server, "theta").items():
+        for name, before in Served.from_arrays(server).theta.items():
             if is_log(name) and sum(weights) > 0:
                 phi = [w * (before + update.arrays[name]).exp() for w, update in zip(weights, sent, strict=True)]
-                after |= with_prefix("theta", clamped({name: (torch.stack(phi).sum(0) / sum(weights)).log()}))
+                mean = clamped({name: (torch.stack(phi).sum(0) / sum(weights)).log()})
+                after |= Served(theta=mean).to_arrays()
         return after
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        model = self.model(data)
-        prior = model.prior.with_values({**self._values(server), **strip_prefix(state or {}, "personal")})
+        model, own = self.model(data), ClientColumns.from_arrays(state or {}).personal
+        prior = model.prior.with_values({**Served.from_arrays(server).values, **own})
         return PublishedPredictor(model, prior, data, self.mf_steps)
 
     def _learn(
@@ -174,27 +172,19 @@ class PFedMulPublished(PFedMul):
 
     def _rates(self) -> dict[str, float]:
         super()._rates()  # for its checks
-        given = self.learning_rate
-        return (
-            {**RATES, **given} if isinstance(given, Mapping) else {n: given * rate / 1e-3 for n, rate in RATES.items()}
-        )
-
-
-def _task(name: str) -> str:
-    return name.partition(".")[2]
+        if isinstance(self.learning_rate, Mapping):
+            return {**RATES, **self.learning_rate}
+        return {name: self.learning_rate * rate / 1e-3 for name, rate in RATES.items()}
 
 
 def _check_tasks(codecs: Mapping[str, LabelCodec]) -> None:
+    place = "method 'pfed-mul-published'"
     for name, codec in codecs.items():
         if codec.task.kind not in (PFedMulPublished.kinds or ()):
-            raise ConfigError(
-                f"task {name!r} is of kind {codec.task.kind!r}, and the published code has regression and binary tasks alone",
-                where="method 'pfed-mul-published'",
-                remedy="leave the task out, or choose the method 'pfed-mul'",
-            )
+            of_kind = f"task {name!r} is of kind {codec.task.kind!r}"
+            what = f"{of_kind}, and the published code has regression and binary tasks alone"
+            raise ConfigError(what, where=place, remedy="leave the task out, or choose the method 'pfed-mul'")
         if codec.task.power != 1.0:
-            raise ConfigError(
-                f"task {name!r} has power {codec.task.power!r}, and the published code has none",
-                where="method 'pfed-mul-published'",
-                remedy="set kl_weight and regression_weight, or choose the method 'pfed-mul'",
-            )
+            what = f"task {name!r} has power {codec.task.power!r}, and the published code has none"
+            remedy = "set kl_weight and regression_weight, or choose the method 'pfed-mul'"
+            raise ConfigError(what, where="method 'pfed-mul-published'", remedy=remedy)

@@ -15,7 +15,7 @@ from polyfed.paper.tables import NAMES
 from polyfed.report.charts import Chart
 from polyfed.report.charts import latents as latent_charts
 from polyfed.report.charts import reliability as reliability_chart
-from polyfed.report.charts.base import COLOURS, Figure, figure, line, rounds_axis, short
+from polyfed.report.charts.base import COLOURS, Figure, dots, figure, line, rounds_axis, short
 
 LINES = (*COLOURS, "--ink")  # nine methods, nine colours
 Pictures = Callable[[Sequence[Block], Sequence[Record], Container[Path]], list[Chart]]
@@ -101,8 +101,8 @@ def _around(records: Sequence[Record]) -> Figure:
 
 
 def _points(rows: Sequence[str], values: Sequence[float], name: str, colour: str, symbol: str = "circle") -> Figure:
-    marker = {"color": colour, "size": 9, "symbol": symbol}
-    return {"type": "scatter", "mode": "markers", "x": list(rows), "y": short(values), "name": name, "marker": marker}
+    drawn = dots(rows, colour, y=short(values), size=9)
+    return {**drawn, "name": name, "marker": {**drawn["marker"], "symbol": symbol}}
 
 
 def strips(blocks: Sequence[Block], records: Sequence[Record], failed: Container[Path]) -> list[Chart]:

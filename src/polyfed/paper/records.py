@@ -1,10 +1,21 @@
-"""Measures of runs become records: the mean over the seeds, its std, the rank, and the published figure."""
+"""Measures of runs become records: the mean over the seeds, its std, the rank, and the published figure.
+
+Figures of the publication, and what its pictures say, are in `preset_files/published.toml`.
+
+>>> published("table1").figure("celeba", "10x20", "pfed-mul", "accuracy")
+0.8636
+>>> published("table1").figure("celeba", "10x20", "fedpac", "mse") is None
+True
+>>> published("calibration").source
+'fig:calibration'
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -12,9 +23,42 @@ from scipy import stats
 from polyfed.metrics import badness, is_better
 from polyfed.paper.blocks import Block
 from polyfed.paper.measures import MEASURES
-from polyfed.paper.published import Claim, Published
+from polyfed.paper.presets import read_toml
 
 UNRANKED = ("latent_coverage",)  # best at 0.95, neither low nor high
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That one method is better in a measure than another, or than a number; "*" is each other but for those `without`."""
+
+    text: str
+    metric: str
+    better: str
+    than: str | float
+    case: str = ""
+    without: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """Of one experiment: the label of its table or picture, its figures, and its claims."""
+
+    source: str
+    figures: Mapping[str, Any]
+    claims: tuple[Claim, ...]
+
+    def figure(self, data: str, setting: str, row: str, metric: str) -> float | None:
+        """What the table has for a method or a variant; accuracies are shares."""
+        value = self.figures.get(data, {}).get(setting, {}).get(row, {}).get(metric)
+        return value / 100 if value is not None and metric == "accuracy" else value
+
+
+def published(preset: str) -> Published:
+    """What was published of an experiment."""
+    found = read_toml("published")[preset]
+    claims = tuple(Claim(**claim) for claim in found.get("claims", []))
+    return Published(found["source"], found.get("figures", {}), claims)
 
 
 @dataclass(frozen=True)

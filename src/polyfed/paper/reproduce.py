@@ -18,9 +18,9 @@ from polyfed.paper.about import differences, machine, versions
 from polyfed.paper.blocks import Block, Choices, blocks, with_cells
 from polyfed.paper.pictures import PICTURES
 from polyfed.paper.presets import Preset
-from polyfed.paper.published import published
-from polyfed.paper.records import Record, collect
+from polyfed.paper.records import Record, collect, published
 from polyfed.paper.writing import describe, write_all
+from polyfed.report.folders import read_run
 
 MADE_UP = 200  # images of each data set: 120 for training, 40 for testing
 
@@ -86,11 +86,10 @@ def write(
     experiment: Experiment, failed: Mapping[Path, PolyfedError], command: Sequence[str], page: str | None = None
 ) -> tuple[dict[str, Any], list[Record]]:
     """Measure all runs, compare with what was published, and write the files; also the document and its numbers."""
-    preset, folder = experiment.preset, experiment.folder
+    preset, folder, quick = experiment.preset, experiment.folder, experiment.choices.quick
     known = published(preset.name)
     records = collect(experiment.blocks, preset.what, failed, known)
     charts = PICTURES[preset.what](experiment.blocks, records, failed)
-    quick = experiment.choices.quick
     about = {
         "command": "reproduce",
         "preset": preset.name,
@@ -98,7 +97,9 @@ def write(
         "folder": str(folder),
         "quick": quick,
         "invoked": shlex.join(command),
-        "seconds": sum(_seconds(cell.folder) for cell in experiment.cells),
+        "seconds": sum(
+            read_run(cell.folder).seconds for cell in experiment.cells if (cell.folder / "run.json").is_file()
+        ),
         "machine": machine(),
         "versions": versions(),
         "differences": differences(
@@ -125,11 +126,8 @@ def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick:
     if absent:
         wanted = " and ".join(f"{name}/" for name in preset.data)
         what = "there is no folder of images" if data_dir is None else f"there is no folder {absent[0]}/ in it"
-        raise DataError(
-            what,
-            where=f"preset {preset.name!r}" if data_dir is None else str(data_dir),
-            remedy=f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up",
-        )
+        remedy = f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up"
+        raise DataError(what, where=f"preset {preset.name!r}" if data_dir is None else str(data_dir), remedy=remedy)
     assert data_dir is not None
     return {name: data_dir / name for name in preset.data}
 
@@ -153,9 +151,3 @@ def _cell(block: Block, cell: Cell, failed: Mapping[Path, PolyfedError]) -> dict
         "folder": str(cell.folder),
         "error": str(failed[cell.folder]) if cell.folder in failed else None,
     }
-
-
-def _seconds(folder: Path) -> float:
-    from polyfed.report.folders import read_run
-
-    return read_run(folder).seconds if (folder / "run.json").is_file() else 0.0

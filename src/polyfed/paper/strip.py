@@ -21,7 +21,7 @@ from polyfed.paper.blocks import Block
 from polyfed.paper.measures import BAND
 from polyfed.paper.out_of_distribution import uncertainties
 from polyfed.report.charts import Chart
-from polyfed.report.charts.base import Figure, figure, line, plain, short
+from polyfed.report.charts.base import Figure, band, dots, figure, line, plain, short
 from polyfed.seeds import Stream
 
 SHOWN = 12  # images in the row
@@ -69,23 +69,13 @@ def thumbnail(path: Path) -> str:
 def _figure(
     mean: np.ndarray, std: np.ndarray, masked: np.ndarray, paths: Sequence[Path], seen: Sequence[str]
 ) -> Figure:
-    at = np.arange(1, len(mean) + 1)
-    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": short(at)}
-    band = {"fill": "tonexty", "fillcolor": "--red-faint", "name": "95 % band"}
-    below = np.full(masked.sum(), (mean - BAND * std).min() - 0.08 * np.ptp([mean - BAND * std, mean + BAND * std]))
-    star = {"symbol": "star", "size": 11, "color": "--ink"}
+    at, lower, upper = np.arange(1, len(mean) + 1), mean - BAND * std, mean + BAND * std
+    below = np.full(masked.sum(), lower.min() - 0.08 * np.ptp([lower, upper]))
+    stars = dots(short(at[masked]), "--ink", y=short(below), size=11)
     traces = [
-        {**edge, "y": short(mean - BAND * std), "showlegend": False},
-        {**edge, "y": short(mean + BAND * std), **band},
+        *band(at, lower, upper, "--red-faint", name="95 % band"),
         {**line(at, mean, "posterior mean", "--blue"), "text": [plain(path.name) for path in paths]},
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "masked",
-            "x": short(at[masked]),
-            "y": short(below),
-            "marker": star,
-        },
+        {**stars, "name": "masked", "marker": {**stars["marker"], "symbol": "star"}},
     ]
     place = {"xref": "x", "yref": "paper", "xanchor": "center", "yanchor": "top", "sizex": 0.92, "sizey": 0.3, "y": 1}
     images = [{**place, "x": int(i), "source": source, "sizing": "contain"} for i, source in zip(at, seen, strict=True)]

@@ -57,11 +57,6 @@ def tables(records: Sequence[Record]) -> list[Table]:
     return [_table(", ".join(filter(None, key)), found) for key, found in groups.items()]
 
 
-def _by_round(title: str, records: Sequence[Record]) -> str:
-    """The title of a table whose columns are rounds says what is in them."""
-    return title if records[0].round is None else f"{title}, {NAMES[records[0].metric]} by round"
-
-
 def shown(record: Record | None) -> str:
     """The mean, its std and its rank.
 
@@ -114,7 +109,9 @@ def _table(title: str, records: Sequence[Record]) -> Table:
             ranks = [r.rank for c in columns if (r := at.get((row, c))) is not None and r.rank is not None]
             line.append(f"{np.mean(ranks):.2f}" if ranks else "–")
         lines.append(line)
-    return Table(_by_round(title, records), [*headings, *(["mean rank"] if with_rank else [])], lines)
+    if records[0].round is not None:  # then the headings do not say what is in the columns
+        title = f"{title}, {NAMES[records[0].metric]} by round"
+    return Table(title, [*headings, *(["mean rank"] if with_rank else [])], lines)
 
 
 def _column(record: Record) -> tuple[str, str, str, str, int | None]:

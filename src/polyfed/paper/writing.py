@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from polyfed.files import SHOWN, write_whole
 from polyfed.paper.beside import with_rows
-from polyfed.paper.page import coloured, reproduction_html
-from polyfed.paper.published import Published
-from polyfed.paper.records import Record, holds
+from polyfed.paper.records import Published, Record, holds
 from polyfed.paper.tables import tables
 from polyfed.report.charts import Chart
-
-NOTE = "± standard deviation over the seeds, (rank) among the rows."
+from polyfed.report.templates import PAGES, as_json, figures_of, render
 
 
 def says(preset: str) -> str:
     """What a number in the table is."""
     rows = "All clients' test rows together" if preset == "calibration" else "Mean over the clients"
-    return f"{rows}, {NOTE}"
+    return f"{rows}, ± standard deviation over the seeds, (rank) among the rows."
 
 
 def describe(records: Sequence[Record], known: Published, about: dict[str, Any]) -> dict[str, Any]:
     """The document: numbers, what the publication says, and what must be known beside them."""
-    claims = []
-    for claim in known.claims:
-        right, looked = holds(claim, records)
-        claims.append({"text": claim.text, "holds": right, "of": looked})
-    figures = [{key: _finite(value) for key, value in asdict(record).items()} for record in records]
+    found = [(claim.text, *holds(claim, records)) for claim in known.claims]
+    claims = [{"text": text, "holds": right, "of": looked} for text, right, looked in found]
+    figures = [
+        {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in asdict(record).items()}
+        for record in records
+    ]
     return {**about, "source": known.source, "figures": figures, "claims": claims}
 
 
@@ -53,7 +53,8 @@ def write_all(
     write_whole(folder / "results.json", json.dumps(document, indent=2, allow_nan=False).encode(), SHOWN)
     text = markdown(document, records) if page is None else with_rows(page, made, beside(document))
     write_whole(folder / "results.md", text.encode(), SHOWN)
-    page = reproduction_html(
+    html = render(
+        "reproduction.html",
         title=document["title"],
         says=says(document["preset"]),
         facts=facts(document),
@@ -61,8 +62,9 @@ def write_all(
         claims=[(claim["text"], reported(claim)) for claim in document["claims"]],
         differences=document["differences"],
         charts=charts,
+        figures=as_json(figures_of(charts)),
     )
-    write_whole(folder / "report.html", page.encode(), SHOWN)
+    write_whole(folder / "report.html", html.encode(), SHOWN)
 
 
 def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
@@ -123,5 +125,21 @@ def reported(claim: dict[str, Any]) -> str:
     return "yes" if right == looked else "no" if right == 0 else f"in {right} of {looked} cases"
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def coloured(figure: Any) -> Any:
+    """A figure with the colours of the light theme instead of their names, for programs that do not know the page.
+
+    >>> coloured({"data": [{"marker": {"color": "--green"}}]})
+    {'data': [{'marker': {'color': '#23835f'}}]}
+    """
+    if isinstance(figure, dict):
+        return {key: coloured(inner) for key, inner in figure.items()}
+    if isinstance(figure, list):
+        return [coloured(inner) for inner in figure]
+    return _colours().get(figure, figure) if isinstance(figure, str) else figure
+
+
+@cache
+def _colours() -> dict[str, str]:
+    style = (PAGES / "style.css").read_text(encoding="utf-8")
+    light = style[: style.index("@media")]
+    return dict(re.findall(r"(--[\w-]+): (#\w+);", light))

@@ -17,8 +17,12 @@ _LEAST = 1e-300  # a probability that is 0 as a double is taken as this
 _HALF_A_BIT = 2.0**-54  # by which a double just below 1 may be rounded
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class _ClassPrediction(Prediction):
+    proba: np.ndarray
     classes: tuple[Any, ...]
+    latent_mean: np.ndarray
+    latent_std: np.ndarray
 
     @property
     @abstractmethod
@@ -53,14 +57,8 @@ class _ClassPrediction(Prediction):
         return self.class_proba.argmax(axis=1)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class BinaryPrediction(_ClassPrediction):
     """`proba` is the probability of classes[1], the positive one."""
-
-    proba: np.ndarray
-    classes: tuple[Any, ...]
-    latent_mean: np.ndarray
-    latent_std: np.ndarray
 
     @property
     def class_proba(self) -> np.ndarray:
@@ -84,14 +82,8 @@ class BinaryPrediction(_ClassPrediction):
         return (self.proba >= 0.5).astype(int)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class MulticlassPrediction(_ClassPrediction):
     """`proba` has one column for each class, and so have the latent moments."""
-
-    proba: np.ndarray
-    classes: tuple[Any, ...]
-    latent_mean: np.ndarray
-    latent_std: np.ndarray
 
     @classmethod
     def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,7 +17,11 @@ from polyfed.predictions.densities import log_binomial_average, log_count_averag
 from polyfed.predictions.quantiles import count_cdf, count_quantile, in_blocks, rate_std, student_cdf, student_reach
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class _NumericPrediction(Prediction):
+    latent_mean: np.ndarray
+    latent_std: np.ndarray
+
     @abstractmethod
     def quantile(self, q: float) -> np.ndarray:
         """The value that is not exceeded with probability q."""
@@ -46,23 +50,20 @@ class _InUnits(_NumericPrediction):
     @classmethod
     def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Self:
         """In the units of the labels, as are what the likelihood calls a scale or a standard deviation."""
-        in_units = {
-            name: labels.scale * value if name in ("noise_std", "scale") else value for name, value in said.items()
-        }
-        return cls._made(labels, labels.shift + labels.scale * mean[:, 0], labels.scale * std[:, 0], in_units)
+        scaled = {name: labels.scale * value for name, value in said.items() if name in ("noise_std", "scale")}
+        centre = labels.shift + labels.scale * mean[:, 0]
+        return cls._made(labels, centre, labels.scale * std[:, 0], {**said, **scaled})
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.latent_mean
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RegressionPrediction(_InUnits):
     """y = f + Gaussian noise."""
 
-    latent_mean: np.ndarray
-    latent_std: np.ndarray
     noise_std: np.ndarray
-
-    @property
-    def mean(self) -> np.ndarray:
-        return self.latent_mean
 
     @property
     def std(self) -> np.ndarray:
@@ -86,14 +87,8 @@ class RegressionPrediction(_InUnits):
 class RobustPrediction(_InUnits):
     """y = f + scale * t, with Student-t noise t of `dof` degrees of freedom; `mean` is the centre for any."""
 
-    latent_mean: np.ndarray
-    latent_std: np.ndarray
     scale: np.ndarray
     dof: np.ndarray
-
-    @property
-    def mean(self) -> np.ndarray:
-        return self.latent_mean
 
     @property
     def std(self) -> np.ndarray:
@@ -110,11 +105,7 @@ class RobustPrediction(_InUnits):
 
     def cdf(self, y: Any) -> np.ndarray:
         """The probability that y is at most this."""
-        away, below = observed.numbers(y, n=len(self)) - self.mean, np.full(len(self), np.nan)
-        for dof in np.unique(self.dof):
-            rows = self.dof == dof
-            below[rows] = in_blocks(student_cdf(float(dof)), away[rows], self.latent_std[rows], self.scale[rows])
-        return below
+        return self._by_dof(student_cdf, observed.numbers(y, n=len(self)) - self.mean)
 
     def log_density(self, y: Any) -> np.ndarray:
         """The log density of each observed y."""
@@ -123,20 +114,21 @@ class RobustPrediction(_InUnits):
 
     def _reach(self, tail: float) -> np.ndarray:
         """How far above its centre y is exceeded with probability `tail` only."""
-        reach = np.full(len(self), np.nan)
+        return self._by_dof(lambda dof: student_reach(tail, dof))
+
+    def _by_dof(self, function_of: Callable[[float], Callable[..., np.ndarray]], *columns: np.ndarray) -> np.ndarray:
+        found = np.full(len(self), np.nan)
         for dof in np.unique(self.dof):  # one, as a rule: it belongs to the task
             rows = self.dof == dof
-            solve = student_reach(tail, float(dof))
-            reach[rows] = in_blocks(solve, self.latent_std[rows], self.scale[rows])
-        return reach
+            given = (column[rows] for column in (*columns, self.latent_std, self.scale))
+            found[rows] = in_blocks(function_of(float(dof)), *given)
+        return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CountPrediction(_NumericPrediction):
     """y is negative binomial with rate e^f and variance rate + rate^2 / dispersion."""
 
-    latent_mean: np.ndarray
-    latent_std: np.ndarray
     dispersion: np.ndarray
 
     @classmethod
@@ -180,8 +172,6 @@ class CountPrediction(_NumericPrediction):
 class ProportionPrediction(_NumericPrediction):
     """The success rate sigmoid(f), whose mean is handed over; all here is about the rate, not about k / n."""
 
-    latent_mean: np.ndarray
-    latent_std: np.ndarray
     mean: np.ndarray
 
     @property

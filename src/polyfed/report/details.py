@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from polyfed.kinds import KINDS
 from polyfed.report import charts
 from polyfed.report.charts import Chart, Control
-from polyfed.report.doubts import doubts
+from polyfed.report.doubts import doubts, left_out
 from polyfed.report.folders import RunFolder
 from polyfed.report.history import Rejection
-from polyfed.report.left_out import left_out
 from polyfed.report.tables.clients import ClientTable, client_table
 
 MOST_REJECTIONS = 200
@@ -38,95 +37,77 @@ class RunDetails:
 
     id: str
     name: str
-    folder: str
+    run: RunFolder
     facts: list[str]
-    part: str | None  # which rows the scores are of
+    charts: dict[str, list[Chart]]  # by section; latents are partial dependence, where inputs have several dimensions
+    client_choice: Control | None
     clients: ClientTable | None
     doubts: list[str]  # scores that are not worth having
-    balance: list[Chart]
-    curves: list[Chart]
-    training: Chart | None
-    reliability: list[Chart]
-    predicted: list[Chart]
-    coverage: list[Chart]
-    client_choice: Control | None
-    latents: list[Chart]  # or partial dependence, where inputs have several dimensions
     one_dimensional: bool
-    importance: Chart | None
-    correlation: Chart | None
     length_scales: list[tuple[str, str, str]]  # latent function, kernel, lengths
     noise: dict[str, str]
-    traffic: Chart | None
     rejections: list[Rejection]
-    n_rejections: int
     lost_rounds: list[int]  # without a quorum
     dropped_rounds: dict[int, str]  # round → what was wrong with the state that came out
-    warnings: list[str]
     left_out: list[str]  # who took no part in rounds, and what would not elsewhere
-    trouble: str  # why there are no results
-    options: dict[str, str]
-    settings: dict[str, str]
-    versions: dict[str, str]
+    texts: dict[str, dict[str, str]]  # title → what was set
     command: str
 
-    def all_charts(self) -> Iterator[Chart]:
-        single = [chart for chart in (self.training, self.importance, self.correlation, self.traffic) if chart]
-        yield from (*self.balance, *self.curves, *self.reliability, *self.predicted, *self.coverage, *self.latents)
-        yield from single
+    @property
+    def folder(self) -> str:
+        return self.run.folder.resolve().name
+
+    def all_charts(self) -> list[Chart]:
+        return [chart for found in self.charts.values() for chart in found]
 
 
 def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> RunDetails:
     """Look at one run from all sides. `id` begins the ids of its charts in the page."""
     history, results = run.history, run.results or {}
-    predictions = results.get("predictions") or {}
-    tasks = results.get("tasks") or {}
+    predictions, tasks, data = results.get("predictions") or {}, results.get("tasks") or {}, results.get("data") or {}
+    moved, model = results.get("effects") or {}, results.get("model") or {}
     of_classes = [task for task in tasks if KINDS[tasks[task]["kind"]].has_classes]
     of_numbers = [task for task in tasks if task not in of_classes]
-    reliability = (charts.reliability(f"{id}-reliable-{i}", t, predictions) for i, t in enumerate(of_classes))
-    predicted = (
-        charts.predicted(f"{id}-predicted-{i}", t, predictions, amount.points) for i, t in enumerate(of_numbers)
-    )
-    coverage = (charts.coverages(f"{id}-coverage-{i}", t, predictions) for i, t in enumerate(of_numbers))
-    data, moved = results.get("data") or {}, results.get("effects") or {}
-    balance = (
-        charts.balance(f"{id}-balance-{i}", t, tasks[t]["classes"] or [], data) for i, t in enumerate(of_classes)
-    )
     drawn = charts.latents(f"{id}-latent", tasks, results.get("latents") or {}, amount.latents)
     choice, latents = drawn or charts.effects(f"{id}-effect", tasks, moved, amount.effects) or (None, [])
-    model = results.get("model") or {}
-    related = model.get("task_correlation")
+    related, points = model.get("task_correlation"), amount.points
+    found: dict[str, Iterable[Chart | None]] = {
+        "balance": [
+            charts.balance(f"{id}-balance-{i}", t, tasks[t]["classes"] or [], data) for i, t in enumerate(of_classes)
+        ],
+        "curves": charts.evaluated(id, history),
+        "reliability": [charts.reliability(f"{id}-reliable-{i}", t, predictions) for i, t in enumerate(of_classes)],
+        "predicted": [
+            charts.predicted(f"{id}-predicted-{i}", t, predictions, points) for i, t in enumerate(of_numbers)
+        ],
+        "coverage": [charts.coverages(f"{id}-coverage-{i}", t, predictions) for i, t in enumerate(of_numbers)],
+        "latents": latents,
+        "training": [charts.trained(id, history)],
+        "importance": [charts.importance(f"{id}-importance", model, results.get("inputs") or [], moved)],
+        "correlation": [charts.correlation(f"{id}-correlation", related)] if related else [],
+        "traffic": [charts.traffic(id, history)],
+    }
     return RunDetails(
         id=id,
         name=name,
-        folder=run.folder.resolve().name,
+        run=run,
         facts=_facts(run),
-        part=history.part,
+        charts={section: [chart for chart in of_section if chart] for section, of_section in found.items()},
+        client_choice=choice,
         clients=client_table(history, data, amount.clients),
         doubts=doubts(history),
-        balance=[chart for chart in balance if chart],
-        curves=charts.evaluated(id, history),
-        training=charts.trained(id, history),
-        reliability=[chart for chart in reliability if chart],
-        predicted=[chart for chart in predicted if chart],
-        coverage=[chart for chart in coverage if chart],
-        client_choice=choice,
-        latents=latents,
         one_dimensional=results.get("latents") is not None,
-        importance=charts.importance(f"{id}-importance", model, results.get("inputs") or [], moved),
-        correlation=charts.correlation(f"{id}-correlation", related) if related else None,
         length_scales=[_length_scale(one) for one in model.get("length_scales") or []],
         noise={task: f"{value:.4g}" for task, value in (model.get("noise") or {}).items() if value is not None},
-        traffic=charts.traffic(id, history),
         rejections=history.rejections[:MOST_REJECTIONS],
-        n_rejections=len(history.rejections),
         lost_rounds=[round.round for round in history.rounds if not round.used and round.dropped is None],
         dropped_rounds={round.round: round.dropped for round in history.rounds if round.dropped is not None},
-        warnings=run.warnings,
         left_out=left_out(results.get("left_out") or {}),
-        trouble=run.trouble,
-        options=_texts(run.described.get("options")),
-        settings=_texts(run.settings),
-        versions=_texts(run.described.get("versions")),
+        texts={
+            "Options of the method": _texts(run.described.get("options")),
+            "Settings of the run": _texts(run.settings),
+            "Versions": _texts(run.described.get("versions")),
+        },
         command=shlex.join(run.described.get("command") or []),
     )
 

@@ -33,15 +33,23 @@ class Tried(NamedTuple):
 def write_report(
     folders: Sequence[Path], out: Path, *, tried: Sequence[Tried | tuple[str, str, str, bool]] = ()
 ) -> Path:
-    """Read the runs in these folders and write the report about them.
+    """Read the runs in these folders, finished or not, and write the report about them.
 
-    Runs of several methods and seeds are compared; each has its own details, chosen by a selector. A run that is not
-    finished is shown as far as it is. `tried` tells how the options of these runs were chosen.
+    Runs of several methods and seeds are compared. `tried` tells how the options of these runs were chosen.
     """
     if not folders:
         raise UsageError("there is no run to report on", where="write_report", remedy="give the folder of a run")
     runs = [read_run(folder) for folder in dict.fromkeys(Path(folder).resolve() for folder in folders)]
-    return _write(Path(out), report_html(runs, [Tried(*one) for one in tried]))
+    out, html = Path(out), report_html(runs, [Tried(*one) for one in tried])
+    if out.is_dir():
+        raise UsageError("is a folder", where=str(out), remedy=f"give a file, such as {out / 'report.html'}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, html.encode(), SHOWN)
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise UsageError(what, where=str(out), remedy="choose a place where you may write") from error
+    return out
 
 
 def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
@@ -54,14 +62,14 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
         details(run, f"run{i}", f"{names.get(id(run), run.method)}, seed {run.seed}", amount)
         for i, run in enumerate(detailed)
     ]
-    curves = compared("all", {group.name: [run.history for run in group.runs] for group in groups})
-    curves = curves if len(groups) > 1 else []
+    histories = {group.name: [run.history for run in group.runs] for group in groups}
+    curves = compared("all", histories) if len(groups) > 1 else []
     gained, headline = gains("all", groups), comparison(groups)
     ranks = [ranked("all-ranks", headline.ranking)] if headline.ranking else []
     charts = [*ranks, *gained, *curves, *(chart for one in shown for chart in one.all_charts())]
     return render(
         "report.html",
-        title=_title(groups),
+        title=f"Report on {groups[0].name}" if len(groups) == 1 else f"Comparison of {len(groups)} methods",
         facts=_facts(groups, runs),
         headline=headline,
         ranks=ranks,
@@ -78,10 +86,6 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
     )
 
 
-def _title(groups: Sequence[Group]) -> str:
-    return f"Report on {groups[0].name}" if len(groups) == 1 else f"Comparison of {len(groups)} methods"
-
-
 def _facts(groups: Sequence[Group], runs: Sequence[RunFolder]) -> list[str]:
     clients = {client for run in runs for client in run.history.clients}
     tasks = {task for run in runs for task in run.history.kinds}
@@ -96,15 +100,3 @@ def _unlike(runs: Sequence[RunFolder]) -> bool:
         set(run.history.clients) != set(runs[0].history.clients) or run.history.kinds != runs[0].history.kinds
         for run in runs
     )
-
-
-def _write(out: Path, html: str) -> Path:
-    if out.is_dir():
-        raise UsageError("is a folder", where=str(out), remedy=f"give a file, such as {out / 'report.html'}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, html.encode(), SHOWN)
-    except OSError as error:
-        what = f"cannot be written ({error.strerror})"
-        raise UsageError(what, where=str(out), remedy="choose a place where you may write") from error
-    return out

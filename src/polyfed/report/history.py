@@ -66,9 +66,8 @@ class History:
     def _add_round(self, event: Mapping[str, Any]) -> None:
         number, rejected = event["round"], event["rejected"]
         sizes = event["bytes_down"], event["bytes_up"]
-        self.rounds.append(
-            Round(number, len(event["sampled"]), len(rejected), event["used"], *sizes, event.get("dropped"))
-        )
+        counts = len(event["sampled"]), len(rejected)
+        self.rounds.append(Round(number, *counts, event["used"], *sizes, event.get("dropped")))
         self.rejections += [Rejection(number, client, reason) for client, reason in rejected.items()]
         for metric, mean in _means(event["metrics"]).items():
             self.training.setdefault(metric, {})[number] = mean
@@ -88,11 +87,6 @@ class History:
     def metrics(self, task: str) -> list[str]:
         """The metrics that were measured for a task, in the order in which they came."""
         return list(dict.fromkeys(metric for _, _, of, metric in self._curves if of == task))
-
-    @property
-    def models(self) -> list[str]:
-        """The personal models, and the server's alone where that was measured too."""
-        return list(dict.fromkeys(model for model, _ in self.last))
 
     @property
     def part(self) -> str | None:

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from polyfed.data.tables.derived import Comparison
+from polyfed.data.tables.files import Table
 from polyfed.errors import ConfigError
 
 
@@ -25,12 +26,12 @@ from polyfed.errors import ConfigError
 )
 def test_a_comparison_of_a_column(text, expected):
     frame = pd.DataFrame({"num": [0, 1, 2], "word": ["a b", "b", "c"], "odd > name": [1, 2, 3]})
-    assert Comparison.parse("new", text).of(frame, "table").tolist() == expected
+    assert Comparison.parse("new", text).of(Table(frame, "table", str)).tolist() == expected
 
 
 def test_a_row_without_a_value_stays_without():
     frame = pd.DataFrame({"num": [0.0, None, 2.0]})
-    assert Comparison.parse("new", "num > 0").of(frame, "table").tolist() == [False, None, True]
+    assert Comparison.parse("new", "num > 0").of(Table(frame, "table", str)).tolist() == [False, None, True]
 
 
 @pytest.mark.parametrize(

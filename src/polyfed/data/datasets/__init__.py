@@ -39,10 +39,8 @@ def load_dataset(name: str, **options: Any) -> Federation:
     if name in IMAGE_DATASETS:
         embed = options.pop("embed", None)
         if embed is None:
-            raise ConfigError(
-                f"data set {name!r} is of images, and nothing says how to turn them into numbers",
-                remedy="give embed=..., a function from paths to rows of numbers",
-            )
+            what = f"data set {name!r} is of images, and nothing says how to turn them into numbers"
+            raise ConfigError(what, remedy="give embed=..., a function from paths to rows of numbers")
         return load_images(name, **options).with_features(embed)
     return _made(DATASETS, name, options)
 

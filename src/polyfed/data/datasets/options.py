@@ -20,8 +20,5 @@ def reject_unless_between(where: str, low: float, high: float, **options: float)
     """All options are numbers from `low` up to, but not including, `high`."""
     for option, value in options.items():
         if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:
-            raise ConfigError(
-                f"{option}={value!r} is out of range",
-                where=where,
-                remedy=f"give at least {low:g} and less than {high:g}",
-            )
+            what = f"{option}={value!r} is out of range"
+            raise ConfigError(what, where=where, remedy=f"give at least {low:g} and less than {high:g}")

@@ -32,11 +32,8 @@ def penguins(labelled: int | None = None, draw: int = 0) -> Federation:
     try:
         from palmerpenguins import load_penguins
     except ImportError:
-        raise MissingExtraError(
-            "the data lies in the package palmerpenguins, which is not installed",
-            where="data set 'penguins'",
-            remedy="pip install 'polyfed[demo]'",
-        ) from None
+        what = "the data lies in the package palmerpenguins, which is not installed"
+        raise MissingExtraError(what, where="data set 'penguins'", remedy="pip install 'polyfed[demo]'") from None
     birds = load_penguins().dropna(subset=[*FEATURES, *(task.name for task in TASKS)])
     birds["colony"] = birds["island"].astype(str) + " " + birds["year"].astype(str)
     if labelled is None:

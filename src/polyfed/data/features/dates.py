@@ -31,11 +31,6 @@ DAYS = "days"
 PARTS = (DAYS, "year", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos")
 
 
-def part_name(column: str, part: str) -> str:
-    """What a number that is made of a date is called."""
-    return f"{column}, {part}"
-
-
 def date_of(name: str) -> str | None:
     """The column of dates that a number was made of, if its name says so.
 
@@ -96,7 +91,7 @@ def date_columns(
     for circle, turn in circles.items():
         for wave in (np.sin, np.cos):
             made[f"{circle} {wave.__name__}"] = np.where(known, wave(2 * np.pi * turn), 0.0)
-    return {part_name(name, part): made[part] for part in PARTS if part in made}
+    return {f"{name}, {part}": made[part] for part in PARTS if part in made}
 
 
 def duration_days(values: Any) -> np.ndarray:

@@ -10,14 +10,15 @@ polyfed.errors.DataError: X: has shape (2,), not (rows, columns); if it is one c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from polyfed.errors import DataError
+from polyfed.errors import DataError, PolyfedError
 
 
 def to_numpy(values: Any) -> np.ndarray:
@@ -80,6 +81,17 @@ def to_floats(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
         elif offender is None:
             offender = at
     return numbers, offender
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Errors inside this block that name no place are at this one."""
+    try:
+        yield
+    except PolyfedError as error:
+        if error.where:
+            raise
+        raise type(error)(error.what, where=place, remedy=error.remedy) from None
 
 
 def row_name(row: int, index: Any = None) -> str:

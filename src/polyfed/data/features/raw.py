@@ -23,20 +23,14 @@ from polyfed.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class RawFeatures:
-    """Rows of features as read.
+    """Rows of features as read."""
 
-    Attributes:
-        names: all columns, in the order given; arrays have x0, x1, ...
-        numbers: (rows, columns without text) float64, NaN where a value is missing; wholly empty columns are here.
-        texts: column → its values, None where one is missing.
-        named: whether the names are the user's own.
-        transform: column → how it is to be transformed (`transforms`); its numbers are as they came.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # all columns, in the order given; arrays have x0, x1, ...
+    # (rows, columns without text) float64, NaN where a value is missing; wholly empty columns are here
     numbers: np.ndarray
-    texts: Mapping[str, np.ndarray]
-    named: bool
+    texts: Mapping[str, np.ndarray]  # column → its values, None where one is missing
+    named: bool  # whether the names are the user's own
+    # column → how it is to be transformed (`transforms`); its numbers are as they came
     transform: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -61,50 +55,43 @@ class RawFeatures:
             return self
         if not self.named:
             if len(names) != len(self.names):
-                raise DataError(
-                    f"has {len(self.names)} columns, not {len(names)}",
-                    where=where,
-                    remedy=f"give {_listed(names)} in this order",
-                )
+                what = f"has {len(self.names)} columns, not {len(names)}"
+                raise DataError(what, where=where, remedy=f"give {_listed(names)} in this order")
             texts = {new: self.texts[old] for new, old in zip(names, self.names, strict=True) if old in self.texts}
             return replace(self, names=tuple(names), texts=texts, named=True)
         absent = [name for name in names if name not in self.names]
         if absent:
-            raise DataError(
-                f"lacks {', '.join(f'column {name!r}' for name in absent)}",
-                where=where,
-                remedy="add it, empty where it is unknown",
-            )
+            what = f"lacks {', '.join(f'column {name!r}' for name in absent)}"
+            raise DataError(what, where=where, remedy="add it, empty where it is unknown")
         present = self.number_names
         kept = [present.index(name) for name in names if name not in self.texts]
         texts = {name: self.texts[name] for name in names if name in self.texts}
         return replace(self, names=tuple(names), numbers=self.numbers[:, kept], texts=texts)
 
 
-def read_features(X: Any, *, where: str, index: Any = None, only: Collection[str] | None = None) -> RawFeatures:
+def read_features(X: Any, *, where: str, only: Collection[str] | None = None) -> RawFeatures:
     """Check X (a table, array, tensor or list) and copy it.
 
-    `index` is what errors call the rows by. `only` are the columns of a table that matter: others may hold anything.
+    `only` are the columns of a table that matter: others may hold anything.
     """
     if hasattr(X, "columns") and hasattr(X, "iloc"):
-        index = X.index if index is None else index
         names = [str(name) for name in X.columns]
         reject_duplicates(names, where)
         dates = dates_among(only or (), names)
         kept = [i for i, name in enumerate(names) if only is None or name in only or name in dates] or range(len(names))
         columns = {names[i]: X.iloc[:, i] for i in kept}
-        return read_columns(columns, where=where, index=index, n_rows=len(X), dates=dates)
+        return read_columns(columns, where=where, index=X.index, n_rows=len(X), dates=dates)
     array = as_matrix(X, where)
     names = _names_of_array(array.shape[1])
     if array.dtype.kind not in "biuf":
         if array.dtype.kind not in "mM":  # dates as objects may be bare nanoseconds
             array = array.astype(object)
         columns = dict(zip(names, array.T, strict=True))
-        return read_columns(columns, where=where, index=index, n_rows=len(array), named=False)
+        return read_columns(columns, where=where, index=None, n_rows=len(array), named=False)
     if not names:
         raise DataError("has no columns", where=where, remedy="give at least one feature")
     numbers = np.array(array, dtype=np.float64, order="C")
-    _reject_infinite(numbers, names, where, index)
+    _reject_infinite(numbers, names, where, None)
     return RawFeatures(names, numbers, {}, named=False)
 
 
@@ -119,7 +106,7 @@ def read_columns(
 ) -> RawFeatures:
     """Columns of a table, each of which is of numbers (booleans among them), of text or of dates, which become numbers.
 
-    `dates` are known to be dates, whatever is in them.
+    `index` is what errors call the rows by; `dates` are known to be dates, whatever is in them.
     """
     if not columns:
         raise DataError("has no columns", where=where, remedy="give at least one feature")
@@ -152,11 +139,10 @@ def stack_features(parts: Sequence[RawFeatures], *, where: str) -> RawFeatures:
         return replace(first, numbers=np.concatenate([part.numbers for part in parts]))
     joined = {name: np.concatenate([_as_text_column(part, name, where) for part in parts]) for name in texts}
     numeric = [name for name in first.names if name not in joined]
-    numbers = [np.column_stack([part.column(name) for name in numeric]) for part in parts] if numeric else None
-    n_rows = sum(map(len, parts))
-    return RawFeatures(
-        first.names, np.empty((n_rows, 0)) if numbers is None else np.concatenate(numbers), joined, first.named
-    )
+    numbers = np.empty((sum(map(len, parts)), len(numeric)))
+    for i, name in enumerate(numeric):
+        numbers[:, i] = np.concatenate([part.column(name) for part in parts])
+    return RawFeatures(first.names, numbers, joined, first.named)
 
 
 @lru_cache
@@ -167,11 +153,8 @@ def _names_of_array(width: int) -> tuple[str, ...]:
 def _as_text_column(part: RawFeatures, name: str, where: str) -> np.ndarray:
     values = part.column(name)
     if name not in part.texts and not np.isnan(values).all():
-        raise DataError(
-            f"column {name!r} is text in one part and numbers in another",
-            where=where,
-            remedy="make it text or numbers throughout",
-        )
+        what = f"column {name!r} is text in one part and numbers in another"
+        raise DataError(what, where=where, remedy="make it text or numbers throughout")
     return values if name in part.texts else np.full(len(part), None, dtype=object)
 
 
@@ -184,26 +167,20 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
             return np.asarray(column, dtype=np.float64)
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     values = np.asarray(column.astype(object))
-    gaps = (
-        np.asarray(column.isna()) if hasattr(column, "isna") else np.array([is_missing(v) for v in values], dtype=bool)
-    )
+    gaps = np.array(column.isna() if hasattr(column, "isna") else [is_missing(value) for value in values], dtype=bool)
     present = values[~gaps].tolist()
     if present and (hasattr(dtype, "categories") or all(issubclass(t, str) for t in set(map(type, present)))):
-        present = list(map(str, present))
         texts = np.full(len(values), None, dtype=object)
-        texts[~gaps] = present
+        texts[~gaps] = list(map(str, present))
         return texts
-    numbers, offender = np.full(len(values), np.nan), None
+    numbers = np.full(len(values), np.nan)
     numbers[~gaps], offender = to_floats(values[~gaps])
     if offender is not None:
         row = int(np.flatnonzero(~gaps)[offender[0]])
         value = plain(values[row])
         if isinstance(value, time):
-            raise DataError(
-                f"column {name!r} holds times of day such as {str(value)!r}",
-                where=where,
-                remedy="turn it into numbers such as hours, or drop it",
-            )
+            what = f"column {name!r} holds times of day such as {str(value)!r}"
+            raise DataError(what, where=where, remedy="turn it into numbers such as hours, or drop it")
         raise DataError(
             f"value {value!r} is not a number as others of the column are",
             where=_place(where, row, index, name),

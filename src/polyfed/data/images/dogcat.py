@@ -45,11 +45,8 @@ def dogcat(
     train, test = _labelled(place, "train"), _labelled(place, "test")
     for animal in ANIMALS:
         if animal not in train.values():
-            raise DataError(
-                f"there is no {animal} in train",
-                where=str(place),
-                remedy=f"put {', '.join(EXPECTED)} there, from {SOURCE}",
-            )
+            what = f"there is no {animal} in train"
+            raise DataError(what, where=str(place), remedy=f"put {', '.join(EXPECTED)} there, from {SOURCE}")
     found = train | test
     names = np.array(list(found))
     is_dog = np.array([animal == "dog" for animal in found.values()])

@@ -13,10 +13,10 @@ from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import DEFAULT_SPLIT
-from polyfed.data.tables.columns import find_column, written_columns
+from polyfed.data.tables.columns import written_columns
 from polyfed.data.tables.derived import Comparison
 from polyfed.data.tables.files import Table, load_table
-from polyfed.data.tables.reading import read_clients
+from polyfed.data.tables.reading import TableReader
 from polyfed.data.task import as_tasks
 from polyfed.errors import ConfigError, DataError
 
@@ -41,16 +41,12 @@ def own_images(
         )
     made = as_tasks(tasks or ())
     read = load_table(Path(table).expanduser(), written=written_columns(made, client))
-    columns = list(read.frame.columns)
-    find_column(path, columns, read.where)
     names = _paths(read, path)
     # Whose row it is and what its labels are is read as in any table, in which the one feature is the image's number.
     numbered = Table(read.frame.assign(**{path: np.arange(len(names))}), read.where, read.row_name, read.typed)
-    raw = read_clients(numbered, made, client=client, features=[path], derive=derive)
+    raw = TableReader(made, features=[path], derive=derive).clients(numbered, client=client)
     if test is not None:
-        comparison = Comparison.parse("test", test)
-        find_column(comparison.column, columns, read.where)
-        is_test = comparison.of(read.frame, read.where, written=not read.typed).fillna(False).to_numpy(dtype=bool)
+        is_test = Comparison.parse("test", test).of(read).fillna(False).to_numpy(dtype=bool)
         raw = {name: _with_own_test(name, one, is_test) for name, one in raw.items()}
     begin = Path(read.where).parent if folder is None else Path(folder).expanduser()
     return ImageFederation(
@@ -59,14 +55,11 @@ def own_images(
 
 
 def _paths(table: Table, column: str) -> np.ndarray:
-    values = table.frame[column].to_numpy(dtype=object)
+    values = table.column(column).to_numpy(dtype=object)
     for row, value in enumerate(values):
         if not isinstance(value, str) or not value.strip():
-            raise DataError(
-                f"{value!r} in column {column!r} is not a path",
-                where=table.row_name(row),
-                remedy="give the file's name, or drop the row",
-            )
+            what = f"{value!r} in column {column!r} is not a path"
+            raise DataError(what, where=table.row_name(row), remedy="give the file's name, or drop the row")
     return values.astype(str)
 
 

@@ -132,11 +132,8 @@ def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[An
         what = f"all labels are {classes[0]!r}, so the other class is unknown"
         raise DataError(what, where=where, remedy="leave the task out, or give it classes=(negative, positive)")
     found = f"the only label is {classes[0]!r}" if classes else "there are no labels"
-    raise DataError(
-        f"{found}, so the classes are unknown",
-        where=f"task {task.name!r}",
-        remedy="leave the task out, or give it classes=(...) with all of them",
-    )
+    remedy = "leave the task out, or give it classes=(...) with all of them"
+    raise DataError(f"{found}, so the classes are unknown", where=f"task {task.name!r}", remedy=remedy)
 
 
 def reject_third_class(column: LabelColumn, labels: Labels) -> None:

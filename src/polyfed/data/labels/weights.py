@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.labels.class_weights import BALANCED, class_name
 from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.labels.column import Labels
+from polyfed.data.task import BALANCED, class_name
 from polyfed.errors import ConfigError, DataError, nearest
 
 KEY = "weight"  # under which rows have theirs
@@ -37,18 +37,12 @@ def read_weights(values: Any, name: str, row_name: Callable[[int], str]) -> np.n
     if bad.any():
         row = int(bad.argmax())
         given = values.iloc[row]
-        what = "is empty" if pd.isna(given) else f"is {str(given)!r}"
-        raise DataError(
-            f"column {name!r}, by which rows are weighted, {what}",
-            where=row_name(row),
-            remedy="give each row a finite number from 0 up",
-        )
+        found = "is empty" if pd.isna(given) else f"is {str(given)!r}"
+        what = f"column {name!r}, by which rows are weighted, {found}"
+        raise DataError(what, where=row_name(row), remedy="give each row a finite number from 0 up")
     if not weights.any():
-        raise DataError(
-            f"column {name!r}, by which rows are weighted, is zero everywhere",
-            where=row_name(0),
-            remedy="give some row a weight above 0, or leave weights out",
-        )
+        what = f"column {name!r}, by which rows are weighted, is zero everywhere"
+        raise DataError(what, where=row_name(0), remedy="give some row a weight above 0, or leave weights out")
     return weights
 
 
@@ -81,10 +75,7 @@ def _of_classes(labels: Labels, codec: LabelCodec) -> np.ndarray:
     known = [class_name(label) for label in codec.classes or ()]
     for label, _ in given:
         if label not in known:
-            raise ConfigError(
-                f"class {label!r} has a weight, and is no class of it",
-                where=f"task {codec.task.name!r}",
-                remedy=nearest(label, known),
-            )
+            what = f"class {label!r} has a weight, and is no class of it"
+            raise ConfigError(what, where=f"task {codec.task.name!r}", remedy=nearest(label, known))
     by_name = dict(given)
     return np.array([by_name.get(class_name(label), 1.0) for label in vocabulary])[labels.values.astype(np.int64)]

@@ -1,11 +1,9 @@
 """Round 0, the client's part: what a client tells the server about its data before any learning.
 
-Only this leaves the client: names and kinds of columns, categories and classes that occur, how many labels it has, and
-(for federated scaling) count, mean and std of each column and target, or (for scaling "targets") of each target, and of
-columns that are to be ranked the means of groups of values (`ranks`). All of it comes from training rows alone, and only what
-the client's limits let through is in it: a task or a column with too few values is not spoken of, a category or class with
-too few rows is not named, of a text column with many levels only the most frequent are (none, if nearly each row has its
-own), and a client without a task that it may speak of sends nothing but that.
+Only a `ClientSummary` leaves the client. All of it comes from training rows alone, and only what the client's limits let
+through is in it: a task or a column with too few values is not spoken of, a category or class with too few rows is not
+named, of a text column with many levels only the most frequent are (none, if nearly each row has its own), and a client
+without a task that it may speak of sends nothing but that.
 
 >>> from polyfed.data.raw import read_client
 >>> raw = read_client("basel", ([[1.0], [3.0], [9.0]], {"pulse": [60, 80, 70]}), [Task("pulse")])
@@ -18,16 +16,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from polyfed.data.features.ranks import LEAST_GROUP, Sketch
 from polyfed.data.features.raw import RawFeatures
 from polyfed.data.features.scaling import Moments
-from polyfed.data.features.transforms import changed
+from polyfed.data.features.transforms import LEAST_GROUP, Sketch, changed
 from polyfed.data.raw import RawClient
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.splits import Division
@@ -124,24 +121,28 @@ def describe(
     reported = limits.reported(labels)
     if not reported:
         return ClientSummary.nothing()
-    targets = {}
-    if scaling in ("federated", "targets"):
-        for task in tasks:
-            if task.form in (LabelForm.NUMBER, LabelForm.COUNT) and task.name in reported:
-                targets[task.name] = Moments.of(training.labels[task.name].values[:, None])
     features = training.features
     return replace(
         describe_columns(features, raw.features, limits.min_count),
-        classes={
-            task.name: _classes_of(raw, task.name, division, limits.min_count)
-            for task in tasks
-            if task.name in reported and _is_open(task)
-        },
+        classes={name: _classes_of(raw, name, division, limits.min_count) for name in open_tasks(tasks, reported)},
         labels={task: labels[task] for task in reported},
         moments=_moments(features, limits) if scaling == "federated" else None,
-        targets=targets,
+        targets={
+            name: Moments.of(training.labels[name].values[:, None]) for name in scaled_tasks(tasks, reported, scaling)
+        },
         ranks=_ranks(features, limits),
     )
+
+
+def open_tasks(tasks: Sequence[Task], reported: Collection[str]) -> dict[str, Task]:
+    """Those of the reported tasks whose classes are to be agreed."""
+    return {t.name: t for t in tasks if t.name in reported and t.form.has_classes and t.classes is None}
+
+
+def scaled_tasks(tasks: Sequence[Task], reported: Collection[str], scaling: str) -> dict[str, Task]:
+    """Those of the reported tasks whose moments this scaling pools."""
+    pooled = (LabelForm.NUMBER, LabelForm.COUNT) if scaling in ("federated", "targets") else ()
+    return {t.name: t for t in tasks if t.name in reported and t.form in pooled}
 
 
 def describe_columns(features: RawFeatures, every: RawFeatures, min_count: int = 1) -> ClientSummary:
@@ -182,7 +183,7 @@ def _ranks(features: RawFeatures, limits: Limits) -> dict[str, Sketch]:
 
 def _marked(features: RawFeatures, marks: Any) -> set[str]:
     """The columns of numbers at which `marks` is true."""
-    return {features.number_names[i] for i in np.flatnonzero(marks)} if marks.any() else set()
+    return {features.number_names[i] for i in np.flatnonzero(marks)}
 
 
 def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None, bool]:
@@ -197,10 +198,6 @@ def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None,
         return None, has_gaps
     kept = set(sorted(usual, key=lambda text: (-counts[text], text))[:MOST_CATEGORIES])
     return tuple(sorted(kept | {OTHER} if len(kept) < len(counts) else kept)), has_gaps
-
-
-def _is_open(task: Task) -> bool:
-    return task.form.has_classes and task.classes is None
 
 
 def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -106,24 +106,23 @@ class Encoder:
 
     def unseen(self, features: RawFeatures, where: str) -> dict[str, dict[str, int]]:
         """Text column → category that was not agreed → how many rows hold it, the most frequent first."""
-        features, found = self._aligned(features, where), {}
-        for column in self.columns:
-            if column.kind == "text":
-                texts = [text for text in features.texts[column.name] if text is not None]
-                strange = Counter(text for text in texts if text not in column.categories)
-                if strange:
-                    found[column.name] = dict(strange.most_common())
-        return found
+        strange = {name: Counter(texts[at]) for name, texts, at in self._unknown_texts(features, where)}
+        return {name: dict(counts.most_common()) for name, counts in strange.items() if counts}
 
     def unseen_rows(self, features: RawFeatures, where: str) -> np.ndarray:
         """For each row, whether it holds a category that was not agreed."""
-        features = self._aligned(features, where)
         found = np.zeros(len(features), dtype=bool)
+        for _, _, at in self._unknown_texts(features, where):
+            found |= at
+        return found
+
+    def _unknown_texts(self, features: RawFeatures, where: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Of each text column its values, and which of them were not agreed."""
+        features = self._aligned(features, where)
         for column in self.columns:
             if column.kind == "text":
-                known = {*column.categories, None}
-                found |= np.array([text not in known for text in features.texts[column.name]], dtype=bool)
-        return found
+                texts, known = features.texts[column.name], {*column.categories, None}
+                yield column.name, texts, np.array([text not in known for text in texts], dtype=bool)
 
     def _changed(self, numbers: np.ndarray) -> np.ndarray:
         """Columns of numbers as they are scaled."""
@@ -150,11 +149,8 @@ class Encoder:
             if name not in agreed_texts:
                 texts = [text for text in features.texts[name] if text is not None]
                 value = next((text for text in texts if not reads_as_number(text)), texts[0])
-                raise DataError(
-                    f"column {name!r} holds text such as {value!r}, but numbers were agreed",
-                    where=where,
-                    remedy="give numbers, or leave it empty",
-                )
+                what = f"column {name!r} holds text such as {value!r}, but numbers were agreed"
+                raise DataError(what, where=where, remedy="give numbers, or leave it empty")
         texts = {
             name: features.texts[name] if name in features.texts else _no_texts(features, name, where)
             for name in agreed_texts
@@ -167,11 +163,8 @@ def _no_texts(features: RawFeatures, name: str, where: str) -> np.ndarray:
     values = features.column(name)
     present = values[~np.isnan(values)]
     if len(present):
-        raise DataError(
-            f"column {name!r} holds numbers such as {present[0]:g}, but text was agreed",
-            where=where,
-            remedy="give text, or leave it empty",
-        )
+        what = f"column {name!r} holds numbers such as {present[0]:g}, but text was agreed"
+        raise DataError(what, where=where, remedy="give text, or leave it empty")
     return np.full(len(features), None, dtype=object)
 
 

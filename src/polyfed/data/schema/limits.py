@@ -1,4 +1,4 @@
-"""What may leave a client at all: limits that are applied where the data are, before anything is sent.
+"""What may leave a client at all (limits that are applied where the data are, before anything is sent), and what did.
 
 A statistic of one row is that row. So a client speaks of a task only if it has `min_rows` labels of it, and of a text
 only if `min_count` of its training rows hold it; a client that may speak of no task is silent.
@@ -12,7 +12,7 @@ only if `min_count` of its training rows hold it; a client that may speak of no 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from polyfed.errors import ConfigError
@@ -55,3 +55,34 @@ class Limits:
 
 OPEN = Limits()  # in one process, where all data are in one place already
 DEPLOYED = Limits(min_rows=10, min_count=5)  # on a node, unless its owner says otherwise in the node's own file
+
+
+@dataclass(frozen=True)
+class Round0:
+    """What came of round 0 beside the schema: who takes part with how many labels, who was rejected, what was left out.
+
+    >>> after = Round0(labels={"basel": {"pulse": 40}, "bern": {}}, rejected={"thun": "its summary lacks 'labels'"})
+    >>> after.silent, Round0.from_dict(after.to_dict()) == after
+    (('bern',), True)
+    """
+
+    limits: Limits = OPEN  # of the clients whose data are here; those of others are their own business
+    # member → task → how many training labels it declared; none if it is silent. Later it may use fewer, never more
+    labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)  # who takes no part → why
+    # client whose data are here → task → its labels of classes that no client named; they are not used
+    unknown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Members that tell nothing and train nothing: they get the shared model and use it as clients do that join late."""
+        return tuple(name for name, labels in self.labels.items() if not labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Round0:
+        """What `to_dict` described."""
+        return cls(**{**described, "limits": Limits(**described["limits"])})

@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.features.ranks import LEAST_GROUP, Ranks, Sketch
-from polyfed.data.features.robust_units import pool_robustly
-from polyfed.data.features.scaling import FeatureScaler, Moments
-from polyfed.data.features.transforms import TRANSFORMS, changed, undone
+from polyfed.data.features.scaling import FeatureScaler, Moments, pool_robustly
+from polyfed.data.features.transforms import LEAST_GROUP, TRANSFORMS, Ranks, Sketch, changed
 from polyfed.data.labels.codec import LabelCodec, settle_classes
 from polyfed.data.schema.client_summary import ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
@@ -54,8 +52,10 @@ class Column:
         return changed(numbers, self.transform, self.ranks)
 
     def undone(self, numbers: np.ndarray) -> np.ndarray:
-        """`changed` undone."""
-        return undone(numbers, self.transform, self.ranks)
+        """`changed` undone, as far as it can be."""
+        if self.transform == "log":
+            return np.sign(numbers) * np.expm1(np.abs(numbers))
+        return numbers if self.ranks is None else self.ranks.undone(numbers)
 
     def to_dict(self) -> dict[str, Any]:
         described = {"name": self.name, "kind": self.kind, "gaps": self.gaps, "categories": list(self.categories)}
@@ -74,17 +74,11 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What everyone knows after round 0.
+    """What everyone knows after round 0."""
 
-    Attributes:
-        columns: the features in the order that all clients use.
-        scaler: of the columns of numbers, in their order; changes nothing unless scaling is federated.
-        codecs: how the labels of each task are coded; their tasks have their classes filled in.
-    """
-
-    columns: tuple[Column, ...]
-    scaler: FeatureScaler
-    codecs: Mapping[str, LabelCodec]
+    columns: tuple[Column, ...]  # the features in the order that all clients use
+    scaler: FeatureScaler  # of the columns of numbers, in their order; changes nothing unless scaling is federated
+    codecs: Mapping[str, LabelCodec]  # how the labels of each task are coded; their tasks have their classes filled in
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -118,11 +112,8 @@ def agree(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -> Sche
     """
     summaries = {name: summaries[name] for name in sorted(summaries) if not summaries[name].is_silent}
     if not summaries:
-        raise DataError(
-            "no client has as many training labels as it takes to take part",
-            where="the federation",
-            remedy="give more labels, or lower min_rows",
-        )
+        what = "no client has as many training labels as it takes to take part"
+        raise DataError(what, where="the federation", remedy="give more labels, or lower min_rows")
     _check_columns(summaries)
     columns = agree_columns(summaries)
     numeric = [column for column in columns if column.kind == "number"]
@@ -170,11 +161,8 @@ def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
         texts = found.get("text", found.get("wide"))
         numbers = next((found[kind] for kind in ("number", *TRANSFORMS) if kind in found), None)
         if numbers is not None and texts is not None:
-            raise DataError(
-                f"column {name!r} holds numbers here but text at client {texts!r}",
-                where=f"client {numbers!r}",
-                remedy="make it text or numbers everywhere, or drop it",
-            )
+            what = f"column {name!r} holds numbers here but text at client {texts!r}"
+            raise DataError(what, where=f"client {numbers!r}", remedy="make it text or numbers everywhere, or drop it")
         levels = _levels(categories[name])
         kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
         transform = _agree_transform(name, found) if texts is None else ""
@@ -208,11 +196,8 @@ def _sketches(name: str, summaries: Mapping[str, ClientSummary]) -> list[Sketch]
 def _agree_ranks(name: str, summaries: Mapping[str, ClientSummary]) -> Ranks:
     sketches = _sketches(name, summaries)
     if not sketches:
-        raise DataError(
-            f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of",
-            where="transform",
-            remedy="take its logarithm, or leave it as it is",
-        )
+        what = f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of"
+        raise DataError(what, where="transform", remedy="take its logarithm, or leave it as it is")
     return Ranks.pool(sketches)
 
 

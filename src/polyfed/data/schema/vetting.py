@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyfed.data.features.ranks import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
+from polyfed.data.features.transforms import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
 from polyfed.data.prepared_checks import reject_odd_schema
-from polyfed.data.schema.client_summary import NUMBERS, ClientSummary
+from polyfed.data.schema.client_summary import NUMBERS, ClientSummary, open_tasks, scaled_tasks
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES
 from polyfed.data.schema.negotiation import Schema
 from polyfed.data.task import Task
@@ -115,21 +115,19 @@ def _keys(what: str, value: Any, wanted: Sequence[str]) -> None:
             raise Rejected(f"{what} has {shown(key)}, which nobody asked for")
 
 
-def _list(what: str, value: Any, length: int) -> list[Any]:
+def _list(what: str, value: Any, length: int | None = None, *, most: int = MOST_ROWS) -> list[Any]:
     if not isinstance(value, list):
         raise Rejected(f"{what} are {shown(value)}, not a list")
-    if len(value) != length:
+    if length is not None and len(value) != length:
         raise Rejected(f"{what} are {len(value)}, not {length}")
+    if len(value) > most:
+        raise Rejected(f"{what} are {len(value)}, more than {most}")
     return value
 
 
 def _texts(what: str, value: Any, most: int) -> list[str]:
     """A list of different texts."""
-    if not isinstance(value, list):
-        raise Rejected(f"{what} are {shown(value)}, not a list")
-    if len(value) > most:
-        raise Rejected(f"{what} are {len(value)}, more than {most}")
-    for text in value:
+    for text in _list(what, value, most=most):
         if not is_text(text):
             long = isinstance(text, str) and len(text) > LONGEST_TEXT
             raise Rejected(f"{what} have {f'a text of {len(text)} characters' if long else shown(text)}")
@@ -197,16 +195,12 @@ def _labels(value: Any, tasks: Sequence[Task]) -> dict[str, int]:
 
 
 def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
-    open_ones = {t.name: t for t in tasks if t.form.has_classes and t.classes is None}
-    reported = _mapping("classes", value, {name for name in open_ones if name in labels}, all_of=True)
+    open_ones = open_tasks(tasks, labels)
+    reported = _mapping("classes", value, set(open_ones), all_of=True)
     for name, found in reported.items():
         what = f"classes of task {name!r}"
-        if not isinstance(found, list):
-            raise Rejected(f"{what} are {shown(found)}, not a list")
         most = 2 if open_ones[name].form is LabelForm.BINARY else MOST_CLASSES
-        if len(found) > most:
-            raise Rejected(f"{what} are {len(found)}, more than {most}")
-        for label in found:
+        for label in _list(what, found, most=most):
             if not is_text(label):
                 _number(f"{what}: a label", int(label) if isinstance(label, bool) else label)
         if len(set(found)) < len(found):
@@ -214,8 +208,8 @@ def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> No
 
 
 def _targets(value: Any, tasks: Sequence[Task], labels: Mapping[str, int], scaling: str) -> None:
-    scaled = {t.name: t for t in tasks if t.form in (LabelForm.NUMBER, LabelForm.COUNT) and t.name in labels}
-    reported = _mapping("targets", value, set(scaled) if scaling in ("federated", "targets") else set(), all_of=True)
+    scaled = scaled_tasks(tasks, labels, scaling)
+    reported = _mapping("targets", value, set(scaled), all_of=True)
     for name, moments in reported.items():
         _moments(f"target {name!r}", moments, 1)
         if moments["count"][0] != labels[name]:
@@ -237,9 +231,9 @@ def unlike_most(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -
             rejected[client] = reason
             speaking.pop(client)
 
-    usual = _most(frozenset(summary.columns) for summary in speaking.values())
+    sets = Counter(frozenset(summary.columns) for summary in speaking.values())
     for client, summary in list(speaking.items()):
-        judged(client, _other_columns(set(summary.columns), usual or frozenset()))
+        judged(client, _other_columns(set(summary.columns), sets.most_common(1)[0][0]))
     votes: dict[str, Counter[str]] = {}
     for summary in speaking.values():
         for column, kind in zip(summary.columns, summary.kinds, strict=True):
@@ -255,11 +249,6 @@ def unlike_most(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -
                 third = [label for label in summary.classes.get(task.name, ()) if label not in pair]
                 judged(client, f"task {task.name!r}: {shown(third[0])} is a third class" if third else None)
     return rejected
-
-
-def _most(values: Any) -> Any:
-    counts = Counter(values)
-    return counts.most_common(1)[0][0] if counts else None
 
 
 def _other_columns(mine: set[str], usual: frozenset[str]) -> str | None:

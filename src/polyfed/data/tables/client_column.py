@@ -12,7 +12,6 @@ rather than quantities, whether there are several rows of each, and whether othe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.matrix import plain
+from polyfed.data.tables.columns import words_of
 from polyfed.data.tables.files import Table
 from polyfed.errors import DataError
 
@@ -53,19 +53,6 @@ class Likely:
     column: str
     points: float
     why: str
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a column's name, with and without what is added to them.
-
-    >>> words_of("SchoolID"), words_of("police_precincts")
-    (['school', 'id'], ['police', 'precincts', 'precinct'])
-    """
-    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(name)).lower()
-    found: dict[str, None] = {}
-    for part in filter(None, re.split(r"[^a-z]+", parted)):
-        found.update(dict.fromkeys([part, part.removesuffix("s"), part.removesuffix("id") or part]))
-    return list(found)
 
 
 def likely_clients(frame: Any, leave_out: Iterable[str] = ()) -> list[Likely]:
@@ -118,17 +105,14 @@ def _judged(frame: Any, seen: Any, name: str) -> Likely | None:
     points -= 1.0 if counts.max() > 0.95 * counts.sum() else 0.0
     constant = [] if n < 3 or (is_number and not named) else _constant_within(seen, name)
     points += 1.0 if constant else 0.0
-    why = f"{'named like one' if named else _what(present)}, {frame[name].nunique()} different values"
+    what = "named like one" if named else "whole numbers" if is_number else "a text"
+    why = f"{what}, {frame[name].nunique()} different values"
     if constant and not named:
         why += f", within which {constant[0]!r} does not differ"
     if np.median(counts) < FEW_ROWS:
         why += f", few rows of each ({frame[name].value_counts().median():g} in the middle)"
     surely = named or constant or (n >= 5 and np.median(counts) >= 2 * FEW_ROWS)
     return Likely(str(name), points, why) if surely and points >= LEAST else None
-
-
-def _what(present: Any) -> str:
-    return "whole numbers" if present.dtype.kind in "biuf" else "a text"
 
 
 def _constant_within(frame: Any, name: str) -> list[str]:
@@ -152,25 +136,18 @@ def _constant_within(frame: Any, name: str) -> list[str]:
 
 def client_names(table: Table, column: str) -> np.ndarray:
     """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
-    values = table.frame[column]
-    gaps = values.isna().to_numpy() | values.map(lambda value: isinstance(value, str) and not value.strip()).to_numpy(
-        bool
-    )
+    values = table.column(column)
+    blank = values.map(lambda value: isinstance(value, str) and not value.strip())
+    gaps = values.isna().to_numpy() | blank.to_numpy(bool)
     if gaps.any():
-        raise DataError(
-            f"column {column!r} is empty",
-            where=table.row_name(int(gaps.argmax())),
-            remedy="say whose row it is, or drop the row",
-        )
+        what = f"column {column!r} is empty"
+        raise DataError(what, where=table.row_name(int(gaps.argmax())), remedy="say whose row it is, or drop the row")
     try:
         codes, distinct = values.factorize()
     except TypeError:  # lists and dictionaries
         row = next(i for i, value in enumerate(values) if getattr(type(value), "__hash__", None) is None)
-        raise DataError(
-            f"column {column!r} holds a {type(values.iloc[row]).__name__}, which is no name of a client",
-            where=table.row_name(row),
-            remedy="give each row the name of one client",
-        ) from None
+        what = f"column {column!r} holds a {type(values.iloc[row]).__name__}, which is no name of a client"
+        raise DataError(what, where=table.row_name(row), remedy="give each row the name of one client") from None
     names = [_name(plain(value)) for value in distinct]
     if len(set(names)) < len(names):
         first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])

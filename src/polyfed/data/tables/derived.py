@@ -6,7 +6,7 @@ A parser of its own: nothing is evaluated.
 >>> comparison.column, comparison.sign, comparison.constant
 ('num', '>', 0)
 >>> import pandas as pd
->>> comparison.of(pd.DataFrame({"num": [0, 3]}), "table").tolist()
+>>> comparison.of(Table(pd.DataFrame({"num": [0, 3]}), "table", str)).tolist()
 [False, True]
 """
 
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyfed.data.labels.written import as_labels
-from polyfed.data.tables.columns import find_column
 from polyfed.data.tables.files import Table
 from polyfed.errors import ConfigError, DataError
 
@@ -44,8 +43,6 @@ shorten = _short.repr
 _FORM = re.compile(
     r"\s*(?:`(?P<quoted>[^`]+)`|(?P<bare>[^`<>=!]+?))\s*(?P<sign>==|!=|<=|>=|<|>)\s*(?P<constant>.+?)\s*"
 )
-
-
 _LOGARITHM = re.compile(r"\s*(?P<function>log1p|log)\s*\(\s*(?:`(?P<quoted>[^`]+)`|(?P<bare>[^`()]+?))\s*\)\s*")
 
 
@@ -57,8 +54,9 @@ class Logarithm:
     column: str
     function: str  # "log" or "log1p"
 
-    def derived_from(self, table: Table) -> pd.Series:
-        values: Any = table.frame[self.column]
+    def of(self, table: Table) -> pd.Series:
+        """The derived column."""
+        values = table.column(self.column)
         if values.dtype.kind not in "biuf":
             raise DataError(
                 f"column {self.column!r} holds no numbers, and has no logarithm",
@@ -92,42 +90,36 @@ class Comparison:
         found = _FORM.fullmatch(text) if isinstance(text, str) else None
         constant = _constant(found["constant"]) if found else None
         if found is None or constant is None:
-            raise ConfigError(
-                f"{shorten(text)} is not a comparison",
-                where=f"derived column {name!r}",
-                remedy="write for example num > 0, or `my column` == 'yes', or log(income)",
-            )
+            remedy = "write for example num > 0, or `my column` == 'yes', or log(income)"
+            raise ConfigError(f"{shorten(text)} is not a comparison", where=f"derived column {name!r}", remedy=remedy)
         if isinstance(constant, str) and found["sign"] not in ("==", "!="):
             raise ConfigError(
                 f"text cannot be compared by {found['sign']}", where=f"derived column {name!r}", remedy="use == or !="
             )
         return cls(name, found["quoted"] or found["bare"], found["sign"], constant)
 
-    def of(self, frame: pd.DataFrame, where: str, *, written: bool = False) -> pd.Series:
-        """The derived column; where labels are as they were `written`, texts of numbers are compared as numbers."""
+    def of(self, table: Table) -> pd.Series:
+        """The derived column; in a table without types, texts of numbers are compared as numbers."""
         import pandas as pd
 
-        values: Any = frame[self.column]
-        if written and not isinstance(self.constant, str) and values.dtype.kind == "O":
+        values, index = table.column(self.column), table.frame.index
+        if not table.typed and not isinstance(self.constant, str) and values.dtype.kind == "O":
             natural = as_labels(values)
             if not any(isinstance(value, str) for value in natural) and values.notna().any():
-                values = pd.Series(natural, index=frame.index).infer_objects()
+                values = pd.Series(natural, index=index).infer_objects()
         is_number = values.dtype.kind in "biuf"
         if is_number == isinstance(self.constant, str) and values.notna().any():
             held, given = ("numbers", "text") if is_number else ("text", "a number")
             raise DataError(
                 f"column {self.column!r} holds {held} and is compared with {given}",
-                where=f"{where}, derived column {self.name!r}",
+                where=f"{table.where}, derived column {self.name!r}",
                 remedy="compare it with a value like its own",
             )
         holds = _SIGNS[self.sign](values, self.constant)
         gaps = values.isna().to_numpy()
         if not gaps.any():
             return holds.astype(bool)
-        return pd.Series(np.where(gaps, None, holds.to_numpy(dtype=bool)), index=frame.index, dtype=object)
-
-    def derived_from(self, table: Table) -> pd.Series:
-        return self.of(table.frame, table.where, written=not table.typed)
+        return pd.Series(np.where(gaps, None, holds.to_numpy(dtype=bool)), index=index, dtype=object)
 
 
 Derived = Comparison | Logarithm
@@ -147,18 +139,14 @@ def _parse(name: str, text: Any) -> Derived:
 
 def with_derived(table: Table, derived: list[Derived], *, partly: bool = False) -> Table:
     """The table with further columns; if `partly`, without those whose own column is not there."""
-    frame, columns = table.frame, list(table.frame.columns)
+    frame, columns = table.frame, table.columns
     for comparison in derived:
         if partly and comparison.column not in columns:
             continue
         if comparison.name in columns:
-            raise ConfigError(
-                f"column {comparison.name!r} cannot be derived: the table has one",
-                where=table.where,
-                remedy="choose another name",
-            )
-        find_column(comparison.column, columns, table.where)
-        frame = frame.assign(**{comparison.name: comparison.derived_from(table)})
+            what = f"column {comparison.name!r} cannot be derived: the table has one"
+            raise ConfigError(what, where=table.where, remedy="choose another name")
+        frame = frame.assign(**{comparison.name: comparison.of(table)})
     return replace(table, frame=frame)
 
 
@@ -167,12 +155,8 @@ def _constant(text: str) -> float | str | None:
         return text[1:-1]
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
-        try:
-            number = kind(text)
-            return number if np.isfinite(float(number)) else None
-        except OverflowError:  # a whole number that no float can be compared with
-            return None
-        except ValueError:
-            continue
-    return None
+    try:
+        number = int(text) if text.lstrip("+-").isdecimal() else float(text)
+        return number if np.isfinite(float(number)) else None
+    except (OverflowError, ValueError):  # no number, or a whole one that no float can be compared with
+        return None

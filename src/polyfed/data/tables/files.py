@@ -13,23 +13,18 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.data.features.matrix import reject_duplicates, row_name
+from polyfed.data.features.matrix import at, reject_duplicates, row_name
 from polyfed.data.labels.written import EMPTY, USUAL
+from polyfed.data.tables.columns import find_column
 from polyfed.data.tables.queries import DUCKDB, SQLITE, is_database, read_query
 from polyfed.data.tables.servers import is_url, read_server, url_name
-from polyfed.data.tables.text import (
-    COMPRESSIONS,
-    content_of,
-    has_decimal_commas,
-    numbers_with_commas,
-    odd_one,
-    separator_of,
-)
+from polyfed.data.tables.text import COMPRESSIONS, content_of, separator_of, with_decimal_commas
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -64,18 +59,22 @@ def stem_of(source: str | Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with text column names.
-
-    `where` is what errors call it, `row_name` says what they call the row at a position, `typed` is whether the
-    table itself says which columns are numbers (a CSV file does not), `missing` are the texts that a user said to mean
-    that there is no value, None if nothing was said.
-    """
+    """A table with text column names."""
 
     frame: pd.DataFrame
-    where: str
-    row_name: Callable[[int], str]
-    typed: bool = True
-    missing: tuple[str, ...] | None = None
+    where: str  # what errors call it
+    row_name: Callable[[int], str]  # what errors call the row at a position
+    typed: bool = True  # whether it says itself which columns are numbers (a CSV file does not)
+    missing: tuple[str, ...] | None = None  # texts that a user said to mean no value; None if nothing was said
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.frame.columns)
+
+    def column(self, name: str) -> Any:  # pandas' own types are too wide to be of help
+        """A column, or an error with the nearest name."""
+        find_column(name, self.columns, self.where)
+        return self.frame[name]
 
 
 def is_table_source(data: Any) -> bool:
@@ -115,20 +114,19 @@ def load_table(
         url = str(source)
         return _checked(_with_gaps(Table(read_server(url, query), url, lambda row: f"row {row} of {url}"), missing))
     if (files := matching_files(source)) is not None:
-        return _stacked(
-            [load_table(path, written=written, missing=missing, query=query) for path in files], str(source)
-        )
+        tables = [load_table(path, written=written, missing=missing, query=query) for path in files]
+        return _stacked(tables, str(source))
     path = Path(source)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(what, where=str(path), remedy="correct the path")
-    if not is_table_file(path):
-        raise DataError("is not a kind of table that can be read", where=str(path), remedy=_GIVE)
-    if query is not None and not is_database(path):
+    if query is not None and path.is_file() and is_table_file(path) and not is_database(path):
         raise ConfigError(f"query is given, but {path.name} is no database", remedy="leave it out, or give a database")
-    if path.name.lower().endswith(TEXTS):
-        return _checked(_load_csv(path, written, missing))
-    return _checked(_with_gaps(_load_typed(path, query), missing))
+    with at(str(path)):
+        if not path.is_file():
+            raise DataError("is a folder" if path.is_dir() else "there is no such file", remedy="correct the path")
+        if not is_table_file(path):
+            raise DataError("is not a kind of table that can be read", remedy=_GIVE)
+        if path.name.lower().endswith(TEXTS):
+            return _checked(_load_csv(path, written, missing))
+        return _checked(_with_gaps(_load_typed(path, query), missing))
 
 
 def _stacked(tables: Sequence[Table], where: str) -> Table:
@@ -139,11 +137,8 @@ def _stacked(tables: Sequence[Table], where: str) -> Table:
     for table in tables[1:]:
         if odd := sorted(set(first) ^ set(table.frame.columns)):
             lacking, having = (table, tables[0]) if odd[0] in first else (tables[0], table)
-            raise DataError(
-                f"lacks column {odd[0]!r}, which {having.where} has",
-                where=lacking.where,
-                remedy="give all files the same columns",
-            )
+            what = f"lacks column {odd[0]!r}, which {having.where} has"
+            raise DataError(what, where=lacking.where, remedy="give all files the same columns")
     if len({table.typed for table in tables}) > 1:
         raise DataError("matches files of text and others", where=where, remedy="choose files of one kind")
     starts = np.cumsum([0, *(len(table.frame) for table in tables)])
@@ -173,67 +168,44 @@ def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | N
     import pandas as pd
 
     content = content_of(path)
-    separator = separator_of(_first_line(content, path), "".join(path.suffixes[-2:]).lower())
     try:
+        first_line = content.partition(b"\n")[0].decode()
+        separator = separator_of(first_line, "".join(path.suffixes[-2:]).lower())
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # fields without a heading would be dropped
-            header = pd.read_csv(
-                io.BytesIO(content),
-                sep=separator,
-                nrows=1,
-                header=None,
-                dtype=str,
-                keep_default_na=False,
-                skip_blank_lines=False,
-            )
+            # Blank lines are kept for now, so that the position of a row tells its line.
+            read = partial(pd.read_csv, sep=separator, keep_default_na=False, skip_blank_lines=False)
+            header = read(io.BytesIO(content), nrows=1, header=None, dtype=str)
             headings = [str(name).removeprefix("\ufeff") for name in header.iloc[0]]
             marks = dict.fromkeys(headings, USUAL if missing is None else (*USUAL, *missing))
             marks |= {name: EMPTY if missing is None else missing for name in headings if name in written}
-            # Blank lines are kept for now, so that the position of a row tells its line.
-            frame = pd.read_csv(
+            frame = read(
                 io.BytesIO(content),
-                sep=separator,
-                skip_blank_lines=False,
                 index_col=False,
                 low_memory=False,
-                keep_default_na=False,
                 na_values={name: list(texts) for name, texts in marks.items()},
                 dtype={name: object for name in headings if name in written},
             )
     except pd.errors.EmptyDataError:
-        raise DataError("has no header", where=str(path), remedy="begin the file with the names of columns") from None
+        raise DataError("has no header", remedy="begin the file with the names of columns") from None
     except UnicodeDecodeError:
         raise _not_utf8(content, path) from None
     except pd.errors.ParserWarning:
-        raise DataError("has rows longer than its header", where=str(path), remedy="name every column") from None
+        raise DataError("has rows longer than its header", remedy="name every column") from None
     except ValueError as error:  # the parser's own among them
-        raise DataError(
-            f"cannot be read as CSV: {' '.join(str(error).split()).split('C error: ')[-1].rstrip('.')}",
-            where=str(path),
-            remedy="correct the line, and quote fields that contain commas",
-        ) from None
-    if not all(name.strip() for name in headings):
-        raise DataError(
-            f"column {[name.strip() for name in headings].index('')} has no name in the first line",
-            where=str(path),
-            remedy="begin the file with a header that names every column",
-        )
+        what = f"cannot be read as CSV: {' '.join(str(error).split()).split('C error: ')[-1].rstrip('.')}"
+        raise DataError(what, remedy="correct the line, and quote fields that contain commas") from None
+    if "" in (stripped := [name.strip() for name in headings]):
+        what = f"column {stripped.index('')} has no name in the first line"
+        raise DataError(what, remedy="begin the file with a header that names every column")
     reject_duplicates(headings, str(path))  # pandas would rename them in silence
     lines = _line_of_each_row(frame)
     filled = ~(frame.isna() | (frame == "")).all(axis=1).to_numpy()
     frame, lines = frame.loc[filled], lines[filled]
     if separator != ",":
-        frame = _with_decimal_commas(
-            frame, written, lambda row, name: f"line {lines[row]} of {path.name}, column {name!r}"
-        )
+        place = "line {} of {}, column {!r}".format
+        frame = with_decimal_commas(frame, written, lambda row, name: place(lines[row], path.name, name))
     return Table(frame, str(path), lambda row: f"line {lines[row]} of {path.name}", typed=False, missing=missing)
-
-
-def _first_line(content: bytes, path: Path) -> str:
-    try:
-        return content[: content.find(b"\n")].decode() if b"\n" in content else content.decode()
-    except UnicodeDecodeError:
-        raise _not_utf8(content, path) from None
 
 
 def _not_utf8(content: bytes, path: Path) -> DataError:
@@ -243,39 +215,6 @@ def _not_utf8(content: bytes, path: Path) -> DataError:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
     return DataError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save the file in UTF-8")
-
-
-def _with_decimal_commas(
-    frame: pd.DataFrame, written: Collection[str], place: Callable[[int, str], str]
-) -> pd.DataFrame:
-    """Where fields are not separated by commas, a comma may begin decimals, and then a point separates thousands."""
-    texts = [name for name in frame.columns if frame[name].dtype.kind == "O" and name not in written]
-    if not any(has_decimal_commas(frame[name]) for name in texts):
-        return frame
-    frame = frame.copy()
-    for name in frame.columns:
-        if name in texts and (numbers := numbers_with_commas(frame[name])) is not None:
-            frame[name] = numbers
-        elif name in texts and (row := odd_one(frame[name])) is not None:
-            raise _odd(str(frame[name].iloc[row]), place(row, name))
-        elif frame[name].dtype.kind == "f" and name not in written:  # 1.234 may be a thousand or one and a bit
-            decimals = frame[name].to_numpy() % 1 > 0
-            if decimals.any():
-                row = int(decimals.argmax())
-                raise _odd(str(frame[name].iloc[row]), place(row, name))
-    return frame
-
-
-def _odd(value: str, where: str) -> DataError:
-    if value.replace(".", "", 1).strip().lstrip("+-").isdecimal():
-        return DataError(
-            f"{value} has a decimal point, but other numbers of the file have decimal commas",
-            where=where,
-            remedy="write all of them in one way",
-        )
-    return DataError(
-        f"{value!r} stands among numbers", where=where, remedy="correct it, leave it empty, or drop the column"
-    )
 
 
 def _line_of_each_row(frame: pd.DataFrame) -> np.ndarray:
@@ -293,25 +232,18 @@ def _load_typed(path: Path, query: str | None) -> Table:
     ending = path.suffix.lower()
     if is_database(path):
         return Table(read_query(path, query), str(path), lambda row: f"row {row} of {path.name}")
-    kind, package = {
-        ".parquet": ("Parquet", "pyarrow"),
-        ".feather": ("Feather", "pyarrow"),
-        ".xlsx": ("Excel", "'polyfed[tables]'"),
+    kind, need, package, read = {
+        ".parquet": ("Parquet", "pyarrow", "pyarrow", pd.read_parquet),
+        ".feather": ("Feather", "pyarrow", "pyarrow", pd.read_feather),
+        ".xlsx": ("Excel", "openpyxl", "'polyfed[tables]'", _first_sheet),
     }[ending]
     try:
-        if ending == ".xlsx":
-            frame = _first_sheet(path)
-        else:
-            frame = pd.read_parquet(path) if ending == ".parquet" else pd.read_feather(path)
+        frame = read(path)
     except ImportError:
-        need = "openpyxl" if ending == ".xlsx" else "pyarrow"
-        raise MissingExtraError(f"{kind} files need {need}", where=str(path), remedy=f"pip install {package}") from None
+        raise MissingExtraError(f"{kind} files need {need}", remedy=f"pip install {package}") from None
     except Exception as error:  # pyarrow's and openpyxl's errors have no common base that pandas shows
-        raise DataError(
-            f"cannot be read as {kind}: {' '.join(str(error).split()).rstrip('.')}",
-            where=str(path),
-            remedy="write the file anew",
-        ) from None
+        what = f"cannot be read as {kind}: {' '.join(str(error).split()).rstrip('.')}"
+        raise DataError(what, remedy="write the file anew") from None
     first = 2 if ending == ".xlsx" else 0  # the header of a sheet is its row 1
     return Table(frame, str(path), lambda row: f"row {row + first} of {path.name}")
 

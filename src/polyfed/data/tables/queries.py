@@ -25,7 +25,7 @@ def is_database(path: Path) -> bool:
 def read_query(path: Path, query: str | None) -> pd.DataFrame:
     """What a query finds in a database, or its only table."""
     if query is not None and not query.strip():
-        raise ConfigError("the query is empty", where=str(path), remedy="write for example SELECT * FROM patients")
+        raise ConfigError("the query is empty", remedy="write for example SELECT * FROM patients")
     return (_from_sqlite if path.suffix.lower() in SQLITE else _from_duckdb)(path, query)
 
 
@@ -35,18 +35,18 @@ def _from_sqlite(path: Path, query: str | None) -> pd.DataFrame:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
-        query = query or whole_table(path, [name for name in names if not name.startswith("sqlite_")])
+        query = query or whole_table([name for name in names if not name.startswith("sqlite_")])
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
         cursor = connection.execute(query)
         if cursor.description is None:
-            raise query_failed("it finds nothing to read", path)
+            raise query_failed("it finds nothing to read")
         return DataFrame(cursor.fetchall(), columns=[column[0] for column in cursor.description])
     except sqlite3.Warning as error:  # several statements at once
-        raise query_failed(error, path) from None
+        raise query_failed(error) from None
     except sqlite3.DatabaseError as error:
         if "not a database" in str(error) or "malformed" in str(error):
-            raise DataError("is no database of SQLite, or damaged", where=str(path), remedy="write it anew") from None
-        raise query_failed(error, path) from None
+            raise DataError("is no database of SQLite, or damaged", remedy="write it anew") from None
+        raise query_failed(error) from None
     finally:
         connection.close()
 
@@ -55,34 +55,28 @@ def _from_duckdb(path: Path, query: str | None) -> pd.DataFrame:
     try:
         import duckdb
     except ImportError:
-        raise MissingExtraError(
-            "databases of DuckDB need duckdb", where=str(path), remedy="pip install 'polyfed[tables]'"
-        ) from None
+        raise MissingExtraError("databases of DuckDB need duckdb", remedy="pip install 'polyfed[tables]'") from None
     try:
         with duckdb.connect(str(path), read_only=True, config={"enable_external_access": "false"}) as connection:
-            names = [
-                row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
-            ]
-            return connection.execute(query or whole_table(path, names)).df()
+            found = connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
+            return connection.execute(query or whole_table([name for (name,) in found])).df()
     except duckdb.IOException:
-        raise DataError("is no database of DuckDB, or damaged", where=str(path), remedy="write it anew") from None
+        raise DataError("is no database of DuckDB, or damaged", remedy="write it anew") from None
     except duckdb.Error as error:
-        raise query_failed(error, path) from None
+        raise query_failed(error) from None
 
 
-def whole_table(where: Path | str, names: list[str], dialect: Any = None) -> str:
+def whole_table(names: list[str], dialect: Any = None) -> str:
     """The query that reads the only table there is, its name quoted as this dialect (of SQLAlchemy) has it."""
     if len(names) != 1:
         shown = f"has {len(names)} tables ({', '.join(sorted(names)[:20])})" if names else "has no table"
-        raise DataError(shown, where=str(where), remedy="say with a query what is to be read (--query)")
+        raise DataError(shown, remedy="say with a query what is to be read (--query)")
     if dialect is not None:
         return f"SELECT * FROM {dialect.identifier_preparer.quote_identifier(names[0])}"
     return 'SELECT * FROM "{}"'.format(names[0].replace('"', '""'))
 
 
-def query_failed(error: Any, where: Path | str) -> DataError:
+def query_failed(error: Any) -> DataError:
     """What a database says of a query."""
     reported = " ".join(str(error).split()).rstrip(".")
-    return DataError(
-        f"the query fails: {reported}", where=str(where), remedy="correct it: it may only read (SELECT ...)"
-    )
+    return DataError(f"the query fails: {reported}", remedy="correct it: it may only read (SELECT ...)")

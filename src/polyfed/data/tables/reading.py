@@ -2,7 +2,7 @@
 
 >>> import pandas as pd
 >>> table = pd.DataFrame({"ward": ["b", "a", "b"], "age": [50, 60, 70], "pulse": [80, None, 60]})
->>> clients = read_clients(table, [Task("pulse")], client="ward")
+>>> clients = TableReader([Task("pulse")]).clients(table, client="ward")
 >>> list(clients), clients["b"].features.numbers.tolist(), clients["b"].labels["pulse"].values
 (['a', 'b'], [[50.0], [70.0]], array([80., 60.]))
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,184 +29,158 @@ from polyfed.data.raw import RawClient, at_client, read_labels
 from polyfed.data.split_columns import read_key
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.tables.client_column import client_names, reject_one_row_clients
-from polyfed.data.tables.columns import as_names, feature_columns, find_column, task_columns, written_columns
-from polyfed.data.tables.derived import Derived, comparisons, with_derived
-from polyfed.data.tables.files import Table, is_table_file, is_table_source, load_table, matching_files, stem_of
-from polyfed.data.tables.identifiers import left_out
+from polyfed.data.tables.columns import as_names, feature_columns, find_column, left_out, task_columns, written_columns
+from polyfed.data.tables.derived import comparisons, with_derived
+from polyfed.data.tables.files import Table, is_table_file, load_table, matching_files, stem_of
 from polyfed.data.tables.queries import is_database
+from polyfed.data.tables.text import among_numbers
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
 from polyfed.kinds import LabelForm
 
-__all__ = ["is_table_source", "read_client_table", "read_clients", "read_own_table"]
 
+class TableReader:
+    """What users say of a table's columns (`Federation.from_table`), and how clients are read by it."""
 
-@dataclass(frozen=True)
-class _Rows:
-    """An index for errors: what they call the row at a position."""
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        features: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
+        derive: Mapping[str, str] | None = None,
+        missing: Sequence[str] | None = None,
+        split: Split = DEFAULT_SPLIT,
+        transform: Mapping[str, str] | None = None,
+        weights: str | None = None,
+    ) -> None:
+        self.tasks, self.split, self.transform, self.weights = tasks, split, transform, weights
+        self.features, self.derived, self.missing = as_names(features), comparisons(derive), checked_missing(missing)
+        # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
+        told = [split.columns[role] for role in ("group", "column") if role in split.columns]
+        told += [] if weights is None else [weights]
+        # The column that a task is derived from would give its labels away.
+        names = {task.name for task in tasks}
+        told += [d.column for d in self.derived if d.name in names and d.column not in (self.features or ())]
+        self.drop: list[str] = list(dict.fromkeys([*(as_names(drop) or []), *told]))
 
-    row_name: Any
-
-
-def read_clients(
-    source: Any,
-    tasks: Sequence[Task],
-    *,
-    client: str | None = None,
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
-    derive: Mapping[str, str] | None = None,
-    missing: Sequence[str] | None = None,
-    split: Split = DEFAULT_SPLIT,
-    query: str | None = None,
-    transform: Mapping[str, str] | None = None,
-    weights: str | None = None,
-) -> dict[str, RawClient]:
-    """All clients of a table, or of a folder (or a pattern) with one file for each client; with the columns by which `split`
-    divides rows, and the one of `weights`."""
-    missing = checked_missing(missing)
-    features, drop, derived = _choices(tasks, features, drop, derive, split, weights)
-    if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
-        if client is not None:
+    def clients(self, source: Any, *, client: str | None = None, query: str | None = None) -> dict[str, RawClient]:
+        """All clients of a table, or of a folder (or a pattern) with one file for each client."""
+        if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
+            if client is not None:
+                what = f"client={client!r}, but in a folder the names of the files are the clients"
+                raise ConfigError(what, where=str(source), remedy="leave client out")
+            files = [path for path in sorted(Path(source).iterdir()) if is_table_file(path) and not is_database(path)]
+            return self._folder(files, str(source))
+        if client is None and isinstance(source, (str, os.PathLike)) and (files := matching_files(source)) is not None:
+            return self._folder(files, str(source))
+        table = with_derived(self._load(source, client, query), self.derived)
+        columns = table.columns
+        if client is None:
             raise ConfigError(
-                f"client={client!r}, but in a folder the names of the files are the clients",
-                where=str(source),
-                remedy="leave client out",
+                "which column says whose row it is?", where=table.where, remedy=f"give client=..., one of {columns}"
             )
-        files = [path for path in sorted(Path(source).iterdir()) if is_table_file(path) and not is_database(path)]
-        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform, weights)
-    if client is None and isinstance(source, (str, os.PathLike)) and (files := matching_files(source)) is not None:
-        return _read_folder(files, str(source), tasks, features, drop, derived, missing, split, transform, weights)
-    written = written_columns(tasks, client)
-    table = with_derived(load_table(source, written=written, missing=missing, query=query), derived)
-    columns = list(table.frame.columns)
-    if client is None:
-        raise ConfigError(
-            "which column says whose row it is?", where=table.where, remedy=f"give client=..., one of {columns}"
-        )
-    find_column(client, columns, table.where)
-    names = client_names(table, client)
-    found = {task.name: task_columns(task, columns, table.where) for task in tasks}
-    for role, taken in (("predicted", [name for own in found.values() for name in own]), ("a feature", features or ())):
-        if client in taken:
-            raise ConfigError(
-                f"column {client!r} says whose row it is and cannot be {role}", where=table.where, remedy="leave it out"
-            )
-    if split.test or split.validation:
-        reject_one_row_clients(table.frame, client, names, table.where)
-    chosen = feature_columns(columns, found, features, [*drop, client], table.where)
-    if features is None:
-        chosen = _without_identifiers([table.frame], chosen, table.where)
-    members, member = np.unique(names, return_inverse=True)
-    rows = _Rows(lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
-    return _shared_out(
-        _read_rows(table, tasks, found, chosen, rows, split=split, transform=transform, weights=weights),
-        members.tolist(),
-        member,
-    )
+        names = client_names(table, client)
+        found = {task.name: task_columns(task, columns, table.where) for task in self.tasks}
+        predicted = [name for own in found.values() for name in own]
+        for role, taken in (("predicted", predicted), ("a feature", self.features or ())):
+            if client in taken:
+                what = f"column {client!r} says whose row it is and cannot be {role}"
+                raise ConfigError(what, where=table.where, remedy="leave it out")
+        if self.split.test or self.split.validation:
+            reject_one_row_clients(table.frame, client, names, table.where)
+        chosen = feature_columns(columns, found, self.features, [*self.drop, client], table.where)
+        if self.features is None:
+            chosen = _without_identifiers([table.frame], chosen, table.where)
+        members, member = np.unique(names, return_inverse=True)
+        named = replace(table, row_name=lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
+        return _shared_out(self._rows(named, found, chosen), members.tolist(), member)
 
+    def own(self, source: str | Path, *, name: str | None = None, client: str | None = None) -> tuple[str, RawClient]:
+        """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
+        and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
+        table, drop = with_derived(self._load(source, client), self.derived, partly=True), self.drop
+        if client is not None and client in table.columns:
+            found = sorted(set(client_names(table, client)))
+            if len(found) > 1:
+                what = f"column {client!r} names {len(found)} clients"
+                raise DataError(what, where=table.where, remedy="give each client a file of its own")
+            name, drop = name or str(found[0]), [*drop, client]
+        name = name or stem_of(Path(source))
+        with at_client(name):
+            return name, self._file(table, drop)
 
-def read_own_table(
-    source: str | Path,
-    tasks: Sequence[Task],
-    *,
-    name: str | None = None,
-    client: str | None = None,
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
-    derive: Mapping[str, str] | None = None,
-    missing: Sequence[str] | None = None,
-    split: Split = DEFAULT_SPLIT,
-    transform: Mapping[str, str] | None = None,
-    weights: str | None = None,
-) -> tuple[str, RawClient]:
-    """A client that brings its own file: its name (as given, as the column `client` says, or as the file is called)
-    and its data. What others have it cannot know: a task or a column to drop that its file lacks is passed over."""
-    features, drop, derived = _choices(tasks, features, drop, derive, split, weights)
-    read = load_table(source, written=written_columns(tasks, client), missing=checked_missing(missing))
-    table = with_derived(read, derived, partly=True)
-    if client is not None and client in table.frame.columns:
-        found = sorted(set(client_names(table, client)))
-        if len(found) > 1:
-            raise DataError(
-                f"column {client!r} names {len(found)} clients",
-                where=table.where,
-                remedy="give each client a file of its own",
-            )
-        name, drop = name or str(found[0]), [*drop, client]
-    name = name or stem_of(Path(source))
-    with at_client(name):
-        return name, _read_file(table, tasks, features, drop, split, transform, weights)
+    def _load(self, source: Any, client: str | None = None, query: str | None = None) -> Table:
+        return load_table(source, written=written_columns(self.tasks, client), missing=self.missing, query=query)
 
+    def _folder(self, files: Sequence[Path], folder: str) -> dict[str, RawClient]:
+        if not files:
+            what = "has no table in it"
+            raise DataError(what, where=folder, remedy="put one .csv, .csv.gz or .parquet file for each client there")
+        tables: dict[str, Table] = {}
+        for path in files:
+            name = stem_of(path)
+            if name in tables:
+                raise DataError(f"two files are of client {name!r}", where=folder, remedy="keep one of them")
+            with at_client(name):
+                tables[name] = with_derived(self._load(path), self.derived, partly=True)
+        all_columns = list(dict.fromkeys(column for table in tables.values() for column in table.columns))
+        drop = self.drop
+        if self.features is None:
+            free = [column for column in all_columns if column not in (*drop, *(task.name for task in self.tasks))]
+            kept = _without_identifiers([table.frame for table in tables.values()], free, folder)
+            drop = [*drop, *(column for column in free if column not in kept)]
+        clients: dict[str, RawClient] = {}
+        for name, table in tables.items():
+            with at_client(name):
+                clients[name] = self._file(table, drop)
+        for task in self.tasks:  # a client may lack a task, but not all of them
+            task_columns(task, all_columns, folder)
+        for name in drop:
+            find_column(name, all_columns, folder)
+        return clients
 
-def _choices(
-    tasks: Sequence[Task], features: Any, drop: Any, derive: Mapping[str, str] | None, split: Split, weights: str | None
-) -> tuple[list[str] | None, list[str], list[Derived]]:
-    """Features, columns to drop, and columns to derive."""
-    features, drop, derived = as_names(features), as_names(drop) or [], comparisons(derive)
-    # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
-    drop = [*drop, *(split.columns[role] for role in ("group", "column") if role in split.columns)]
-    drop += [] if weights is None else [weights]
-    # The column that a task is derived from would give its labels away.
-    given_away = [d.column for d in derived if d.name in {task.name for task in tasks}]
-    return features, list(dict.fromkeys([*drop, *(c for c in given_away if c not in (features or ()))])), derived
+    def _file(self, table: Table, drop: Sequence[str]) -> RawClient:
+        """All rows of a table that is one client's; it may lack some tasks, and columns that are to be dropped."""
+        columns = table.columns
+        found = {task.name: task_columns(task, columns, None) for task in self.tasks}
+        there = [name for name in drop if name in columns]
+        return self._rows(table, found, feature_columns(columns, found, self.features, there, table.where))
+
+    def _rows(
+        self, table: Table, found: dict[str, list[str]], features: Sequence[str], dates: Sequence[str] = ()
+    ) -> RawClient:
+        """All rows of the table as if they were one client's, with the columns by which `split` divides them."""
+        frame = table.frame
+        if not table.typed:
+            for name in features:
+                _reject_text_among_numbers(table, name)
+        columns = {name: frame[name] for name in features}
+        raw = read_columns(columns, where=table.where, index=table, n_rows=len(frame), dates=dates)
+        raw = to_transform(raw, checked_transform(self.transform, list(columns), table.where), where=table.where)
+        labels = {}
+        for task in self.tasks:
+            if own := found[task.name]:
+                labels[task.name] = read_labels(task, _labels_of(table, task, own), len(frame), index=table)
+                _report_doubtful(table, task, labels[task.name])
+        by = self.split.columns.items()
+        keys = {role: read_key(role, table.column(name), name, table.row_name) for role, name in by}
+        if self.weights is not None:
+            keys[KEY] = read_weights(table.column(self.weights), self.weights, table.row_name)
+        return RawClient(raw, labels, keys=keys)
 
 
 def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
     """One client that joins: a table with these features and the columns of the tasks that it has."""
     with at_client(name):
         table = load_table(source, written=written_columns(tasks))
-        columns = list(table.frame.columns)
+        columns = table.columns
         found = {task.name: task_columns(task, columns, None) for task in tasks}
         dates = dates_among(features, columns)
-        made = {name for name in features if date_of(name) in dates}
-        chosen = [name for name in features if name not in made or name in columns]
+        chosen = [name for name in features if date_of(name) not in dates or name in columns]
         for feature in chosen:
             find_column(feature, columns, table.where)
-        rows = _Rows(table.row_name)
-        return _read_rows(table, tasks, found, [*chosen, *dates], rows, dates)
-
-
-def _read_folder(
-    files: Sequence[Path],
-    folder: str,
-    tasks: Sequence[Task],
-    features: Sequence[str] | None,
-    drop: Sequence[str],
-    derived: list[Derived],
-    missing: tuple[str, ...] | None,
-    split: Split,
-    transform: Mapping[str, str] | None,
-    weights: str | None,
-) -> dict[str, RawClient]:
-    if not files:
-        raise DataError(
-            "has no table in it",
-            where=folder,
-            remedy="put one .csv, .csv.gz or .parquet file for each client there",
-        )
-    written = written_columns(tasks)
-    tables: dict[str, Table] = {}
-    for path in files:
-        name = stem_of(path)
-        if name in tables:
-            raise DataError(f"two files are of client {name!r}", where=folder, remedy="keep one of them")
-        with at_client(name):
-            tables[name] = with_derived(load_table(path, written=written, missing=missing), derived, partly=True)
-    all_columns = dict.fromkeys(column for table in tables.values() for column in table.frame.columns)
-    if features is None:
-        free = [column for column in all_columns if column not in (*drop, *(task.name for task in tasks))]
-        kept = _without_identifiers([table.frame for table in tables.values()], free, folder)
-        drop = [*drop, *(column for column in free if column not in kept)]
-    clients: dict[str, RawClient] = {}
-    for name, table in tables.items():
-        with at_client(name):
-            clients[name] = _read_file(table, tasks, features, drop, split, transform, weights)
-    for task in tasks:  # a client may lack a task, but not all of them
-        task_columns(task, list(all_columns), folder)
-    for name in drop:
-        find_column(name, list(all_columns), folder)
-    return clients
+        return TableReader(tasks)._rows(table, found, [*chosen, *dates], dates)
 
 
 def _without_identifiers(frames: Sequence[Any], chosen: list[str], where: str) -> list[str]:
@@ -217,57 +191,6 @@ def _without_identifiers(frames: Sequence[Any], chosen: list[str], where: str) -
             f"{where}: column {name!r} is left out ({why}); to have it, list it among the features", stacklevel=2
         )
     return [name for name in chosen if name not in found]
-
-
-def _read_file(
-    table: Table,
-    tasks: Sequence[Task],
-    features: Sequence[str] | None,
-    drop: Sequence[str],
-    split: Split,
-    transform: Mapping[str, str] | None,
-    weights: str | None,
-) -> RawClient:
-    """All rows of a table that is one client's; it may lack some tasks, and columns that are to be dropped."""
-    columns = list(table.frame.columns)
-    found = {task.name: task_columns(task, columns, None) for task in tasks}
-    chosen = feature_columns(columns, found, features, [name for name in drop if name in columns], table.where)
-    return _read_rows(
-        table, tasks, found, chosen, _Rows(table.row_name), split=split, transform=transform, weights=weights
-    )
-
-
-def _read_rows(
-    table: Table,
-    tasks: Sequence[Task],
-    found: dict[str, list[str]],
-    features: Sequence[str],
-    index: _Rows,
-    dates: Sequence[str] = (),
-    split: Split = DEFAULT_SPLIT,
-    transform: Mapping[str, str] | None = None,
-    weights: str | None = None,
-) -> RawClient:
-    """All rows of the table as if they were one client's."""
-    frame = table.frame
-    if not table.typed:
-        for name in features:
-            _reject_text_among_numbers(table, name, index)
-    columns = {name: frame[name] for name in features}
-    raw = read_columns(columns, where=table.where, index=index, n_rows=len(frame), dates=dates)
-    raw = to_transform(raw, checked_transform(transform, list(columns), table.where), where=table.where)
-    labels = {}
-    for task in tasks:
-        if found[task.name]:
-            labels[task.name] = read_labels(task, _labels_of(table, task, found[task.name]), len(frame), index=index)
-            _report_doubtful(table, task, labels[task.name])
-    for name in split.columns.values():
-        find_column(name, list(frame.columns), table.where)
-    keys = {role: read_key(role, frame[name], name, index.row_name) for role, name in split.columns.items()}
-    if weights is not None:
-        find_column(weights, list(frame.columns), table.where)
-        keys[KEY] = read_weights(frame[weights], weights, index.row_name)
-    return RawClient(raw, labels, keys=keys)
 
 
 def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -> dict[str, RawClient]:
@@ -331,7 +254,7 @@ def _report_doubtful(table: Table, task: Task, labels: Labels) -> None:
             )
 
 
-def _reject_text_among_numbers(table: Table, name: str, index: _Rows) -> None:
+def _reject_text_among_numbers(table: Table, name: str) -> None:
     """One slip of the pen turns a column of numbers in a CSV file into text, and each number into a category."""
     import pandas as pd
 
@@ -341,8 +264,4 @@ def _reject_text_among_numbers(table: Table, name: str, index: _Rows) -> None:
     is_text = np.isnan(np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64))
     if 0 < is_text.sum() <= 0.1 * len(values):
         row = int(np.flatnonzero(table.frame[name].notna())[is_text.argmax()])
-        raise DataError(
-            f"{table.frame[name].iloc[row]!r} stands among numbers",
-            where=f"{index.row_name(row)}, column {name!r}",
-            remedy="correct it, leave it empty, or drop the column",
-        )
+        raise among_numbers(table.frame[name].iloc[row], f"{table.row_name(row)}, column {name!r}")

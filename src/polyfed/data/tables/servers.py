@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from polyfed.data.features.matrix import at
 from polyfed.data.tables.queries import query_failed, whole_table
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+EXAMPLE = "postgresql://user:${PASSWORD}@host/name"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)
@@ -58,9 +60,7 @@ def reject_password(url: str) -> None:
         parts = urlsplit(url)
         secret = parts.password
     except ValueError:  # nothing of it is shown, for it is not known which part is which
-        raise ConfigError(
-            "the URL of the database cannot be read", remedy="write for example postgresql://user:${PASSWORD}@host/name"
-        ) from None
+        raise ConfigError("the URL of the database cannot be read", remedy=f"write for example {EXAMPLE}") from None
     given = [value for name, value in parse_qsl(parts.query) if _SECRET.search(name)]
     if any(_VARIABLE.sub("", text) for text in [secret or "", *given]):
         host = parts.netloc.rpartition("@")[2]
@@ -74,17 +74,20 @@ def reject_password(url: str) -> None:
 def read_server(url: str, query: str | None) -> pd.DataFrame:
     """What a query finds in a database, or its only table."""
     reject_password(url)
-    if query is not None and not query.strip():
-        raise ConfigError("the query is empty", where=url, remedy="write for example SELECT * FROM patients")
-    if query is not None and _READING.match(query) is None:
-        raise query_failed("it does not begin with SELECT or WITH", url)
+    with at(url):
+        if query is not None and not query.strip():
+            raise ConfigError("the query is empty", remedy="write for example SELECT * FROM patients")
+        if query is not None and _READING.match(query) is None:
+            raise query_failed("it does not begin with SELECT or WITH")
+        return _found(url, query)
+
+
+def _found(url: str, query: str | None) -> pd.DataFrame:
     try:
         import sqlalchemy
         import sqlalchemy.exc
     except ImportError:
-        raise MissingExtraError(
-            "database servers need SQLAlchemy", where=url, remedy="pip install 'polyfed[tables]'"
-        ) from None
+        raise MissingExtraError("database servers need SQLAlchemy", remedy="pip install 'polyfed[tables]'") from None
     engine = _engine(sqlalchemy, url)
     try:
         with engine.connect() as connection:
@@ -92,7 +95,7 @@ def read_server(url: str, query: str | None) -> pd.DataFrame:
                 connection.exec_driver_sql(statement)
             if query is None:
                 inspector = sqlalchemy.inspect(connection)
-                query = whole_table(url, [*inspector.get_table_names(), *inspector.get_view_names()], engine.dialect)
+                query = whole_table([*inspector.get_table_names(), *inspector.get_view_names()], engine.dialect)
             found = connection.execute(sqlalchemy.text(query.replace(":", "\\:")))
             return _frame([tuple(row) for row in found], list(found.keys()))
     except sqlalchemy.exc.OperationalError as error:
@@ -105,36 +108,27 @@ def read_server(url: str, query: str | None) -> pd.DataFrame:
 
 def _engine(sqlalchemy: Any, url: str) -> Any:
     """The database with its secrets filled in."""
-    filled = _VARIABLE.sub(lambda found: quote(_secret(found[1], url), safe=""), url)
+    filled = _VARIABLE.sub(lambda found: quote(_secret(found[1]), safe=""), url)
     try:
         address = sqlalchemy.make_url(filled)
         engine = sqlalchemy.create_engine(address)
     except sqlalchemy.exc.NoSuchModuleError:
-        scheme = url.partition(":")[0]
-        raise ConfigError(
-            f"databases of {scheme!r} are not known",
-            where=url,
-            remedy="name one that SQLAlchemy knows, for example postgresql://",
-        ) from None
+        what = f"databases of {url.partition(':')[0]!r} are not known"
+        raise ConfigError(what, remedy="name one that SQLAlchemy knows, for example postgresql://") from None
     except ImportError as error:
         package = error.name or "a driver"
-        raise MissingExtraError(
-            f"this database needs {package}", where=url, remedy=f"pip install {package}, or name another driver"
-        ) from None
+        remedy = f"pip install {package}, or name another driver"
+        raise MissingExtraError(f"this database needs {package}", remedy=remedy) from None
     except (sqlalchemy.exc.ArgumentError, ValueError):
-        raise ConfigError(
-            "this is no URL of a database",
-            where=url,
-            remedy="write for example postgresql://user:${PASSWORD}@host/name",
-        ) from None
+        raise ConfigError("this is no URL of a database", remedy=f"write for example {EXAMPLE}") from None
     if engine.dialect.name == "sqlite" and not Path(unquote(address.database or "")).is_file():
-        raise DataError("there is no such file", where=url, remedy="correct the path")  # it would be made
+        raise DataError("there is no such file", remedy="correct the path")  # it would be made
     return engine
 
 
-def _secret(name: str, url: str) -> str:
+def _secret(name: str) -> str:
     if (value := os.environ.get(name)) is None:
-        raise ConfigError(f"environment variable {name} is not set", where=url, remedy="set it")
+        raise ConfigError(f"environment variable {name} is not set", remedy="set it")
     return value
 
 
@@ -142,7 +136,7 @@ def _shown(error: Any, url: str, what: str) -> DataError:
     """What a server says, without what it must not say."""
     reported = " ".join(str(getattr(error, "orig", None) or error).split())
     for name in _VARIABLE.findall(url):
-        for secret in {_secret(name, url), quote(_secret(name, url), safe="")} - {""}:
+        for secret in {_secret(name), quote(_secret(name), safe="")} - {""}:
             reported = reported.replace(secret, f"${{{name}}}")
     remedy = "correct the query (it may only read), or the URL"
     return DataError(f"{what}: {reported[:300].rstrip('.')}", where=url, remedy=remedy)

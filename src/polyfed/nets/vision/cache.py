@@ -49,10 +49,8 @@ class FeatureCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
         except OSError as error:
-            raise ConfigError(
-                f"features cannot be stored in {str(self.folder)!r} ({error.strerror})",
-                remedy=f"name another folder by cache_dir or {FOLDER_VARIABLE}",
-            ) from error
+            what = f"features cannot be stored in {str(self.folder)!r} ({error.strerror})"
+            raise ConfigError(what, remedy=f"name another folder by cache_dir or {FOLDER_VARIABLE}") from error
 
     def _read(self, path: Path, images: set[str]) -> list[tuple[str, np.ndarray]]:
         try:

@@ -90,25 +90,18 @@ class Backbone(nn.Module):
                     if isinstance(maps, Tensor):
                         self.shapes[name] = tuple(maps.shape[1:])
             except Exception as error:  # whatever a module of somebody else raises
-                raise ConfigError(
-                    f"it does not take images of {self.size}×{self.size} ({str(error).splitlines()[0]})",
-                    where=place_of(self.name),
-                    remedy="give another size, or a network that takes (images, 3, size, size)",
-                ) from error
+                what = f"it does not take images of {self.size}×{self.size} ({str(error).splitlines()[0]})"
+                remedy = "give another size, or a network that takes (images, 3, size, size)"
+                raise ConfigError(what, where=place_of(self.name), remedy=remedy) from error
         if not isinstance(maps, Tensor) or maps.dim() not in (2, 4) or len(maps) != 2:
             made = f"the shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else f"a {type(maps).__name__}"
-            raise ConfigError(
-                f"it makes {made} of 2 images",
-                where=place_of(self.name),
-                remedy="return (images, features) or their maps",
-            )
+            remedy = "return (images, features) or their maps"
+            raise ConfigError(f"it makes {made} of 2 images", where=place_of(self.name), remedy=remedy)
         if self.grid is not None and (maps.dim() == 2 or self.grid > min(maps.shape[2:])):
             side = "no map" if maps.dim() == 2 else f"a map of {maps.shape[2]}×{maps.shape[3]}"
-            raise ConfigError(
-                f"cut {self.cut!r} has {side} for a grid of {self.grid}",
-                where=place_of(self.name),
-                remedy="give a smaller grid, an earlier cut or larger images",
-            )
+            what = f"cut {self.cut!r} has {side} for a grid of {self.grid}"
+            remedy = "give a smaller grid, an earlier cut or larger images"
+            raise ConfigError(what, where=place_of(self.name), remedy=remedy)
         return self.read_out(maps).shape[1]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,8 @@ from polyfed.nets.vision.cache import FORMAT, FeatureCache, cache_folder
 from polyfed.nets.vision.cutting import POOL, Backbone
 from polyfed.nets.vision.images import check_fit, decode, read_bytes
 
-_AT_ONCE = (
-    8  # through the network; 32 took more than twice the CPU time for each image (EfficientNet-Lite2, MobileNetV2)
-)
+# Images through the network; 32 took more than twice the CPU time for each (EfficientNet-Lite2, MobileNetV2).
+_AT_ONCE = 8
 
 
 def embed(
@@ -62,32 +61,28 @@ def embed(
     for row, image in enumerate(images):
         rows.setdefault(image, []).append(row)
 
-    features, done = np.empty((len(images), net.n_features), dtype=np.float32), 0
+    features = np.empty((len(images), net.n_features), dtype=np.float32)
 
-    def put(image: str, values: np.ndarray) -> None:
-        nonlocal done
-        at = rows.pop(image, [])  # another file may hold it too
-        features[at] = values
-        done += len(at)
-
-    def tell() -> None:
+    def put(found: Iterable[tuple[str, np.ndarray]]) -> None:
+        for image, values in found:
+            features[rows.pop(image, [])] = values  # another file may hold it too
         if progress is not None:
-            progress(done, len(images))
+            progress(len(images) - sum(map(len, rows.values())), len(images))
 
-    for image, values in cache.find(set(rows)):
-        put(image, values)
-    tell()
+    put(cache.find(set(rows)))
     waiting = list(rows)
     for start in range(0, len(waiting), batch):
         names = waiting[start : start + batch]
-        pictures = [_decoded(paths[rows[name][0]], name, net.size, fit) for name in names]
+        places = [paths[rows[name][0]] for name in names]
+        pictures = [_decoded(path, name, net.size, fit) for path, name in zip(places, names, strict=True)]
         with torch.inference_mode():
             made = torch.cat([net(few) for few in torch.from_numpy(np.stack(pictures)).split(_AT_ONCE)]).numpy()
-        _check_finite(made, [paths[rows[name][0]] for name in names], net.name)
+        bad = ~np.isfinite(made).all(axis=1)
+        if bad.any():
+            what, where = f"backbone {net.name!r} made features that are not finite", str(places[int(bad.argmax())])
+            raise DataError(what, where=where, remedy="check its weights")
         cache.store(names, made)
-        for name, values in zip(names, made, strict=True):
-            put(name, values)
-        tell()
+        put(zip(names, made, strict=True))
     return features
 
 
@@ -96,13 +91,6 @@ def _decoded(path: str | Path, digest: str, size: int, fit: str) -> np.ndarray:
     if _digest(content) != digest:  # its features would be kept under the name of the old image
         raise DataError("the image changed while it was read", where=str(path), remedy="start again")
     return decode(content, path, size, fit)
-
-
-def _check_finite(made: np.ndarray, paths: Sequence[str | Path], name: str) -> None:
-    bad = ~np.isfinite(made).all(axis=1)
-    if bad.any():
-        where = str(paths[int(bad.argmax())])
-        raise DataError(f"backbone {name!r} made features that are not finite", where=where, remedy="check its weights")
 
 
 def _digest(content: bytes) -> str:

@@ -34,24 +34,16 @@ def from_lite_package(model: str) -> Callable[[int], nn.Module]:
         try:
             package = importlib.import_module("efficientnet_lite_pytorch")
         except ModuleNotFoundError:
-            raise MissingExtraError(
-                "the package efficientnet-lite-pytorch is not installed",
-                where=f"backbone {model!r}",
-                remedy="pip install 'polyfed[vision]'",
-            ) from None
+            what = "the package efficientnet-lite-pytorch is not installed"
+            raise MissingExtraError(what, where=f"backbone {model!r}", remedy="pip install 'polyfed[vision]'") from None
         return package.EfficientNet.from_name(model, image_size=size)
 
     return build
 
 
 def resnet(net: Any) -> Stages:
-    stem = (net.conv1, net.bn1, net.relu, net.maxpool)
-    return {
-        "layer1": nn.Sequential(*stem, net.layer1),
-        "layer2": net.layer2,
-        "layer3": net.layer3,
-        "layer4": net.layer4,
-    }
+    stem = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool, net.layer1)
+    return {"layer1": stem, "layer2": net.layer2, "layer3": net.layer3, "layer4": net.layer4}
 
 
 def resnet_to_layer3(net: Any) -> Stages:
@@ -59,22 +51,14 @@ def resnet_to_layer3(net: Any) -> Stages:
 
 
 def shufflenet(net: Any) -> Stages:
-    return {
-        "layer1": nn.Sequential(net.conv1, net.maxpool),
-        "layer2": net.stage2,
-        "layer3": net.stage3,
-        "layer4": nn.Sequential(net.stage4, net.conv5),
-    }
+    stem, last = nn.Sequential(net.conv1, net.maxpool), nn.Sequential(net.stage4, net.conv5)
+    return {"layer1": stem, "layer2": net.stage2, "layer3": net.stage3, "layer4": last}
 
 
 def regnet(net: Any) -> Stages:
     blocks = net.trunk_output
-    return {
-        "layer1": nn.Sequential(net.stem, blocks.block1),
-        "layer2": blocks.block2,
-        "layer3": blocks.block3,
-        "layer4": blocks.block4,
-    }
+    stem = nn.Sequential(net.stem, blocks.block1)
+    return {"layer1": stem, "layer2": blocks.block2, "layer3": blocks.block3, "layer4": blocks.block4}
 
 
 def features_until(*ends: int) -> Callable[[Any], Stages]:

@@ -56,9 +56,7 @@ def check_fit(fit: str) -> None:
 def _in_colour(picture: Any, Image: Any) -> Any:
     if picture.mode.startswith("I;16") or picture.mode == "I":
         # Pillow would cut 16 bits off at 255 instead of scaling them.
-        return Image.fromarray((np.asarray(picture, dtype=np.float64) / 257).clip(0, 255).astype(np.uint8)).convert(
-            "RGB"
-        )
+        picture = Image.fromarray((np.asarray(picture, dtype=np.float64) / 257).clip(0, 255).astype(np.uint8))
     return picture.convert("RGB")
 
 

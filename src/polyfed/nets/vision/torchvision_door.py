@@ -37,10 +37,8 @@ def torchvision_models() -> ModuleType:
     try:
         return importlib.import_module("torchvision.models")
     except RuntimeError as error:
-        raise MissingExtraError(
-            f"torchvision does not work with torch {torch.__version__} ({error})",
-            remedy="install the torchvision that was built for it",
-        ) from error
+        what = f"torchvision does not work with torch {torch.__version__} ({error})"
+        raise MissingExtraError(what, remedy="install the torchvision that was built for it") from error
 
 
 def _declare() -> None:

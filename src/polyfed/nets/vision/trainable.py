@@ -57,15 +57,14 @@ class Trunk(nn.Module):
         # A network that starts anew then starts from what it has.
         self.stages.pretrained = learned  # pyright: ignore[reportArgumentType]
         # Small whole numbers: they survive averaging and any type of number.
-        self.register_buffer("fingerprint", _fingerprint(frozen))
+        digest = digest_of(frozen)
+        self.register_buffer("fingerprint", torch.tensor([int(digest[i : i + 4], 16) for i in range(0, 16, 4)]))
         self._own_fingerprint = self.fingerprint.clone()
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.equal(self.fingerprint.to(torch.int64), self._own_fingerprint):
-            raise ConfigError(
-                "the frozen weights of the backbone here differ from those with which training began",
-                remedy="give the same file of weights on every machine",
-            )
+            what = "the frozen weights of the backbone here differ from those with which training began"
+            raise ConfigError(what, remedy="give the same file of weights on every machine")
         net, frozen = self._at_home
         shaped = x.reshape(len(x), *self.shape)
         with torch.no_grad():
@@ -83,7 +82,7 @@ class Trunk(nn.Module):
     def _trained(self, maps: Tensor) -> Tensor:
         """The trained stages in float32, also where all parameters were made float64, as methods keep them."""
         parameters, buffers = dict(self.stages.named_parameters()), dict(self.stages.named_buffers())
-        single = {name: _single(value) for name, value in (parameters | buffers).items()}
+        single = {n: v.to(torch.float32) if v.is_floating_point() else v for n, v in (parameters | buffers).items()}
         made = functional_call(self.stages, single, (maps,)) if single else self.stages(maps)
         with torch.no_grad():
             for name, buffer in buffers.items():  # running statistics moved on in the copies
@@ -145,11 +144,8 @@ def factory_of(text: str) -> Callable[[int], Trunk]:
 def _for_pixels(name: str, options: dict, n_features: int) -> Trunk:
     size = isqrt(n_features // 3)
     if n_features != 3 * size * size:
-        raise ConfigError(
-            f"{n_features} features are not the pixels of a square image in three colours",
-            where=place_of(name),
-            remedy="give 3·size·size columns",
-        )
+        what = f"{n_features} features are not the pixels of a square image in three colours"
+        raise ConfigError(what, where=place_of(name), remedy="give 3·size·size columns")
     return trunk(name, size=size, **options)
 
 
@@ -165,18 +161,7 @@ def _for_maps(name: str, begin: str, options: dict, n_features: int) -> Trunk:
     size = known.size * side // expected
     made = None if n_features != channels * side * side else trunk(name, size=size, begin=begin, **options)
     if made is None or made.shape != (channels, side, side):
-        raise ConfigError(
-            f"{n_features} features are not square maps of the {channels} channels at from={begin!r}",
-            where=place_of(name),
-            remedy=f"give {channels}·side·side columns, as embed(cut={begin!r}) makes them",
-        )
+        what = f"{n_features} features are not square maps of the {channels} channels at from={begin!r}"
+        remedy = f"give {channels}·side·side columns, as embed(cut={begin!r}) makes them"
+        raise ConfigError(what, where=place_of(name), remedy=remedy)
     return made
-
-
-def _fingerprint(frozen: nn.Module) -> Tensor:
-    digest = digest_of(frozen)
-    return torch.tensor([int(digest[i : i + 4], 16) for i in range(0, 16, 4)])
-
-
-def _single(value: Tensor) -> Tensor:
-    return value.to(torch.float32) if value.is_floating_point() else value

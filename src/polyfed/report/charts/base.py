@@ -20,6 +20,7 @@ import numpy as np
 Figure = dict[str, Any]
 
 COLOURS = ("--blue", "--orange", "--green", "--purple", "--red", "--teal", "--gold", "--grey")
+NAMED = 40  # clients whose names fit beside the lines
 DIGITS = 5  # more are not seen, and make the file large
 
 
@@ -77,6 +78,47 @@ def line(x: Iterable[float], y: Iterable[float], name: str, colour: str, *, dash
         "line": {"color": colour, "width": 2, "dash": "dash" if dashed else "solid"},
         "marker": {"color": colour, "size": 5, "symbol": "circle-open" if dashed else "circle"},
     }
+
+
+def dots(
+    x: Sequence[float | str | None], colour: str, *, y: Sequence[float | None] | None = None, size: int = 8
+) -> Figure:
+    """Points; without `y` one above the other, as `names_axis` has their names."""
+    at = list(range(len(x))) if y is None else list(y)
+    return {"type": "scatter", "mode": "markers", "x": list(x), "y": at, "marker": {"color": colour, "size": size}}
+
+
+def error_bars(above: np.ndarray, below: np.ndarray, colour: str, thickness: float) -> Figure:
+    """Bars that reach so far to both sides of a point."""
+    bars = {"type": "data", "symmetric": False, "array": short(above), "arrayminus": short(below)}
+    return {**bars, "color": colour, "thickness": thickness, "width": 0}
+
+
+def band(x: Iterable[float], lower: Iterable[float], upper: Iterable[float], colour: str, **shown: Any) -> list[Figure]:
+    """What lies between two lines."""
+    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": short(x)}
+    fill = {"fill": "tonexty", "fillcolor": colour, **shown}
+    return [{**edge, "y": short(lower), "showlegend": False}, {**edge, "y": short(upper), **fill}]
+
+
+def names_axis(names: Sequence[str]) -> Figure:
+    """A line for each name, the first at the bottom."""
+    ticks = {"tickvals": list(range(len(names))), "ticktext": [plain(name) for name in names]}
+    return {**ticks, "range": [-0.6, len(names) - 0.4], "zeroline": False}
+
+
+def by_client(
+    traces: list[Figure], clients: Sequence[str], x: str, *, at: float | None = None, **layout: Any
+) -> Figure:
+    """A line for each client, the first at the bottom, and a dotted line where nothing is gained or all is right."""
+    few, names = len(clients) <= NAMED, names_axis(clients)
+    if not few:
+        names |= {"tickvals": [], "ticktext": []}
+    low, high = names["range"]
+    line = {"color": "--soft", "dash": "dot", "width": 1.5}
+    shapes = [] if at is None else [{"type": "line", "x0": at, "x1": at, "y0": low, "y1": high, "line": line}]
+    height = min(900, 70 + (22 if few else 3) * max(4, len(clients)))
+    return figure(traces, x=x, y="" if few else "clients", height=height, yaxis=names, shapes=shapes, **layout)
 
 
 def rounds_axis(last: int) -> dict[str, Any]:

@@ -1,19 +1,19 @@
-"""Reliability diagrams: bars as high as the accuracy, a tick where the confidence is, and below how many rows there are."""
+"""Charts of tasks with classes: reliability diagrams, and how labels are shared out among the classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from polyfed.metrics import CalibrationBins, calibration_bins
-from polyfed.report.charts.base import Chart, Figure, figure, short
+from polyfed.report.charts.base import COLOURS, Chart, Figure, by_client, figure, plain, short
 from polyfed.report.rows import rows_of
 
 
 def reliability(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart | None:
-    """The diagram of one task over all clients' rows, with its calibration error in the title."""
+    """Bars as high as the accuracy, a tick where the confidence is, and below how many rows there are."""
     rows = rows_of(predictions, task, ("y", "proba"))
     if not len(rows):
         return None
@@ -23,6 +23,35 @@ def reliability(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart
     title = f"{task}: ECE {bins.ece:.3f} over {len(rows):,} rows"
     about = f"Accuracy against confidence of {task} in {len(bins.count)} bins; the calibration error is {bins.ece:.3f}."
     return Chart(prefix, title, about, {"": _figure(bins, n_classes=proba.shape[1])})
+
+
+def balance(prefix: str, task: str, classes: Sequence[Any], data: Mapping[str, Any]) -> Chart | None:
+    """How the training labels of each client are shared out among the classes."""
+    counts = {client: of["labels"][task]["classes"] for client, of in data.items() if task in of["labels"]}
+    counts = {client: n for client, n in counts.items() if n and len(n) == len(classes) and sum(n)}
+    if not counts:
+        return None
+    clients = sorted(counts, key=lambda client: counts[client][-1] / sum(counts[client]))
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": plain(label),
+            "y": list(range(len(clients))),
+            "x": short(counts[client][k] / sum(counts[client]) for client in clients),
+            "text": [plain(client) for client in clients],
+            "textposition": "none",
+            "customdata": [counts[client][k] for client in clients],
+            "marker": {"color": COLOURS[k % len(COLOURS)]},
+            "hovertemplate": f"%{{text}}: %{{customdata}} labels {plain(label)}<extra></extra>",
+        }
+        for k, label in enumerate(classes)
+    ]
+    ends = {"range": [0, 1]}
+    drawn = by_client(traces, clients, "share of the training labels", barmode="stack", bargap=0.25, xaxis=ends)
+    total = sum(map(sum, counts.values()))
+    about = f"The share of each class among the training labels of {task}, client by client."
+    return Chart(prefix, f"{task}: {total:,} training labels", about, {"": drawn})
 
 
 def _figure(bins: CalibrationBins, n_classes: int) -> Figure:

@@ -1,8 +1,8 @@
-"""Scores by round: test rows solid, validation rows dashed, a guess dotted; and what the clients report while they learn."""
+"""By round: scores (test rows solid, validation rows dashed, a guess dotted), what the clients report, and bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from polyfed.kinds import KINDS
@@ -14,32 +14,21 @@ from polyfed.report.words import guess_of, name_of
 PARTS = {"test": False, "validation": True}  # whether its line is dashed
 MODELS = {"personal": "", "global": "server's model alone, "}
 
+Series = tuple[
+    Mapping[str, str], str, Sequence[History]
+]  # part → the name of its line, a model, runs that differ in the seed
+
 
 def evaluated(prefix: str, history: History) -> list[Chart]:
     """A chart for each task of one run, with a selector of the metric."""
-    return [
-        chart
-        for i, (task, kind) in enumerate(history.kinds.items())
-        if (
-            chart := _chart(
-                f"{prefix}-curve-{i}",
-                task,
-                kind,
-                _of_models(history, task),
-                history.curve(task, BASELINE, part=history.part or ""),
-            )
-        )
-    ]
+    series = [({part: says + part for part in PARTS}, model, [history]) for model, says in MODELS.items()]
+    return _charts(prefix, series)
 
 
 def compared(prefix: str, groups: Mapping[str, Sequence[History]]) -> list[Chart]:
     """A chart for each task with a line for each method, the mean over its seeds."""
-    kinds = {task: kind for histories in groups.values() for h in histories for task, kind in h.kinds.items()}
-    return [
-        chart
-        for i, (task, kind) in enumerate(kinds.items())
-        if (chart := _chart(f"{prefix}-curve-{i}", task, kind, _of_groups(groups, task), _guessed(groups, task)))
-    ]
+    named = {name: {"test": name, "validation": f"{name}, validation"} for name in groups}
+    return _charts(prefix, [(named[name], "personal", histories) for name, histories in groups.items()])
 
 
 def trained(prefix: str, history: History) -> Chart | None:
@@ -60,49 +49,73 @@ def trained(prefix: str, history: History) -> Chart | None:
     return by_metric(f"{prefix}-training", "Training", about, figures, {metric: name_of(metric) for metric in figures})
 
 
-def _of_models(history: History, task: str) -> dict[str, list[Figure]]:
+def traffic(prefix: str, history: History) -> Chart | None:
+    """Bars for each round, one direction on top of the other."""
+    if not history.rounds:
+        return None
+    bars = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": [round.round for round in history.rounds],
+            "y": [getattr(round, column) for round in history.rounds],
+            "marker": {"color": colour},
+            "hovertemplate": "round %{x}: %{y:,} bytes<extra></extra>",
+        }
+        for name, column, colour in (("down", "bytes_down", "--blue"), ("up", "bytes_up", "--orange"))
+    ]
+    axes = {"xaxis": rounds_axis(history.round), "yaxis": {"rangemode": "tozero"}}
+    drawn = figure(bars, x="round", y="bytes", height=280, barmode="stack", bargap=0.35, **axes)
+    total = sum(round.bytes_down + round.bytes_up for round in history.rounds)
+    title = f"{human(total)} in {len(history.rounds)} rounds"
+    return Chart(f"{prefix}-bytes", title, f"Bytes sent by round; {title} in all.", {"": drawn})
+
+
+def human(n_bytes: float) -> str:
+    """A size as people say it.
+
+    >>> human(812), human(40_800), human(3_200_000)
+    ('812 bytes', '40.8 kB', '3.2 MB')
+    """
+    for unit in ("bytes", "kB", "MB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} GB"
+
+
+def _charts(prefix: str, series: Sequence[Series]) -> list[Chart]:
+    histories = [history for _, _, of_series in series for history in of_series]
+    kinds = {task: kind for history in histories for task, kind in history.kinds.items()}
+    made = []
+    for i, (task, kind) in enumerate(kinds.items()):
+        # What a guess would have scored; all methods are measured against the same one.
+        guessed = _mean(history.curve(task, BASELINE, part=history.part or "") for history in histories)
+        if lines := _lines(task, series):
+            made.append(_chart(f"{prefix}-curve-{i}", task, kind, lines, guessed))
+    return made
+
+
+def _lines(task: str, series: Sequence[Series]) -> dict[str, list[Figure]]:
+    """Metric → the lines of all series."""
     found: dict[str, list[Figure]] = {}
-    for metric in _metrics([history], task):
-        for colour, model in zip(COLOURS, MODELS, strict=False):
-            for part, dashed in PARTS.items():
-                if by_round := history.curve(task, metric, part=part, model=model):
-                    drawn = line(by_round, by_round.values(), MODELS[model] + part, colour, dashed=dashed)
+    for i, (names, model, histories) in enumerate(series):
+        for metric in dict.fromkeys(metric for history in histories for metric in history.metrics(task)):
+            for part, dashed in PARTS.items() if metric != BASELINE else ():
+                if means := _mean(history.curve(task, metric, part=part, model=model) for history in histories):
+                    drawn = line(means, means.values(), names[part], COLOURS[i % len(COLOURS)], dashed=dashed)
                     found.setdefault(metric, []).append(drawn)
     return found
 
 
-def _of_groups(groups: Mapping[str, Sequence[History]], task: str) -> dict[str, list[Figure]]:
-    found: dict[str, list[Figure]] = {}
-    for i, (name, histories) in enumerate(groups.items()):
-        for metric in _metrics(histories, task):
-            for part, dashed in PARTS.items():
-                by_seed = [history.curve(task, metric, part=part) for history in histories]
-                rounds = sorted({round for curve in by_seed for round in curve})
-                if rounds:
-                    means = [fmean(curve[round] for curve in by_seed if round in curve) for round in rounds]
-                    label = name if part == "test" else f"{name}, {part}"
-                    drawn = line(rounds, means, label, COLOURS[i % len(COLOURS)], dashed=dashed)
-                    found.setdefault(metric, []).append(drawn)
-    return found
-
-
-def _metrics(histories: Sequence[History], task: str) -> list[str]:
-    found = dict.fromkeys(metric for history in histories for metric in history.metrics(task))
-    return [metric for metric in found if metric != BASELINE]
-
-
-def _guessed(groups: Mapping[str, Sequence[History]], task: str) -> dict[int, float]:
-    """What a guess would have scored; all methods are measured against the same one."""
-    curves = [h.curve(task, BASELINE, part=h.part or "") for histories in groups.values() for h in histories]
+def _mean(of_seeds: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """Round → the mean over the seeds that have it."""
+    curves = list(of_seeds)
     rounds = sorted({round for curve in curves for round in curve})
     return {round: fmean(curve[round] for curve in curves if round in curve) for round in rounds}
 
 
-def _chart(
-    id: str, task: str, kind: str, lines: Mapping[str, list[Figure]], guessed: Mapping[int, float]
-) -> Chart | None:
-    if not lines:
-        return None
+def _chart(id: str, task: str, kind: str, lines: Mapping[str, list[Figure]], guessed: Mapping[int, float]) -> Chart:
     first = KINDS[kind].headline
     metrics = sorted(lines, key=lambda metric: metric != first)  # the headline metric is chosen at first
     drawn = {metric: list(lines[metric]) for metric in metrics}

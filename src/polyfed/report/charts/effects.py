@@ -13,7 +13,20 @@ from typing import Any
 import numpy as np
 
 from polyfed.counting import as_people_count
-from polyfed.report.charts.base import COLOURS, Chart, Control, Figure, figure, line, plain, short
+from polyfed.report.charts.base import (
+    COLOURS,
+    Chart,
+    Control,
+    Figure,
+    band,
+    dots,
+    error_bars,
+    figure,
+    line,
+    names_axis,
+    plain,
+    short,
+)
 
 MOST_CLIENTS = 12
 MOST_INPUTS = 4  # of each task, those that move it most
@@ -34,7 +47,7 @@ def effects(
         moved = movement(found, task)
         for i, name in enumerate(sorted(moved, key=lambda name: -moved[name])[:MOST_INPUTS]):
             figures = {
-                str(at): _figure(of_task[client][name], task, described)
+                str(at): _figure(of_task[client][name], task, described.get("classes") or [])
                 for at, client in enumerate(clients)
                 if name in of_task[client]
             }
@@ -67,11 +80,9 @@ def importance(prefix: str, model: Mapping[str, Any], inputs: Sequence[str], fou
         title, unit = "Importance of the inputs, by their length-scales", "1 / length-scale, of scaled inputs"
     else:
         tasks = dict.fromkeys(task for of_client in found.values() for task in of_client)
-        marks = {}
-        for task in tasks:
-            moved = movement(found, task)
-            if total := sum(moved.values()):
-                marks[task] = {name: value / total for name, value in moved.items()}
+        moved = {task: movement(found, task) for task in tasks}
+        totals = {task: sum(of.values()) for task, of in moved.items()}
+        marks = {task: {name: v / totals[task] for name, v in of.items()} for task, of in moved.items() if totals[task]}
         title, unit = "Importance of the inputs, by how far tasks move with them", "share of the task's movement"
     if not marks:
         return None
@@ -80,75 +91,39 @@ def importance(prefix: str, model: Mapping[str, Any], inputs: Sequence[str], fou
     )
     traces = [
         {
-            "type": "scatter",
-            "mode": "markers",
+            **dots(short(of.get(name, np.nan) for name in names), COLOURS[i % len(COLOURS)], size=9),
             "name": plain(whose),
-            "x": short(of.get(name, np.nan) for name in names),
-            "y": list(range(len(names))),
             "text": [plain(name) for name in names],
-            "marker": {"color": COLOURS[i % len(COLOURS)], "size": 9},
             "hovertemplate": f"{plain(whose)}, %{{text}}: %{{x:.3f}}<extra></extra>",
         }
         for i, (whose, of) in enumerate(marks.items())
     ]
-    axis = {"tickvals": list(range(len(names))), "ticktext": [plain(name) for name in names]}
-    drawn = figure(
-        traces,
-        x=unit,
-        height=80 + 24 * max(3, len(names)),
-        xaxis={"rangemode": "tozero"},
-        yaxis={**axis, "range": [-0.6, len(names) - 0.4], "zeroline": False},
-    )
-    return Chart(
-        prefix, title, f"{title}: {', '.join(reversed(names))}, the most important first.", {"": drawn}, wide=True
-    )
+    height, axes = 80 + 24 * max(3, len(names)), {"xaxis": {"rangemode": "tozero"}, "yaxis": names_axis(names)}
+    about = f"{title}: {', '.join(reversed(names))}, the most important first."
+    return Chart(prefix, title, about, {"": figure(traces, x=unit, height=height, **axes)}, wide=True)
 
 
-def _figure(effect: Mapping[str, Any], task: str, described: Mapping[str, Any]) -> Figure:
-    classes = described.get("classes") or []
-    texts = [value for value in effect["x"] if isinstance(value, str)]
+def _figure(effect: Mapping[str, Any], task: str, classes: Sequence[Any]) -> Figure:
+    texts, several = any(isinstance(value, str) for value in effect["x"]), len(effect["curves"]) > 1
     x = list(range(len(effect["x"]))) if texts else effect["x"]
-    axis: Figure = {}
-    if texts:
-        names = [plain(value) for value in effect["x"]]
-        axis = {"tickvals": x, "ticktext": names, "range": [-0.5, len(names) - 0.5], "zeroline": False}
+    axis = {**names_axis(effect["x"]), "range": [-0.5, len(x) - 0.5]} if texts else {}
     traces: list[Figure] = []
     for k, curve in enumerate(effect["curves"]):
-        name = f"p({classes[k]})" if len(effect["curves"]) > 1 and k < len(classes) else "expected"
-        colour = COLOURS[k % len(COLOURS)]
-        if texts:
-            traces.append(_points(x, curve, name, colour))
-        else:
-            traces += _curve(x, curve, name, colour)
-    of_share = bool(classes)
-    label = f"p({classes[1]})" if len(classes) == 2 else "probability" if of_share else task
-    ends = {"range": [0, 1]} if of_share else {}
-    return figure(
-        traces,
-        x=effect["input"],
-        y=label,
-        height=280,
-        xaxis=axis,
-        yaxis=ends,
-        showlegend=len(effect["curves"]) > 1,
-    )
+        name = f"p({classes[k]})" if several and k < len(classes) else "expected"
+        traces += _trace(x, curve, name, COLOURS[k % len(COLOURS)], texts)
+    label = f"p({classes[1]})" if len(classes) == 2 else "probability" if classes else task
+    axes = {"xaxis": axis, "yaxis": {"range": [0, 1]} if classes else {}}
+    return figure(traces, x=effect["input"], y=label, height=280, showlegend=several, **axes)
 
 
-def _curve(x: Sequence[float], curve: Mapping[str, Any], name: str, colour: str) -> list[Figure]:
-    mean = {**line(x, curve["mean"], name, colour), "mode": "lines"}
-    if not curve.get("lower") or not curve.get("upper"):
-        return [mean]
-    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-    lower = {**edge, "x": short(x), "y": short(curve["lower"])}
-    upper = {**edge, "x": short(x), "y": short(curve["upper"]), "fill": "tonexty", "fillcolor": "--blue-faint"}
-    return [lower, upper, mean]
-
-
-def _points(x: Sequence[float], curve: Mapping[str, Any], name: str, colour: str) -> Figure:
-    drawn = {**line(x, curve["mean"], name, colour), "mode": "markers"}
+def _trace(x: Sequence[float], curve: Mapping[str, Any], name: str, colour: str, texts: bool) -> list[Figure]:
+    """A line in its band; of texts, points with bars."""
+    drawn = {**line(x, curve["mean"], name, colour), "mode": "markers" if texts else "lines"}
+    known = bool(curve.get("lower") and curve.get("upper"))
+    if not texts:
+        return [*(band(x, curve["lower"], curve["upper"], "--blue-faint", showlegend=False) if known else []), drawn]
     drawn["marker"] = {"color": colour, "size": 9}
-    if curve.get("lower") and curve.get("upper"):
+    if known:
         mean, lower, upper = (np.asarray(curve[key], dtype=np.float64) for key in ("mean", "lower", "upper"))
-        bars = {"type": "data", "symmetric": False, "array": short(upper - mean), "arrayminus": short(mean - lower)}
-        drawn["error_y"] = {**bars, "color": "--blue-soft", "thickness": 3, "width": 0}
-    return drawn
+        drawn["error_y"] = error_bars(upper - mean, mean - lower, "--blue-soft", thickness=3)
+    return [drawn]

@@ -1,4 +1,4 @@
-"""The latent function behind a task over a one-dimensional input: mean, 95 % band, the truth if it is known, and the data.
+"""What was learned: the correlation of the outputs, and the latent function of a task over a one-dimensional input.
 
 Labels are drawn where they have the units of the function. Those of other kinds (a class, a count) are ticks at the
 edge, at the input where they were seen.
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from polyfed.kinds import KINDS, LabelForm
-from polyfed.report.charts.base import Chart, Control, Figure, figure, line, plain, short
+from polyfed.report.charts.base import Chart, Control, Figure, band, dots, figure, line, plain, short
 
 MOST_CLIENTS = 50  # each has several hundred numbers for each task
+SCALE = ((0.0, "--minus"), (0.5, "--zero"), (1.0, "--plus"))
 
 
 def latents(
@@ -39,53 +40,71 @@ def latents(
 
 
 def _figure(latent: Mapping[str, Any], kind: str, classes: Any) -> Figure:
-    band = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    x = short(latent["x"])
-    mean = {**line(latent["x"], latent["mean"], "posterior mean", "--blue"), "mode": "lines"}
     traces = [
-        {**band, "x": x, "y": short(latent["lower"]), "showlegend": False},
-        {
-            **band,
-            "x": x,
-            "y": short(latent["upper"]),
-            "fill": "tonexty",
-            "fillcolor": "--blue-faint",
-            "name": "95 % band",
-        },
-        mean,
+        *band(latent["x"], latent["lower"], latent["upper"], "--blue-faint", name="95 % band"),
+        {**line(latent["x"], latent["mean"], "posterior mean", "--blue"), "mode": "lines"},
     ]
     if latent.get("truth"):
         traces.append({**line(latent["x"], latent["truth"], "truth", "--orange", dashed=True), "mode": "lines"})
-    traces += _labels(latent, kind, classes)
-    return figure(traces, x="input", y="value" if _has_units(kind) else "latent function", height=320)
+    has_units = KINDS[kind].form is LabelForm.NUMBER  # those of the labels
+    traces += _labels(latent, has_units, classes)
+    return figure(traces, x="input", y="value" if has_units else "latent function", height=320)
 
 
-def _has_units(kind: str) -> bool:
-    """Whether the latent function has the units of the labels."""
-    return KINDS[kind].form is LabelForm.NUMBER
-
-
-def _labels(latent: Mapping[str, Any], kind: str, classes: Any) -> list[Figure]:
+def _labels(latent: Mapping[str, Any], has_units: bool, classes: Any) -> list[Figure]:
     seen = latent.get("seen") or {}
     x, y = np.asarray(seen.get("x") or [], dtype=np.float64), np.asarray(seen.get("y") or [], dtype=np.float64)
     if len(x) == 0:
         return []
-    dots = {"type": "scatter", "mode": "markers"}
-    if _has_units(kind):
-        marker = {"color": "--ink", "size": 5, "opacity": 0.6}
-        return [{**dots, "name": "labels", "x": short(x), "y": short(y), "marker": marker}]
+    if has_units:
+        drawn = dots(short(x), "--ink", y=short(y), size=5)
+        return [{**drawn, "name": "labels", "marker": {**drawn["marker"], "opacity": 0.6}}]
     low, high = np.nanmin(np.asarray(latent["lower"], dtype=float)), np.nanmax(np.asarray(latent["upper"], dtype=float))
     margin = 0.06 * (high - low)
     if not classes or len(classes) != 2:
-        return [_ticks(dots, x, low - margin, "labels (where)", "--ink")]
+        return [_ticks(x, low - margin, "labels (where)", "--ink")]
     edges = ((0, low - margin, "--purple"), (1, high + margin, "--green"))
     return [
-        _ticks(dots, x[y == position], edge, f"label {classes[position]}", colour)
+        _ticks(x[y == position], edge, f"label {classes[position]}", colour)
         for position, edge, colour in edges
         if (y == position).any()
     ]
 
 
-def _ticks(dots: Figure, x: np.ndarray, edge: float, name: str, colour: str) -> Figure:
-    marker = {"symbol": "line-ns", "size": 9, "line": {"color": colour, "width": 1.5}, "color": colour}
-    return {**dots, "name": plain(name), "x": short(x), "y": short(np.full(len(x), edge)), "marker": marker}
+def _ticks(x: np.ndarray, edge: float, name: str, colour: str) -> Figure:
+    drawn = dots(short(x), colour, y=short(np.full(len(x), edge)), size=9)
+    marker = {**drawn["marker"], "symbol": "line-ns", "line": {"color": colour, "width": 1.5}}
+    return {**drawn, "name": plain(name), "marker": marker}
+
+
+def correlation(prefix: str, described: Mapping[str, Any]) -> Chart:
+    """Names and a square matrix."""
+    names = [plain(name) for name in described["names"]]
+    matrix = np.asarray(described["matrix"], dtype=np.float64)
+    positions = list(range(len(names)))
+    heat = {
+        "type": "heatmap",
+        "x": positions,
+        "y": positions,
+        "z": [[round(value, 3) if np.isfinite(value) else None for value in row] for row in matrix.tolist()],
+        "zmin": -1,
+        "zmax": 1,
+        "colorscale": [list(stop) for stop in SCALE],
+        "texttemplate": "%{z:.2f}",
+        "hoverongaps": False,
+        "xgap": 2,
+        "ygap": 2,
+        "customdata": [[f"{one} and {other}" for one in names] for other in names],
+        "hovertemplate": "%{customdata}: %{z:.3f}<extra></extra>",
+        "colorbar": {"thickness": 10, "outlinewidth": 0, "tickvals": [-1, 0, 1]},
+    }
+    # Positions with names as labels: two outputs may have one name, and a name may look like a number.
+    ticks = {"tickvals": positions, "ticktext": names, "showgrid": False, "zeroline": False}
+    drawn = figure(
+        [heat],
+        height=max(240, 60 + 46 * len(names)),
+        xaxis={**ticks, "side": "bottom"},
+        yaxis={**ticks, "autorange": "reversed"},
+    )
+    about = "The correlation of each pair of outputs, from -1 to 1."
+    return Chart(prefix, "Correlation of the outputs", about, {"": drawn})

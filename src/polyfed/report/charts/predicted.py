@@ -1,4 +1,4 @@
-"""What was predicted against what was true, with the intervals; points whose interval misses the truth stand out."""
+"""What was predicted against what was true, with the intervals: row by row, and how often they hold at each client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.metrics import LEVEL
-from polyfed.report.charts.base import Chart, Figure, figure, plain, short
+from polyfed.report.charts.base import Chart, Figure, by_client, dots, error_bars, figure, plain, short
 from polyfed.report.rows import Rows, rows_of
 
 MOST_POINTS = 400  # more are a cloud, and slow
@@ -19,21 +19,44 @@ def predicted(prefix: str, task: str, predictions: Mapping[str, Any], most: int 
     rows = rows_of(predictions, task, ("y", "mean", "lower", "upper"))
     if not len(rows):
         return None
-    inside = covered(rows)
+    inside = _covered(rows)
     share = f"{100 * inside.mean():.0f} % of {len(rows):,} rows lie in their {100 * LEVEL:.0f} % interval"
     drawn = np.arange(len(rows))
     if len(rows) > most:
         drawn = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
         share += f", {most} of them drawn"
-    return Chart(
-        prefix,
-        f"{task}: {share}",
-        f"Predicted against true values of {task}; {share}.",
-        {"": _figure(rows, inside, drawn)},
-    )
+    about = f"Predicted against true values of {task}; {share}."
+    return Chart(prefix, f"{task}: {share}", about, {"": _figure(rows, inside, drawn)})
 
 
-def covered(rows: Rows) -> np.ndarray:
+def coverages(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart | None:
+    """How many of each client's rows lie in their intervals, with the 95 % interval of so many rows (Wilson 1927)."""
+    rows = rows_of(predictions, task, ("y", "lower", "upper"))
+    if not len(rows):
+        return None
+    inside = _covered(rows)
+    n = np.bincount(rows.client, minlength=len(rows.clients))
+    share = np.bincount(rows.client, weights=inside, minlength=len(rows.clients)) / np.maximum(n, 1)
+    order = [at for at in np.lexsort((n, share)).tolist() if n[at]]
+    centre, reach = _wilson(share[order], n[order])
+    above, below = np.clip(centre + reach - share[order], 0, None), np.clip(share[order] - (centre - reach), 0, None)
+    drawn = {
+        **dots(short(share[order]), "--blue"),
+        "error_x": error_bars(above, below, "--blue-soft", thickness=2),
+        "text": [plain(rows.clients[at]) for at in order],
+        "customdata": [int(n[at]) for at in order],
+        "hovertemplate": "%{text}: %{x:.3f} of %{customdata} rows<extra></extra>",
+    }
+    off = int(((centre + reach < LEVEL) | (centre - reach > LEVEL)).sum())
+    title = f"{task}: {off} of {len(order)} clients off {LEVEL:.0%}".replace("%", " %")
+    about = f"The share of each client's rows of {task} that lie in their {100 * LEVEL:.0f} % interval."
+    ends = {"range": [None, 1.005]}
+    clients = [rows.clients[at] for at in order]
+    shown = by_client([drawn], clients, "share of rows in their interval", at=LEVEL, xaxis=ends)
+    return Chart(prefix, title, about, {"": shown})
+
+
+def _covered(rows: Rows) -> np.ndarray:
     """Whether the truth of each row lies in its interval, the ends included."""
     y = rows.values["y"]
     return (rows.values["lower"] <= y) & (y <= rows.values["upper"])
@@ -46,16 +69,11 @@ def _figure(rows: Rows, inside: np.ndarray, drawn: np.ndarray) -> Figure:
         if len(at) == 0:
             continue
         y, mean, lower, upper = (rows.values[column][at] for column in ("y", "mean", "lower", "upper"))
-        bars = {"type": "data", "symmetric": False, "array": short(upper - mean), "arrayminus": short(mean - lower)}
         traces.append(
             {
-                "type": "scatter",
-                "mode": "markers",
+                **dots(short(y), colour, y=short(mean), size=6),
                 "name": f"truth {name} the interval",
-                "x": short(y),
-                "y": short(mean),
-                "marker": {"color": colour, "size": 6},
-                "error_y": {**bars, "color": f"{colour}-soft", "width": 0, "thickness": 1.2},
+                "error_y": error_bars(upper - mean, mean - lower, f"{colour}-soft", thickness=1.2),
                 "text": [plain(rows.clients[i]) for i in rows.client[at].tolist()],
                 "hovertemplate": "%{text}<br>true %{x}, predicted %{y}<extra></extra>",
             }
@@ -71,3 +89,11 @@ def _figure(rows: Rows, inside: np.ndarray, drawn: np.ndarray) -> Figure:
         "showlegend": False,
     }
     return figure([*traces, diagonal], x="true", y="predicted", height=360)
+
+
+def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and reach of the 95 % interval of a share of n."""
+    z = 1.959964
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    return centre, np.where(np.isfinite(reach), reach, np.inf)

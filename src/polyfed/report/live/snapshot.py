@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from polyfed.report import charts
-from polyfed.report.charts.traffic import human
+from polyfed.report.charts.curves import human
 from polyfed.report.details import MOST_REJECTIONS, duration
 from polyfed.report.live.watcher import Look
 from polyfed.report.templates import figures_of, render

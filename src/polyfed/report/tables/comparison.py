@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from polyfed.kinds import KINDS
 from polyfed.metrics import BASELINE, advice
 from polyfed.report.folders import RunFolder
-from polyfed.report.tables.ranking import Ranking, leader, ranking
+from polyfed.report.tables.ranking import Ranking, by_seed_of, kinds_of, leader, ranking
 from polyfed.report.words import decimals, guess_of, name_of
 
 FREE = ("seed", "workers", "keep")  # settings that do not make it another experiment
@@ -91,20 +91,17 @@ def comparison(groups: Sequence[Group], *, every_metric: bool = False) -> Compar
     columns, ranked = _columns(groups, every_metric), ranking(groups)
     cells, baseline = [], []
     for column in columns:
-        entries = [_mean_and_std(group, column) for group in groups]
-        guessed = _guessed(groups, column) if column.guess else None
+        entries = [_mean_and_std(group, column.task, column.metric) for group in groups]
+        # The same guess for all lines, so that of any is taken.
+        guesses = (_mean_and_std(group, column.task, BASELINE) for group in groups if column.guess)
+        guessed = next((found[0] for found in guesses if found), None)
         digits = decimals([entry[0] for entry in entries if entry] + ([] if guessed is None else [guessed]))
         best = leader(groups, column.task, column.metric)
         cells.append([_cell(entry, digits, group.name == best) for entry, group in zip(entries, groups, strict=True)])
         baseline.append(None if guessed is None else f"{guessed:,.{digits}f}")
+    ranks = [f"{ranked.mean[group.name]:.2f}" if ranked else "" for group in groups]
     rows = [
-        Row(
-            group.name,
-            len(group.runs),
-            [of_column[at] for of_column in cells],
-            group.pools_data,
-            f"{ranked.mean[group.name]:.2f}" if ranked else "",
-        )
+        Row(group.name, len(group.runs), [of_column[at] for of_column in cells], group.pools_data, ranks[at])
         for at, group in enumerate(groups)
     ]
     return Comparison(columns, rows, baseline, ranked, any(len(group.runs) > 1 for group in groups))
@@ -112,33 +109,22 @@ def comparison(groups: Sequence[Group], *, every_metric: bool = False) -> Compar
 
 def _columns(groups: Sequence[Group], every_metric: bool) -> list[Column]:
     histories = [run.history for group in groups for run in group.runs]
-    kinds = {task: kind for history in histories for task, kind in history.kinds.items()}
     return [
         Column(task, metric, name_of(metric), advice(metric), guess_of(kind) if metric == KINDS[kind].headline else "")
-        for task, kind in kinds.items()
+        for task, kind in kinds_of(groups).items()
         for metric in dict.fromkeys(m for history in histories for m in history.metrics(task))
         if metric != BASELINE and (every_metric or metric == KINDS[kind].headline)
     ]
 
 
-def _guessed(groups: Sequence[Group], column: Column) -> float | None:
-    """The mean over the clients and seeds; the same for all lines, so that of any is taken."""
-    of_guess = Column(column.task, BASELINE, "", "", "")
-    return next((found[0] for group in groups if (found := _mean_and_std(group, of_guess))), None)
-
-
-def _mean_and_std(group: Group, column: Column) -> tuple[float, float | None] | None:
-    by_seed = [values for run in group.runs if (values := _of_clients(run, column))]
+def _mean_and_std(group: Group, task: str, metric: str) -> tuple[float, float | None] | None:
+    """Over the seeds of a line, each the mean over its clients; of one seed, over the clients."""
+    by_seed = by_seed_of(group, task, metric)
     if not by_seed:
         return None
     means = [fmean(values) for values in by_seed]
     spread_over = means if len(means) > 1 else by_seed[0]
     return fmean(means), stdev(spread_over) if len(spread_over) > 1 else None
-
-
-def _of_clients(run: RunFolder, column: Column) -> list[float]:
-    found = (tasks.get(column.task, {}).get(column.metric) for tasks in run.history.final().values())
-    return [value for value in found if value is not None]
 
 
 def _cell(entry: tuple[float, float | None] | None, digits: int, best: bool) -> Cell | None:
@@ -155,11 +141,9 @@ def _identity(run: RunFolder) -> str:
 def _name(run: RunFolder, others: Sequence[RunFolder]) -> str:
     """The method, and what sets this line apart from others of the same method."""
     namesakes = [_choices(other) for other in others if other.method == run.method]
-    own = _choices(run)
-    different = {name: value for name, value in own.items() if any(other.get(name) != value for other in namesakes)}
-    if not different:
-        return run.method
-    return f"{run.method} ({', '.join(f'{name}={value}' for name, value in different.items())})"
+    own = _choices(run).items()
+    different = [f"{name}={value}" for name, value in own if any(other.get(name) != value for other in namesakes)]
+    return f"{run.method} ({', '.join(different)})" if different else run.method
 
 
 def _choices(run: RunFolder) -> dict[str, Any]:

@@ -7,7 +7,7 @@ little less sure than they say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,7 @@ def ranking(groups: Sequence[Group]) -> Ranking | None:
     """The ranks of several lines of a comparison by the headline metric of each task; None if they share no block."""
     if len(groups) < 2:
         return None
-    kinds = {task: kind for group in groups for run in group.runs for task, kind in run.history.kinds.items()}
-    table = [row for task, kind in kinds.items() for row in _shared(groups, task, KINDS[kind].headline)]
+    table = [row for task, kind in kinds_of(groups).items() for row in _shared(groups, task, KINDS[kind].headline)]
     if not table:
         return None
     of_blocks = np.array([ranks(np.array(row)) for row in table])
@@ -70,7 +69,8 @@ def leader(groups: Sequence[Group], task: str, metric: str) -> str | None:
     found = {name: of_line for name, of_line in found.items() if of_line}
     if len(found) < 2:
         return None
-    best = min(found, key=lambda name: badness(metric, _seeds_mean(found[name])))
+    means = {group.name: _seeds_mean(group, task, metric) for group in groups if group.name in found}
+    best = min(found, key=lambda name: badness(metric, means[name]))
     p, better = [], True
     for name, other in found.items():
         if name != best:
@@ -79,6 +79,11 @@ def leader(groups: Sequence[Group], task: str, metric: str) -> str | None:
             p.append(wilcoxon(differences))
             better &= sum(differences) > 0
     return best if better and max(holm(p)) < ALPHA else None
+
+
+def kinds_of(groups: Sequence[Group]) -> dict[str, str]:
+    """Task → kind, of all tasks of all runs."""
+    return {task: kind for group in groups for run in group.runs for task, kind in run.history.kinds.items()}
 
 
 def blocks(group: Group, task: str, metric: str) -> Blocks:
@@ -99,9 +104,13 @@ def _shared(groups: Sequence[Group], task: str, metric: str) -> list[list[float]
     return [[round(badness(metric, one[at]), 12) for one in found] for at in sorted(common)]
 
 
-def _seeds_mean(of_line: Mapping[tuple[str, int], float]) -> float:
+def by_seed_of(group: Group, task: str, metric: str) -> list[list[float]]:
+    """The scores of the clients, seed by seed, where there are any."""
+    of_seeds = [[of.get(task, {}).get(metric) for of in run.history.final().values()] for run in group.runs]
+    known = [[value for value in values if value is not None] for values in of_seeds]
+    return [values for values in known if values]
+
+
+def _seeds_mean(group: Group, task: str, metric: str) -> float:
     """As the table has it: each seed counts once."""
-    by_seed: dict[int, list[float]] = {}
-    for (_, seed), value in of_line.items():
-        by_seed.setdefault(seed, []).append(value)
-    return float(np.mean([np.mean(values) for values in by_seed.values()]))
+    return float(np.mean([np.mean(values) for values in by_seed_of(group, task, metric)]))
