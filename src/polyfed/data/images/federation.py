@@ -85,11 +85,11 @@ class ImageFederation:
         members = self.numbered.raw.values()
         labels = []
         for task in self.tasks:
-            found = [raw.labels[task.name].at < len(raw) - raw.n_test for raw in members if task.name in raw.labels]
+            found = [raw.labels[task.name].at < raw.n_own for raw in members if task.name in raw.labels]
             n = int(np.concatenate(found).sum())
             labels.append(f"{task.name} ({task.kind}): {n} label{'s' if n > 1 else ''}")
-        n_images = self._n_distinct([numbers(raw)[: len(raw) - raw.n_test] for raw in members])
-        n_test = self._n_distinct([numbers(raw)[len(raw) - raw.n_test :] for raw in members])
+        n_images = self._n_distinct([numbers(raw)[: raw.n_own] for raw in members])
+        n_test = self._n_distinct([numbers(raw)[raw.n_own :] for raw in members])
         tested = f", {n_test} {self.corruption or 'further'} images for testing" if n_test else ""
         clients = f"{len(self)} client{'s' if len(self) > 1 else ''}"
         return f"ImageFederation of {clients} and {n_images} images; {', '.join(labels)}{tested}"
@@ -107,7 +107,7 @@ class ImageFederation:
         if task not in raw.labels:
             return [], np.empty(0)
         labels = raw.labels[task]
-        kept = (labels.at >= len(raw) - raw.n_test) == test
+        kept = (labels.at >= raw.n_own) == test
         values = labels.values[kept]
         if labels.vocabulary is not None:
             values = np.array(labels.vocabulary)[values]
@@ -116,7 +116,7 @@ class ImageFederation:
     def test_images(self, client: str) -> list[Path]:
         """The images of the test rows of one client, in their order."""
         raw = self.numbered.raw[client]
-        return self.files.paths(numbers(raw)[len(raw) - raw.n_test :])
+        return self.files.paths(numbers(raw)[raw.n_own :])
 
     def corrupted(self, kind: str) -> ImageFederation:
         """The same federation with test images that are corrupted; training images, hence units and models, stay."""
@@ -135,7 +135,7 @@ class ImageFederation:
         shown: list[np.ndarray] = []  # as they are
         corrupted: list[np.ndarray] = []
         for raw in self.numbered.raw.values():
-            n_shown = len(raw) - (raw.n_test if self.corruption else 0)
+            n_shown = raw.n_own if self.corruption else len(raw)
             shown.append(numbers(raw)[:n_shown])
             corrupted.append(numbers(raw)[n_shown:])
         wanted, row_shown = self.files.distinct(np.concatenate(shown))

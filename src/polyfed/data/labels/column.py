@@ -72,7 +72,8 @@ class LabelColumn:
             order[appeared] = np.arange(len(appeared))
             vocabulary, codes, firsts = distinct[appeared].tolist(), order[codes.reshape(-1)], first[appeared]
         else:
-            labels = [_as_text(plain(value)) for value in observed.tolist()]
+            labels = [plain(value) for value in observed.tolist()]
+            labels = [v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in labels]
             self._reject_odd_types(labels)
             position: dict[Any, int] = {}
             codes = np.array([position.setdefault(label, len(position)) for label in labels], dtype=np.int64)
@@ -180,7 +181,3 @@ def _from_list(y: Iterable[Any]) -> np.ndarray:
     for i, row in enumerate(rows):
         array[i] = row
     return array
-
-
-def _as_text(label: Any) -> Any:
-    return label.decode(errors="backslashreplace") if isinstance(label, bytes) else label
