@@ -114,6 +114,7 @@ def new_figure(width: float, height: float) -> Any:
 
 DRAWN: dict[str, tuple[str, Callable[[str], Any]]] = {
     "table1": ("table1", lambda page: points(page, lambda c: "x" in c.heading.split(" ")[0], across=3)),
+    "trained": ("trained", lambda page: points(page, lambda c: True, across=4)),
     "convergence": ("convergence", by_round),
     "calibration_scores": ("calibration", lambda page: points(page, lambda c: True, across=3)),
     "ood_auroc": ("ood", lambda page: points(page, lambda c: c.heading.endswith("AUROC"), across=3)),
