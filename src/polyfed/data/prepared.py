@@ -32,26 +32,17 @@ from polyfed.errors import UnknownNameError, UsageError
 
 @dataclass(frozen=True, eq=False)
 class PreparedFederation:
-    """What methods and engines work with.
+    """What methods and engines work with."""
 
-    Attributes:
-        spec: what everyone knows.
-        clients: name → its parts, sorted by name.
-        encoders: name → how it encodes rows; one shared object unless scaling is local.
-        scaling: "federated", "local", "targets" or "none".
-        agreed: the result of round 0.
-        round0_bytes: name → size of what the client sent in round 0.
-        round0: who took part in round 0 and with what, who is silent, who was rejected.
-        truth: for made-up data, client → {"x": inputs as given, task: the true latent function there}.
-    """
-
-    spec: FederationSpec
-    clients: Mapping[str, ClientParts]
-    encoders: Mapping[str, Encoder]
-    scaling: str
-    agreed: Schema
-    round0_bytes: Mapping[str, int]
+    spec: FederationSpec  # what everyone knows
+    clients: Mapping[str, ClientParts]  # name → its parts, sorted by name
+    encoders: Mapping[str, Encoder]  # name → how it encodes rows; one shared object unless scaling is local
+    scaling: str  # "federated", "local", "targets" or "none"
+    agreed: Schema  # the result of round 0
+    round0_bytes: Mapping[str, int]  # name → size of what the client sent in round 0
+    # for made-up data, client → {"x": inputs as given, task: the true latent function there}
     truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
+    # who took part in round 0 and with what, who is silent, who was rejected
     round0: Round0 = field(default_factory=Round0)
 
     def shared(self, client: str) -> ClientData:
@@ -61,12 +52,9 @@ class PreparedFederation:
 
     def below(self, limits: Limits) -> dict[str, dict[str, int]]:
         """client whose data are here → task → its training labels, where they are too few for these limits."""
-        found = {}
-        for client, parts in self.clients.items():
-            few = {task: n for task, n in parts.train.counts().items() if 0 < n < limits.min_rows}
-            if few:
-                found[client] = few
-        return found
+        counts = {client: parts.train.counts() for client, parts in self.clients.items()}
+        few = {client: {t: n for t, n in own.items() if 0 < n < limits.min_rows} for client, own in counts.items()}
+        return {client: own for client, own in few.items() if own}
 
     def encode(self, client: str, X: Any) -> np.ndarray:
         """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""

@@ -22,7 +22,7 @@ from polyfed.methods.gp.wide.weight_features import Features, model_of
 from polyfed.methods.gp.wide.weight_states import Broadcast, Client, Sent, Served
 from polyfed.methods.messages import PREPARING, ClientUpdate, State
 from polyfed.modelling.memory import exact_bytes, holds
-from polyfed.modelling.readout import read_out
+from polyfed.modelling.rows import read_out
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
