@@ -45,6 +45,14 @@ def test_a_table_becomes_a_run_folder(polyfed, home):
     assert [line.split(" ", 1)[1].split(":")[0] for line in log] == ["begin", "round 1", *["round 2"] * 3, "end"]
 
 
+def test_rejected_updates_are_counted(polyfed, home):
+    done = polyfed(*RUN, *TARGETS, "--method", "pfed-mul", "--set", "run.max_norm=1e-9", "--json")
+    rejected = json.loads(done.out)["rejected_updates"]
+    assert rejected > 0
+    again = polyfed(*RUN, *TARGETS, "--method", "pfed-mul", "--set", "run.max_norm=1e-9", "--out", "again")
+    assert f", {rejected} updates rejected, " in again.out
+
+
 def test_the_settings_in_the_folder_give_the_same_run(polyfed, home, run):
     assert polyfed("run", run / "config.toml", "--out", "again", "--no-report").code == 0
     assert (home / "again" / "events.jsonl").read_bytes() == (run / "events.jsonl").read_bytes()

@@ -132,7 +132,7 @@ def _show(run: Run, document: RunDocument) -> None:
         say(f"Round {round} was dropped, and the model stayed as it was: {reason}")
     for line in left_out(document.model_dump()):
         say(line)
-    rejected = f", {document.rejected} updates rejected" if document.rejected else ""
+    rejected = f", {document.rejected_updates} updates rejected" if document.rejected_updates else ""
     traffic = f"{in_bytes(document.bytes_up)} up, {in_bytes(document.bytes_down)} down"
     say(f"{traffic}{rejected}, {document.seconds:.1f} s. The run is in {document.folder}")
     if document.report:

@@ -16,6 +16,7 @@ pytest.importorskip("flwr", reason="deployments need Flower: pip install 'polyfe
 
 from polyfed.cli import main
 from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
+from polyfed.errors import UsageError
 from polyfed.flower.deploy import making
 from polyfed.flower.deploy.layout import read_deployment, read_node
 
@@ -147,6 +148,16 @@ def test_a_node_that_comes_later(folder, capsys):
     assert (folder / "nodes/basel/node.key").read_bytes() == before
     assert main(["deploy", "add", str(folder), "Zug"]) == 3
     assert "there is a node 'Zug' already" in capsys.readouterr().err
+
+
+def test_a_name_that_is_no_node_changes_no_file(folder):
+    deployment, other = read_deployment(folder), folder / "other.pub"
+    other.write_text("not yours")
+    for change in (making.remove_node, making.renew_key):
+        with pytest.raises(UsageError, match="there is no node"):
+            change(deployment, "../../other")
+    assert other.read_text() == "not yours"
+    assert read_deployment(folder) == deployment
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path, capsys):

@@ -65,12 +65,14 @@ def add_node(deployment: Deployment, name: str) -> Deployment:
 
 def remove_node(deployment: Deployment, name: str) -> None:
     """A node less. Its folder here stays: whoever has its key is nobody to the server."""
+    check_is_node(deployment, name)  # a name is a path: no other file may go
     replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name)).write()
     deployment.public_key(name).unlink(missing_ok=True)
 
 
 def renew_key(deployment: Deployment, name: str) -> Path:
     """A new key for a node; the file that goes to its machine, in place of the one there."""
+    check_is_node(deployment, name)
     private, public = make_keys(name)
     folder = deployment.node(name)
     with _writing_to(folder):
