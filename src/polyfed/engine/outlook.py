@@ -34,19 +34,14 @@ class Forecast:
 
     def event(self, round: int, settings: Settings) -> dict[str, Any] | None:
         """What is to be reported before this round; None if it is soon over."""
-        evaluation = self._evaluation if settings.evaluates(round) else 0.0
-        whole = self._whole(round, settings)
+        evaluation, left = self._evaluation if settings.evaluates(round) else 0.0, range(round, settings.rounds + 1)
+        whole = len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
         is_news, self._told = not self._told and whole >= WHOLE, True  # of the whole run: once, as it begins or goes on
         if self._round + evaluation < self._long and not is_news:
             return None
         reported = {"event": "outlook", "round": round, "rounds": settings.rounds}
         reported |= {"seconds": self._round, "evaluation_seconds": evaluation, "shorter": self._shorter}
         return reported | {"run_seconds": whole} if is_news else reported
-
-    def _whole(self, round: int, settings: Settings) -> float:
-        """From this round to the last one."""
-        left = range(round, settings.rounds + 1)
-        return len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
 
     def learn(self, round: float, evaluation: float | None) -> None:
         """What a round took, and measuring its models if that was done; if not, it is off by as much as the round was."""

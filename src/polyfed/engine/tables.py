@@ -102,9 +102,8 @@ def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int
         return int(at)
     losses = _losses(table, kinds)
     if not losses:
-        raise UsageError(
-            "there are no validation rows", where="summary", remedy="use Split(validation=0.1), or at='last'"
-        )
+        remedy = "use Split(validation=0.1), or at='last'"
+        raise UsageError("there are no validation rows", where="summary", remedy=remedy)
     return min(losses, key=lambda round: losses[round])
 
 

@@ -95,9 +95,8 @@ def _bad_values(
     reasons: dict[str, str] = {}
     columns, squares = Columns(sent), torch.zeros(len(clients), dtype=torch.float64)
     for name in template.arrays:
-        finite, beyond, square = (
-            torch.zeros(len(sent), dtype=kind) for kind in (torch.bool, torch.bool, torch.float64)
-        )
+        kinds = torch.bool, torch.bool, torch.float64
+        finite, beyond, square = (torch.zeros(len(sent), dtype=kind) for kind in kinds)
         for places, (values,) in columns.pieces(name):
             finite[places], beyond[places], square[places] = _looked_at(values)
         _note(reasons, clients, ~finite, f"array {name!r} is not finite")

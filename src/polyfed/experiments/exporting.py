@@ -91,9 +91,8 @@ def to_mlflow(folder: Path, uri: str) -> str:
         client.set_terminated(made)
     except Exception as error:  # whatever a server, a database or a disk may answer
         reported = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(
-            f"MLflow rejected the run ({reported[:300]})", where=uri, remedy="give another --mlflow"
-        ) from error
+        remedy = "give another --mlflow"
+        raise UsageError(f"MLflow rejected the run ({reported[:300]})", where=uri, remedy=remedy) from error
     return made
 
 

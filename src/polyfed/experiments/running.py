@@ -160,9 +160,8 @@ def reject_used(folder: Path) -> None:
     if folder.is_file():
         raise UsageError("is a file", where=str(folder), remedy="choose another folder with --out")
     if (folder / "run.json").exists():
-        raise UsageError(
-            "there is a run in it already", where=str(folder), remedy=f"go on with --resume {folder}, or choose --out"
-        )
+        remedy = f"go on with --resume {folder}, or choose --out"
+        raise UsageError("there is a run in it already", where=str(folder), remedy=remedy)
     if folder.is_dir() and not is_free(folder):
         raise UsageError("is not empty", where=str(folder), remedy="choose a new folder with --out")
 

@@ -18,8 +18,7 @@ from polyfed.experiments.comparing import Cell
 from polyfed.experiments.config import ImagesConfig
 from polyfed.experiments.images import corrupted, image_federation, images_of, vision_room
 from polyfed.paper.blocks import Block
-from polyfed.paper.measures import BAND
-from polyfed.paper.out_of_distribution import uncertainties
+from polyfed.paper.measures import BAND, uncertainties
 from polyfed.report.charts import Chart
 from polyfed.report.charts.base import Figure, band, dots, figure, line, plain, short
 from polyfed.seeds import Stream

@@ -1,7 +1,4 @@
-"""A small server for the live page: this machine only, and only for pages that come from it.
-
-serve(Path("runs/a"))            # http://127.0.0.1:8765 until Ctrl-C
-"""
+"""A small server for the live page: this machine only, and only for pages that come from it."""
 
 from __future__ import annotations
 
@@ -83,7 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        if not self._is_for_us():
+        host = self.headers.get("Host", "")
+        if (host.rpartition(":")[0] if ":" in host else host) not in OWN_NAMES:
             # A foreign page whose name leads here (DNS rebinding) must not read the run.
             self._send(HTTPStatus.FORBIDDEN, "text/plain", f"Use http://{ADDRESS}:{self.server.server_port}/\n")
             return
@@ -94,10 +92,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_data(parse_qs(address.query).get("version", [""])[0])
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "There is / and /data.\n")
-
-    def _is_for_us(self) -> bool:
-        host = self.headers.get("Host", "")
-        return host.rpartition(":")[0] in OWN_NAMES if ":" in host else host in OWN_NAMES
 
     def _send_data(self, version: str) -> None:
         try:

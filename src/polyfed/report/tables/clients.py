@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from polyfed.report.words import decimals, guess_of, name_of
 MOST_CLIENTS = 200
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A heading, and below it what kind of number it is."""
 
     task: str
@@ -30,8 +28,7 @@ class Column:
     says: str = ""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A text, the number that it is sorted by, and for a score its rank, from 0 for the worst to 1 for the best."""
 
     text: str
@@ -39,8 +36,7 @@ class Cell:
     shade: float | None = None
 
 
-@dataclass(frozen=True)
-class ClientTable:
+class ClientTable(NamedTuple):
     """`rows` are (client, a cell or None for each column)."""
 
     columns: list[Column]
