@@ -26,7 +26,7 @@ from polyfed.data.splits import Division
 from polyfed.gp import Evidence
 from polyfed.gp.whitened import features_of_rows
 from polyfed.methods import ClientUpdate, Method, PFedHier, method
-from polyfed.methods.gp.pfed_hier import POINTS
+from polyfed.methods.gp.states import Served
 from polyfed.seeds import Stream
 
 N_COLUMNS = 20
@@ -111,7 +111,11 @@ def membership(n: int, limits: Limits, seed: int = 0) -> float | None:
     n_shared = made._n_shared(made.model(data))
     asked = np.concatenate([x[np.arange(20) % n], rng.normal(0, 1, (20, N_COLUMNS))])
     weights = prior.W[:1].expand(len(asked), -1)
-    features = features_of_rows(prior, n_shared, server[POINTS], torch.from_numpy(asked), weights).detach().numpy()
+    features = (
+        features_of_rows(prior, n_shared, Served.from_arrays(server).points, torch.from_numpy(asked), weights)
+        .detach()
+        .numpy()
+    )
     evidence = Evidence(update.arrays["evidence/triangle"], update.arrays["evidence/shift"])
     values, vectors = np.linalg.eigh(evidence.precision.numpy())
     inside = vectors[:, values > 1e-9]

@@ -30,6 +30,7 @@ from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
 from polyfed.gp import Evidence, hyperprior
 from polyfed.methods import Job, Method, PFedMul
+from polyfed.methods.gp.states import Server
 from polyfed.methods.gp.theta_prior import noise_slope, with_prior
 from polyfed.methods.messages import State, strip_prefix
 from polyfed.modelling.learning import limits_of
@@ -77,7 +78,7 @@ class Objective:
             return total / n, slopes
         # Clients without labels take no part, and the server counts them where it adds the prior.
         prior = float(hyperprior.log_density(theta | pooled, densities)) / float(server["clients"])
-        return total / n + prior, with_prior(slopes, theta | pooled, server)
+        return total / n + prior, with_prior(slopes, theta | pooled, Server.from_arrays(server))
 
     def _rested(self, server: State) -> tuple[float, list]:
         """The joint bound after one more round in which Θ rests, and what clients sent; `server` gets their new evidence."""

@@ -25,7 +25,7 @@ def test_it_ends_where_the_gradient_vanishes_or_at_a_limit():
     rows = problem.rows()
     before = gradient(problem.prior, rows).abs().max()
     report = maximise_bound(problem.prior, problem.model, groups=GROUPS, max_iterations=300)
-    limits = learning._Objective(problem.prior, problem.model, GROUPS, 1e-7).limits()
+    limits = learning._Objective(problem.prior, problem.model, GROUPS).limits()
     flat = torch.cat([p.detach().reshape(-1) for p in problem.prior.parameters.values()])
     inside = torch.tensor([low + 1e-6 < x < high - 1e-6 for x, (low, high) in zip(flat.tolist(), limits, strict=True)])
     after = gradient(problem.prior, rows).abs()[inside].max()

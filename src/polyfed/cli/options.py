@@ -138,7 +138,7 @@ class DataOptions(_TaskOptions):
 
 def put_class_weights(document: dict[str, Any], given: str) -> None:
     """`balanced` for all tasks, or for one task `balanced` or the weights of its classes."""
-    from polyfed.data.labels.class_weights import BALANCED
+    from polyfed.data.task import BALANCED
     from polyfed.experiments.reading import put
 
     task, equals, how = (part.strip() for part in given.partition("="))

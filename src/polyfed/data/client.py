@@ -20,18 +20,14 @@ from polyfed.data.task import Task
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """The rows of one client (or of one part of them, such as its test rows).
+    """The rows of one client (or of one part of them, such as its test rows)."""
 
-    Attributes:
-        x: (inputs, features) float64, encoded and scaled.
-        labels: task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only.
-        codecs: how the labels of every task of the federation are coded, those without labels here included.
-        weights: task → how much each of its labels counts, on average one; tasks whose labels count alike are not here.
-    """
-
-    x: np.ndarray
+    x: np.ndarray  # (inputs, features) float64, encoded and scaled
+    # task → (positions in x, coded labels); a task may lack, and an input may have labels of some tasks only
     labels: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    # how the labels of every task of the federation are coded, those without labels here included
     codecs: Mapping[str, LabelCodec]
+    # task → how much each of its labels counts, on average one; tasks whose labels count alike are not here
     weights: Mapping[str, np.ndarray] = field(default_factory=dict, kw_only=True)
 
     @property

@@ -32,26 +32,17 @@ from polyfed.errors import UnknownNameError, UsageError
 
 @dataclass(frozen=True, eq=False)
 class PreparedFederation:
-    """What methods and engines work with.
+    """What methods and engines work with."""
 
-    Attributes:
-        spec: what everyone knows.
-        clients: name → its parts, sorted by name.
-        encoders: name → how it encodes rows; one shared object unless scaling is local.
-        scaling: "federated", "local", "targets" or "none".
-        agreed: the result of round 0.
-        round0_bytes: name → size of what the client sent in round 0.
-        round0: who took part in round 0 and with what, who is silent, who was rejected.
-        truth: for made-up data, client → {"x": inputs as given, task: the true latent function there}.
-    """
-
-    spec: FederationSpec
-    clients: Mapping[str, ClientParts]
-    encoders: Mapping[str, Encoder]
-    scaling: str
-    agreed: Schema
-    round0_bytes: Mapping[str, int]
+    spec: FederationSpec  # what everyone knows
+    clients: Mapping[str, ClientParts]  # name → its parts, sorted by name
+    encoders: Mapping[str, Encoder]  # name → how it encodes rows; one shared object unless scaling is local
+    scaling: str  # "federated", "local", "targets" or "none"
+    agreed: Schema  # the result of round 0
+    round0_bytes: Mapping[str, int]  # name → size of what the client sent in round 0
+    # for made-up data, client → {"x": inputs as given, task: the true latent function there}
     truth: Mapping[str, Mapping[str, np.ndarray]] | None = None
+    # who took part in round 0 and with what, who is silent, who was rejected
     round0: Round0 = field(default_factory=Round0)
 
     def shared(self, client: str) -> ClientData:

@@ -38,6 +38,11 @@ class RawClient:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def n_own(self) -> int:
+        """Rows before those for testing."""
+        return len(self) - self.n_test
+
     def take(self, rows: np.ndarray, labelled: Mapping[str, np.ndarray] | None = None) -> RawClient:
         """Some of the rows, with all their labels or only those of each task at the rows in `labelled`."""
         new_place = np.full(len(self), -1)

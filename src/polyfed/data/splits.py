@@ -105,11 +105,10 @@ def divide(tasks: Sequence[Task], raw: RawClient, split: Split, *, seed: int, cl
     Rows that the client itself keeps for testing are its test part. A client always keeps a row for training.
     """
     rng = Stream(seed, "split", client=client).numpy()
-    n_own = len(raw) - raw.n_test
     test_fraction = 0.0 if raw.n_test else float(split.test)
-    parts = _parts(tasks, raw, split, n_own, test_fraction, rng)
+    parts = _parts(tasks, raw, split, test_fraction, rng)
     if raw.n_test:
-        parts = (*parts[:2], np.arange(n_own, len(raw)))
+        parts = (*parts[:2], np.arange(raw.n_own, len(raw)))
     train, validation, test = (np.sort(rows) for rows in parts)
     if len(train) == 0:
         what = f"column {split.column!r} leaves no row for training"
@@ -127,9 +126,10 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _parts(
-    tasks: Sequence[Task], raw: RawClient, split: Split, n_own: int, test_fraction: float, rng: np.random.Generator
+    tasks: Sequence[Task], raw: RawClient, split: Split, test_fraction: float, rng: np.random.Generator
 ) -> Parts:
-    """The rows for training, validation and testing, among the first `n_own`."""
+    """The rows for training, validation and testing, among those that the client does not keep for testing itself."""
+    n_own = raw.n_own
     for role, name in split.columns.items():
         if role not in raw.keys:
             what = f"{role}={name!r} names a column, but the clients were not read from a table"

@@ -14,10 +14,11 @@ from dataclasses import KW_ONLY, asdict, dataclass, fields
 from numbers import Real
 from typing import Any
 
-from polyfed.data.labels.class_weights import ClassWeights, checked_class_weights
 from polyfed.errors import ConfigError, nearest
 from polyfed.kinds import KINDS, Kind, LabelForm
 
+BALANCED = "balanced"  # every class that a client has weighs the same there
+ClassWeights = str | tuple[tuple[str, float], ...]
 # Options that mean something to some kinds only; elsewhere they would be ignored in silence.
 _OF_CLASSES = ("classes", "class_weights")
 _OF_KINDS = (*_OF_CLASSES, "likelihood", "temperature", "dof")
@@ -105,8 +106,7 @@ class Task:
 
     def _positive(self, option: str) -> float:
         value = getattr(self, option)
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or not 0 < float(value) < math.inf:
+        if not _is_positive(value):
             raise self._error(f"{option}={value!r} is not a positive number", "give a finite number above 0")
         return float(value)
 
@@ -128,12 +128,19 @@ class Task:
         return classes
 
     def _checked_weights(self) -> ClassWeights:
-        try:
-            return checked_class_weights(self.class_weights)
-        except ValueError as error:
-            raise self._error(
-                str(error), "give 'balanced', or as in {'yes': 5} a number above 0 for some classes"
-            ) from None
+        """`balanced`, or the weight of each class that does not have 1, by its name."""
+        given, remedy = self.class_weights, "give 'balanced', or as in {'yes': 5} a number above 0 for some classes"
+        if given == BALANCED:
+            return BALANCED
+        pairs: Any = list(given.items()) if isinstance(given, Mapping) else given
+        if not isinstance(pairs, (tuple, list)) or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
+            raise self._error(f"class_weights={given!r} is not understood", remedy)
+        checked = {}
+        for label, weight in pairs:
+            if not _is_positive(weight):
+                raise self._error(f"the weight of class {label!r} is {weight!r}, not a positive number", remedy)
+            checked[class_name(label)] = float(weight)
+        return tuple(checked.items())
 
     def _reject_options_of_others(self, described: Kind) -> None:
         for option in _OF_KINDS:
@@ -154,6 +161,19 @@ class Task:
             )
 
 
+def class_name(label: Any) -> str:
+    """A class as settings write it: 1.0 is 1.
+
+    >>> Task("sick", "binary", class_weights={1.0: 5}).class_weights
+    (('1', 5.0),)
+    """
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
+
+
 def _has(kind: Kind, option: str) -> bool:
     return kind.has_classes if option in _OF_CLASSES else option in kind.options
 
@@ -168,9 +188,8 @@ def as_tasks(tasks: Any) -> tuple[Task, ...]:
         tasks = [tasks]
     entries = list(tasks.items()) if isinstance(tasks, Mapping) else tasks
     if isinstance(entries, str) or not isinstance(entries, Iterable):
-        raise ConfigError(
-            f"{entries!r} is not a list of tasks", remedy="give for example [Task('pulse', 'regression')]"
-        )
+        remedy = "give for example [Task('pulse', 'regression')]"
+        raise ConfigError(f"{entries!r} is not a list of tasks", remedy=remedy)
     made = tuple(_as_task(entry) for entry in entries)
     if not made:
         raise ConfigError("there is no task", remedy="give at least one, for example Task('pulse', 'regression')")

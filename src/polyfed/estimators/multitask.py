@@ -19,8 +19,7 @@ from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.lmc import Distances
 from polyfed.modelling.learning import Learning, initialise, maximise_bound
 from polyfed.modelling.memory import MOST_ROWS, exact_bytes, holds, memory, too_long
-from polyfed.modelling.readout import read_out
-from polyfed.modelling.rows import likelihoods_of, rows_of
+from polyfed.modelling.rows import likelihoods_of, read_out, rows_of
 from polyfed.modelling.sparsity import Sparsity
 from polyfed.modelling.threads import threads_for
 from polyfed.predictions import Predictions

@@ -17,9 +17,9 @@ import numpy as np
 
 from polyfed.data.features.dates import are_dates
 from polyfed.data.schema.limits import MOST_CATEGORIES
-from polyfed.data.tables.client_column import FEW_ROWS, likely_clients, words_of
+from polyfed.data.tables.client_column import FEW_ROWS, likely_clients
+from polyfed.data.tables.columns import is_named_like_one, why_identifier, words_of
 from polyfed.data.tables.files import is_table_file, load_table
-from polyfed.data.tables.identifiers import is_named_like_one, why_identifier
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import DataError
 from polyfed.experiments.skewness import far_from_the_rest, has_far_ones, is_skewed, is_skewed_target

@@ -18,8 +18,7 @@ from torch.nn.functional import cross_entropy, one_hot, softplus
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import KINDS, LabelForm
-from polyfed.modelling.readout import prediction_of
-from polyfed.modelling.rows import likelihood_of
+from polyfed.modelling.rows import likelihood_of, prediction_of
 from polyfed.predictions import Prediction
 
 LEAST_NOISE = 1e-6  # of a variance in scaled units: a network that has learned its labels by heart is not certain

@@ -24,7 +24,7 @@ LIMITS = {
 }
 PROJECTION_START = 0.01  # spread of what projections make of inputs of spread one, before anything is learned
 # Θ that wants more steps than this is a wild trial of the line search: a looser, still valid bound turns it away too.
-LEARNING_STEPS = 60
+LEARNING_STEPS, LEARNING_TOLERANCE = 60, 1e-7
 
 
 def limits_of(name: str) -> tuple[float, float]:
@@ -90,8 +90,8 @@ def _median_distance(x: np.ndarray, per_dimension: bool, rng: np.random.Generato
 class _Objective:
     """−bound and its gradient as functions of a flat vector, each value after a converged E-step."""
 
-    def __init__(self, prior: Prior, build: Callable[[], Model], groups: Sequence[str], tolerance: float) -> None:
-        self.prior, self.build, self.tolerance = prior, build, tolerance
+    def __init__(self, prior: Prior, build: Callable[[], Model], groups: Sequence[str]) -> None:
+        self.prior, self.build = prior, build
         self.parameters = prior.group(*groups)
         self.start: tuple[Tensor, Tensor] | None = None
         if not self.parameters:
@@ -119,7 +119,7 @@ class _Objective:
         self.write(vector)
         try:
             model = self.build()
-            posterior = infer(model, start=self.start, tolerance=self.tolerance, max_steps=LEARNING_STEPS)
+            posterior = infer(model, start=self.start, tolerance=LEARNING_TOLERANCE, max_steps=LEARNING_STEPS)
             bound = model.bound(posterior.q)
             grads = torch.autograd.grad(-bound, list(self.parameters.values()), allow_unused=True)
         except NumericalError:
@@ -142,14 +142,12 @@ class _Objective:
         return best + 10.0 * (1.0 + abs(best)), np.zeros_like(vector)
 
 
-def maximise_bound(
-    prior: Prior, build: Callable[[], Model], *, groups: Sequence[str], max_iterations: int, tolerance: float = 1e-7
-) -> Learning:
+def maximise_bound(prior: Prior, build: Callable[[], Model], *, groups: Sequence[str], max_iterations: int) -> Learning:
     """Maximise the bound over the parameters of `groups`, in place: L-BFGS, and AdamW where that breaks down.
 
     `build` makes the model from the current values of `prior`.
     """
-    objective = _Objective(prior, build, groups, tolerance)
+    objective = _Objective(prior, build, groups)
     from scipy.optimize import minimize  # a tenth of a second, for those who learn here
 
     result = minimize(

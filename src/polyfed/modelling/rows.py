@@ -1,13 +1,18 @@
-"""Coded labels as a Gaussian process has them: a likelihood for each task, and rows."""
+"""From coded labels to a Gaussian process and back: likelihoods, rows, and predictions in the units of users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
 from polyfed.data import ClientData, LabelCodec
-from polyfed.gp import Likelihood, Rows, likelihood_for
+from polyfed.errors import UnknownNameError, nearest
+from polyfed.gp import LatentPrediction, Likelihood, Prior, Rows, likelihood_for
+from polyfed.kinds import KINDS
+from polyfed.predictions import Prediction, Predictions
 
 
 def rows_of(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Rows:
@@ -35,3 +40,29 @@ def likelihood_of(codec: LabelCodec, bound: str = "polya-gamma") -> Likelihood:
         power=2.0 / n_classes if task.power == "2/K" else float(task.power),
         bound=bound,
     )
+
+
+def read_out(
+    latents: LatentPrediction,
+    prior: Prior,
+    likelihoods: Mapping[str, Likelihood],
+    codecs: Mapping[str, LabelCodec],
+    tasks: Sequence[str] | None = None,
+) -> Predictions:
+    """Predictions of the tasks named (all by default), with or without labels of their own."""
+    predictions = {}
+    for name in codecs if tasks is None else tasks:
+        if name not in codecs:
+            raise UnknownNameError(f"task {name!r} is unknown", where="predict", remedy=nearest(name, codecs))
+        noise = prior.noise_of(name)
+        mean, cov = latents.of(name)
+        said = likelihoods[name].readout(mean, cov, None if noise is None else noise.detach())
+        std = cov.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
+        predictions[name] = prediction_of(codecs[name], mean.detach().numpy(), std.detach().numpy(), said)
+    return Predictions(predictions)
+
+
+def prediction_of(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Prediction:
+    """A task's prediction from the moments of its latent functions (N, outputs) and what a likelihood says of them."""
+    numbers = {key: value.detach().numpy() if hasattr(value, "detach") else value for key, value in said.items()}
+    return KINDS[codec.task.kind].part("prediction").of_latents(codec, mean, std, numbers)

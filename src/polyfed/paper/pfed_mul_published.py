@@ -25,7 +25,8 @@ from polyfed.errors import ConfigError
 from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.pfed_mul import PFedMul
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.gp.states import ClientColumns, Served
+from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.options import check_number
 from polyfed.modelling.rows import rows_of
 from polyfed.paper.published_inference import Objective, PublishedPredictor, adamw_step, is_log, mini_batches
@@ -94,12 +95,12 @@ class PFedMulPublished(PFedMul):
 
     def start(self, data: ClientData, stream: Stream) -> State:
         """What is personal, and no more: neither the optimiser nor inference remembers anything."""
-        return {name: value for name, value in super().start(data, stream).items() if name.startswith("personal/")}
+        return ClientColumns(ClientColumns.from_arrays(super().start(data, stream)).personal).to_arrays()
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         model = self.model(data)
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
-        before = {**{name: message[name] for name in shared}, **strip_prefix(state, "personal")}
+        before = {**{name: message[name] for name in shared}, **ClientColumns.from_arrays(state).personal}
         after, loss = self._learn(model, before, [*shared, *personal], data, self.local_steps, stream.numpy())
         counts, closed = data.counts(), model.closed_form_noise
         one = torch.ones((), dtype=torch.float64)
@@ -115,30 +116,31 @@ class PFedMulPublished(PFedMul):
             counts,
             {"bound": -loss},
         )
-        return with_prefix("personal", {name: after[name] for name in personal}), update
+        return ClientColumns({name: after[name] for name in personal}).to_arrays(), update
 
     def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         return Method.local_many(self, jobs)  # one by one: mini-batches do not go through the batched solver
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
-        model, values = self.model(data), self._values(server)
+        model, values = self.model(data), Served.from_arrays(server).values
         personal = self._names(model, shared=False)
         after, _ = self._learn(model, values, personal, data, self.join_steps if personal else 0, stream.numpy())
-        return with_prefix("personal", {name: after[name] for name in personal})
+        return ClientColumns({name: after[name] for name in personal}).to_arrays()
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         """[10] As in `PFedMul`, but of φ the mean is taken, not of its logarithm."""
         after, sent = super().aggregate(server, updates), [updates[client] for client in sorted(updates)]
         weights = [1.0 if self.weighting == "uniform" else update.weight for update in sent]
-        for name, before in strip_prefix(server, "theta").items():
+        for name, before in Served.from_arrays(server).theta.items():
             if is_log(name) and sum(weights) > 0:
                 phi = [w * (before + update.arrays[name]).exp() for w, update in zip(weights, sent, strict=True)]
-                after |= with_prefix("theta", clamped({name: (torch.stack(phi).sum(0) / sum(weights)).log()}))
+                mean = clamped({name: (torch.stack(phi).sum(0) / sum(weights)).log()})
+                after |= Served(theta=mean).to_arrays()
         return after
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        model = self.model(data)
-        prior = model.prior.with_values({**self._values(server), **strip_prefix(state or {}, "personal")})
+        model, own = self.model(data), ClientColumns.from_arrays(state or {}).personal
+        prior = model.prior.with_values({**Served.from_arrays(server).values, **own})
         return PublishedPredictor(model, prior, data, self.mf_steps)
 
     def _learn(

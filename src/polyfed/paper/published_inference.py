@@ -27,7 +27,7 @@ from polyfed.gp.linalg import Gaussian, cholesky, solve
 from polyfed.methods.gp.model import GPModel, prepared_rows
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.messages import State
-from polyfed.modelling.readout import read_out
+from polyfed.modelling.rows import read_out
 from polyfed.predictions import Predictions
 
 JITTER = 2e-3  # [8] 1e-3 on the whole matrix and once more on each task's block of it

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from sklearn.preprocessing import QuantileTransformer
 
 from polyfed.data import Federation, Limits, Split, describe
-from polyfed.data.features.ranks import MOST_GROUPS, MOST_KNOTS, Ranks, Sketch
+from polyfed.data.features.transforms import MOST_GROUPS, MOST_KNOTS, Ranks, Sketch
 from polyfed.data.prepared import PreparedFederation
 from polyfed.data.splits import divide
 from polyfed.errors import DataError

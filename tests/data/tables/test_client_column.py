@@ -8,7 +8,7 @@ import pytest
 
 from polyfed.data import Federation, Split
 from polyfed.data.tables.client_column import likely_clients
-from polyfed.data.tables.identifiers import why_identifier
+from polyfed.data.tables.columns import why_identifier
 from polyfed.errors import DataError
 
 N = 600

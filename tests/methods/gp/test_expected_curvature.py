@@ -9,13 +9,12 @@ from federations import START, federation
 from polyfed.gp import hyperprior
 from polyfed.methods import PFedHier, PFedMul
 from polyfed.methods.gp.expected_curvature import LEAST, OF_NOISE, expected_curvature
-from polyfed.methods.messages import strip_prefix
+from polyfed.methods.gp.states import Server
 
 
 def expected_of(made, server, data):
-    return expected_curvature(
-        strip_prefix(server, "theta"), strip_prefix(server, "pooled"), server, [mine.counts() for mine in data.values()]
-    )
+    known = Server.from_arrays(server)
+    return expected_curvature(known.theta, known.pooled, known, [mine.counts() for mine in data.values()])
 
 
 def test_a_task_with_little_noise_is_held_more_firmly():
@@ -46,11 +45,11 @@ def test_without_labels_the_prior_is_all_there_is(scheme):
     """Its own second derivatives, entry by entry, over the number of clients; whatever of Θ the server learns."""
     spec, _ = federation(4, kinds=("regression", "binary"))
     made = PFedMul(theta_prior="weak", per_dimension=True, scheme=scheme)
-    server = made.init(spec, START)
-    theta, pooled = strip_prefix(server, "theta"), strip_prefix(server, "pooled")
+    server = Server.from_arrays(made.init(spec, START))
+    theta, pooled = server.theta, server.pooled
     found = expected_curvature(theta, pooled, server, [{}])
     assert found.keys() == (theta | pooled).keys()
-    densities = strip_prefix(server, "density")
+    densities = server.densities
     for name, value in (theta | pooled).items():
         log_p = torch.func.hessian(lambda x, name=name: hyperprior.log_density({name: x}, densities))(value)
         bends = -log_p.reshape(value.numel(), value.numel()).diagonal().reshape(value.shape) / 4

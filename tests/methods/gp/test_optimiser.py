@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from polyfed.errors import ConfigError
 from polyfed.methods.gp.optimiser import Adam, Halving, checked_betas
+from polyfed.methods.gp.states import Moments
 
 
 def test_one_client_is_torchs_adam():
@@ -80,9 +83,10 @@ def test_many_clients_are_each_by_itself():
     gradients = [draw(), draw()]
     expected = [adam.step(*triple)[0]["kernels.a"] for triple in zip(values, gradients, states, strict=True)]
     stack = lambda parts: {name: torch.stack([part[name] for part in parts]) for name in parts[0]}  # noqa: E731
-    moved, after = adam.step(stack(values), stack(gradients), stack(states))
+    memory = Moments.from_arrays(stack([state.to_arrays() for state in states]))
+    moved, after = adam.step(stack(values), stack(gradients), memory)
     torch.testing.assert_close(moved["kernels.a"], torch.stack(expected), rtol=0, atol=1e-15)
-    assert after["steps"].tolist() == [1, 4]
+    assert after.steps.tolist() == [1, 4]
 
 
 def test_halving_is_torchs_adam_with_a_schedule():
@@ -114,10 +118,11 @@ def test_halving_counts_passes_over_the_clients():
         steps.append(moved["kernels.a"].item() - values["kernels.a"].item())
         values = moved
     assert steps == pytest.approx([0.1] * 6 + [0.05] * 2)
-    both = ours.start({"kernels.a": torch.zeros(2, 1).double()}, 2) | {"passes": torch.tensor([0.0, 2.0]).double()}
+    both = ours.start({"kernels.a": torch.zeros(2, 1).double()}, 2)
+    both = replace(both, passes=torch.tensor([0.0, 2.0]).double())
     moved, after = ours.step({"kernels.a": torch.zeros(2, 1).double()}, {"kernels.a": torch.ones(2, 1).double()}, both)
     assert moved["kernels.a"].flatten().tolist() == pytest.approx([0.1, 0.05])
-    assert after["passes"].tolist() == [1, 3]
+    assert after.passes.tolist() == [1, 3]
 
 
 @pytest.mark.parametrize("given", [0.9, "0.9", (0.9,), (0.9, 0.99, 0.999)])

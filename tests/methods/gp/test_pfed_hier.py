@@ -16,6 +16,7 @@ from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence
 from polyfed.methods import PFedHier, PFedMul, method
 from polyfed.methods.gp.evidence_limits import is_evidence_of_someone
+from polyfed.methods.gp.states import Served
 from polyfed.methods.messages import strip_prefix
 from polyfed.methods.update_batch import UpdateBatch
 from polyfed.modelling.sparsity import Sparsity
@@ -84,7 +85,7 @@ def test_one_client_alone_predicts_as_pfed_mul_with_its_prior_does():
     made = PFedHier(**SMALL, bound="polya-gamma")
     server, states, _ = play(made, spec, data, rounds=3)
     (mine,), (state,) = data.values(), states.values()
-    wanted = PFedMul(n_latents=3, per_dimension=True).model(mine).predict(PFedMul._values(server), mine)(AT)
+    wanted = PFedMul(n_latents=3, per_dimension=True).model(mine).predict(Served.from_arrays(server).values, mine)(AT)
     found = made.predictor(server, state, mine)(AT)
     # What it keeps as its own evidence is all there is: without it nothing is known.
     assert torch.allclose(sums_of(server).triangle, own_of(state).triangle, rtol=0, atol=1e-12)
@@ -428,7 +429,7 @@ def test_what_is_shared_and_what_is_personal_by_default_and_where_its_lengths_st
     made = PFedHier()
     prior = made.model(data["client 0"]).prior
     assert tuple(map(str, prior.kernels)) == ("affine",) * 3 + ("rbf", "rbf") + ("affine", "rbf")
-    lengths = prior.with_values(made._values(made.init(spec, START))).length_scales()
+    lengths = prior.with_values(Served.from_arrays(made.init(spec, START)).values).length_scales()
     assert lengths[:3] + lengths[5:6] == [[]] * 4
     found = [lengths[b][0][1].tolist() for b in (3, 4, 6)]
     np.testing.assert_allclose(found, np.outer([2.0, 1.0, 4.0], [1.0, 1.0]), rtol=1e-12)

@@ -13,6 +13,7 @@ from polyfed.errors import ConfigError
 from polyfed.methods import Job, PFedMul, known_methods, method
 from polyfed.methods.checks import check_method
 from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.gp.states import Served
 from polyfed.methods.messages import ClientUpdate, strip_prefix
 
 METHODS = known_methods()
@@ -190,5 +191,5 @@ def test_a_task_is_not_lost_beside_one_with_larger_gradients():
 )
 def test_it_is_linear_where_the_server_learns_a_projection_of_inputs(options, expected):
     spec, _ = federation(1, kinds=KINDS)
-    values = PFedMul._values(PFedMul(**options).init(spec, START))
+    values = Served.from_arrays(PFedMul(**options).init(spec, START)).values
     assert ("features.mean" in values) == (expected == "linear")

@@ -15,7 +15,6 @@ from polyfed.errors import ConfigError
 from polyfed.gp import Prior, Rows
 from polyfed.gp.likelihoods import Bernoulli, Gaussian, OneVsEach
 from polyfed.methods import PFedMul
-from polyfed.methods.gp.feature_learning import DIRECTION
 from polyfed.methods.gp.projection_start import PROJECTION, SPREAD, directions
 
 D, DIMS = 6, 3
@@ -108,11 +107,12 @@ def test_round_1_sends_directions_under_a_name_of_their_own_and_nothing_in_their
     }
     first, declared = min(done), {name: own.counts() for name, own in data.items()}
     arrays = dict(done[first][1].arrays)
-    assert DIRECTION in arrays
+    direction = "direction/features.projection"
+    assert direction in arrays
     assert PROJECTION not in arrays
-    named_as_a_gradient = {**arrays, PROJECTION: arrays[DIRECTION]}
-    del named_as_a_gradient[DIRECTION]
-    for bad in (named_as_a_gradient, {**arrays, DIRECTION: arrays[DIRECTION] * 1e12}):
+    named_as_a_gradient = {**arrays, PROJECTION: arrays[direction]}
+    del named_as_a_gradient[direction]
+    for bad in (named_as_a_gradient, {**arrays, direction: arrays[direction] * 1e12}):
         sent = {**done, first: (done[first][0], replace(done[first][1], arrays=bad))}
         assert set(validate_updates(made, server, sent, declared)[1]) == {first}
     assert validate_updates(made, server, done, declared)[1] == {}

@@ -10,6 +10,7 @@ from federations import START, federation, play
 from polyfed.methods import Job, PFedHier, PFedMul
 from polyfed.methods.gp import state_batch
 from polyfed.methods.gp.state_batch import BatchedState, States
+from polyfed.methods.gp.states import Broadcast, ClientColumns
 from polyfed.methods.messages import from_bytes, to_bytes
 from polyfed.seeds import Stream
 
@@ -60,17 +61,19 @@ def test_evidence_stays_stacked_as_long_as_clients_come_together():
     _, states, _ = play(method, spec, data, rounds=2)
     names, batches = list(data), {id(state.batch) for state in states.values()}
     assert len(batches) == 1
-    assert "own/triangle" in states[names[0]].batch.columns
+    assert states[names[0]].batch.columns.evidence is not None
     server, own, _ = play(method, spec, data, rounds=1)
     jobs = [Job(n, own[n], method.broadcast(server, n), data[n], Stream(0, "local", 2, n)) for n in names[:2]]
     after = [state for state, _ in method.local_many(jobs)]  # two of four: the others keep what they have
     for state in after:
-        assert "own/triangle" not in state.batch.columns
+        assert state.batch.columns.evidence is None
         triangle = state["own/triangle"]
         assert triangle.untyped_storage().nbytes() == 8 * triangle.numel()
-    fresh, gathered = method.start(data[names[3]], START), torch.zeros_like(after[0]["own/shift"])
-    found = States([*after, fresh]).gathered("own/shift", gathered)
-    assert torch.equal(found, torch.stack([after[0]["own/shift"], after[1]["own/shift"], gathered]))
+    fresh = method.start(data[names[3]], START)
+    message = Broadcast.stacked([method.broadcast(server, "")] * 3)
+    found = States([*after, fresh]).stacked(ClientColumns.unsaid(message, [])).evidence.shift
+    nothing = torch.zeros_like(after[0]["own/shift"])
+    assert torch.equal(found, torch.stack([after[0]["own/shift"], after[1]["own/shift"], nothing]))
 
 
 def test_states_that_are_not_of_one_batch_are_stacked():
@@ -78,8 +81,8 @@ def test_states_that_are_not_of_one_batch_are_stacked():
     method = PFedMul(scheme=["kernels"])
     _, states, _ = play(method, spec, data, rounds=1)
     mixed = [states["client 0"], method.start(data["client 1"], START), states["client 2"]]
-    found = States(mixed).under("personal")
+    found = States(mixed).stacked().personal
     assert torch.equal(found["mixing.binary"], torch.stack([one["personal/mixing.binary"] for one in mixed]))
-    start = States(mixed).start("warm")
+    start = States(mixed).warm
     assert start[1] is None
     assert torch.equal(start[2][0], mixed[2]["warm/m"])

@@ -21,9 +21,10 @@ from polyfed.methods.base import Question
 from polyfed.methods.checks import check_method
 from polyfed.methods.gp.clients import solver_of
 from polyfed.methods.gp.model import Averaged, prepared_rows
+from polyfed.methods.gp.states import Served, Server
 from polyfed.methods.gp.theta_curvature import flat, hessians, shaped
-from polyfed.methods.gp.theta_draws import drawn, prior_root, remembered, root_covariance, symmetric, triangle
-from polyfed.methods.messages import strip_prefix, with_prefix
+from polyfed.methods.gp.theta_draws import begun, drawn, prior_root, root_covariance, symmetric, triangle
+from polyfed.methods.messages import strip_prefix
 
 AT = np.linspace(-2, 2, 12).reshape(6, 2)
 
@@ -145,8 +146,9 @@ def laplace(kinds, n_draws=2000):
             break
     assert float(step.abs().max()) < 1e-4
     like = values | shaped(best, values, NAMES)
-    server = with_prefix("width", widths) | remembered(widths, like, n_draws, START)
-    draws = flat(drawn(like, hessian, server, n_draws), NAMES, dims=1)
+    server = Server(theta={name: like[name] for name in NAMES}, n_clients=torch.tensor(1.0))
+    server = begun(server, HyperPrior(), model.prior, n_draws, START)
+    draws = flat(drawn(server, like, triangle(hessian), n_draws), NAMES, dims=1)
     return data, model, values, log_density, best, root, draws
 
 
@@ -282,7 +284,7 @@ def test_draws_are_around_theta_in_pairs_and_of_the_last_round_alone():
     made = PFedMul(theta_draws=5)
     progress, _ = completed(made, data, spec, rounds=2)
     draws = strip_prefix(progress.server, "draw")
-    values = made._values(progress.server)
+    values = Served.from_arrays(progress.server).values
     for name, drawn_ones in draws.items():
         assert len(drawn_ones) == 5
         torch.testing.assert_close(drawn_ones[0] + drawn_ones[3], 2 * values[name])

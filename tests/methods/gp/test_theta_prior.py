@@ -11,6 +11,7 @@ from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, Prior, infer
 from polyfed.gp.hyperprior import HyperPrior, log_density
 from polyfed.methods import Local, PFedMul, method
+from polyfed.methods.gp.states import Server
 from polyfed.methods.gp.theta_prior import balanced
 from polyfed.modelling.rows import likelihoods_of, rows_of
 
@@ -153,7 +154,7 @@ def test_amplitudes_and_weights_are_balanced_where_the_prior_is_highest(kinds):
     server = made.init(spec, START)
     generator = torch.Generator().manual_seed(0)
     values = {n: torch.randn(v.shape, generator=generator, dtype=torch.float64) for n, v in theta(server).items()}
-    found = balanced(values, server)
+    found = balanced(values, Server.from_arrays(server).densities)
     densities = {name.partition("/")[2]: value for name, value in server.items() if name.startswith("density/")}
     mixing = [name for name in values if name.startswith("mixing.")]
     for b in range(3):
@@ -181,5 +182,5 @@ def test_without_a_prior_or_without_the_weights_nothing_is_balanced():
     for made in (PFedMul(), PFedMul(theta_prior="weak", scheme="K")):
         server = made.init(spec, START)
         learned = {name.partition("/")[2]: value for name, value in server.items() if name.startswith("theta/")}
-        found = balanced(learned, server)
+        found = balanced(learned, Server.from_arrays(server).densities)
         assert all(found[name] is value for name, value in learned.items())

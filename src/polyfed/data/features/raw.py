@@ -23,20 +23,14 @@ from polyfed.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class RawFeatures:
-    """Rows of features as read.
+    """Rows of features as read."""
 
-    Attributes:
-        names: all columns, in the order given; arrays have x0, x1, ...
-        numbers: (rows, columns without text) float64, NaN where a value is missing; wholly empty columns are here.
-        texts: column → its values, None where one is missing.
-        named: whether the names are the user's own.
-        transform: column → how it is to be transformed (`transforms`); its numbers are as they came.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # all columns, in the order given; arrays have x0, x1, ...
+    # (rows, columns without text) float64, NaN where a value is missing; wholly empty columns are here
     numbers: np.ndarray
-    texts: Mapping[str, np.ndarray]
-    named: bool
+    texts: Mapping[str, np.ndarray]  # column → its values, None where one is missing
+    named: bool  # whether the names are the user's own
+    # column → how it is to be transformed (`transforms`); its numbers are as they came
     transform: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:

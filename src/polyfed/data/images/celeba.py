@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polyfed.data.images.celeba_lists import CelebaList, list_of
+from polyfed.data.features.matrix import plain
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder
 from polyfed.data.images.protocol import few_shot
 from polyfed.data.tables.columns import as_names
 from polyfed.data.task import Task, as_tasks
-from polyfed.errors import DataError
+from polyfed.errors import ConfigError, DataError, nearest
 
 IMAGES = "img_align_celeba"
 PARTITION, ATTRIBUTES, LANDMARKS = "list_eval_partition", "list_attr_celeba", "list_landmarks_align_celeba"
@@ -44,15 +45,15 @@ def celeba(
     tasks = as_tasks(
         [*(Task(name, "binary", classes=(False, True)) for name in attributes), *((n, "regression") for n in landmarks)]
     )
-    partition = list_of(place, PARTITION, EXPECTED, SOURCE)
+    partition = _list_of(place, PARTITION)
     parts = partition.read(["partition"], whole=(0, 1, 2)).sort_index()
     labels: dict[str, np.ndarray] = {}
     if attributes:
-        found = list_of(place, ATTRIBUTES, EXPECTED, SOURCE)
+        found = _list_of(place, ATTRIBUTES)
         frame = _rows_of(parts.index, found, attributes, whole=(-1, 0, 1))
         labels |= {name: frame[name].to_numpy() > 0 for name in attributes}  # −1 and 1; some copies have 0 and 1
     if landmarks:
-        frame = _rows_of(parts.index, list_of(place, LANDMARKS, EXPECTED, SOURCE), landmarks)
+        frame = _rows_of(parts.index, _list_of(place, LANDMARKS), landmarks)
         labels |= {name: frame[name].to_numpy(dtype=np.float64) for name in landmarks}
     lines, part = parts["line"].to_numpy(), parts["partition"].to_numpy()
     files = ImageFiles(
@@ -93,3 +94,69 @@ def _image_folder(folder: Path) -> Path:
     if not outer.is_dir():
         raise DataError(f"there is no folder {IMAGES}", where=str(folder), remedy=f"get it from {SOURCE}")
     return outer / IMAGES if (outer / IMAGES).is_dir() else outer
+
+
+@dataclass(frozen=True)
+class CelebaList:
+    """One list: an official .txt file, where a count and a header may come first, or a .csv file with a header."""
+
+    path: Path
+    columns: tuple[str, ...]  # after the name of the image
+    n_before: int  # lines before the first row
+
+    @property
+    def separator(self) -> str:
+        return "," if self.path.suffix == ".csv" else r"\s+"
+
+    def read(self, columns: Sequence[str], whole: tuple[int, ...] | None = None) -> Any:
+        """A table of these columns and of `line`, by image; if `whole` is given, of these whole numbers only."""
+        import pandas as pd
+
+        for name in columns:
+            if name not in self.columns:
+                raise ConfigError(f"has no column {name!r}", where=self.path.name, remedy=nearest(name, self.columns))
+        try:
+            frame: Any = pd.read_csv(
+                self.path,
+                sep=self.separator,
+                skiprows=self.n_before,
+                header=None,
+                names=["image", *self.columns],
+                usecols=["image", *columns],
+                dtype={"image": str},
+            )
+        except (ValueError, OSError) as error:
+            what = " ".join(str(error).split()).rstrip(".")
+            raise DataError(f"cannot be read: {what}", where=str(self.path), remedy="get the file anew") from None
+        frame["line"] = range(self.n_before + 1, self.n_before + 1 + len(frame))
+        for name in columns:
+            values: Any = pd.to_numeric(frame[name], errors="coerce")
+            bad = values.isna() if whole is None else ~values.isin(whole)
+            if bad.any():
+                row = int(bad.to_numpy().argmax())
+                self._reject(frame, row, f"{name} {plain(frame[name].iloc[row])!r} is no value")
+            frame[name] = values
+        duplicated = frame["image"].duplicated().to_numpy()
+        if duplicated.any():
+            row = int(duplicated.argmax())
+            self._reject(frame, row, f"image {frame['image'].iloc[row]} is listed twice")
+        return frame.set_index("image")
+
+    def _reject(self, frame: Any, row: int, what: str) -> None:
+        line = frame["line"].iloc[row]
+        raise DataError(what, where=f"line {line} of {self.path}", remedy="correct it, or get the file anew")
+
+
+def _list_of(folder: Path, name: str) -> CelebaList:
+    """The list of this name, in either form."""
+    path = next((p for suffix in (".txt", ".csv") if (p := folder / f"{name}{suffix}").is_file()), None)
+    if path is None:
+        what = f"there is no {name}.txt (or .csv)"
+        raise DataError(what, where=str(folder), remedy=f"CelebA has {', '.join(EXPECTED)}: get it from {SOURCE}")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        first, second = file.readline(), file.readline()
+    if path.suffix == ".csv":
+        return CelebaList(path, tuple(text.strip() for text in first.split(",")[1:]), 1)
+    if first.strip().isdigit():  # the number of rows; names of columns follow, none for the image
+        return CelebaList(path, tuple(second.split()), 2)
+    return CelebaList(path, ("partition",), 0)  # the one list that has no header

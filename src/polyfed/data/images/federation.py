@@ -38,17 +38,11 @@ class Embed(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageFederation:
-    """Made by `from_clients`, or by a data set such as `celeba`; `with_features` turns it into a `Federation`.
+    """Made by `from_clients`, or by a data set such as `celeba`; `with_features` turns it into a `Federation`."""
 
-    Attributes:
-        files: all images, by number.
-        numbered: the clients and their labels; the one feature of a row is the number of its image.
-        corruption: how test images are corrupted before they are seen; None shows them as they are.
-    """
-
-    files: ImageFiles
-    numbered: Federation
-    corruption: str | None = None
+    files: ImageFiles  # all images, by number
+    numbered: Federation  # the clients and their labels; the one feature of a row is the number of its image
+    corruption: str | None = None  # how test images are corrupted before they are seen; None shows them as they are
 
     @classmethod
     def from_clients(
@@ -91,11 +85,11 @@ class ImageFederation:
         members = self.numbered.raw.values()
         labels = []
         for task in self.tasks:
-            found = [raw.labels[task.name].at < len(raw) - raw.n_test for raw in members if task.name in raw.labels]
+            found = [raw.labels[task.name].at < raw.n_own for raw in members if task.name in raw.labels]
             n = int(np.concatenate(found).sum())
             labels.append(f"{task.name} ({task.kind}): {n} label{'s' if n > 1 else ''}")
-        n_images = self._n_distinct([numbers(raw)[: len(raw) - raw.n_test] for raw in members])
-        n_test = self._n_distinct([numbers(raw)[len(raw) - raw.n_test :] for raw in members])
+        n_images = self._n_distinct([numbers(raw)[: raw.n_own] for raw in members])
+        n_test = self._n_distinct([numbers(raw)[raw.n_own :] for raw in members])
         tested = f", {n_test} {self.corruption or 'further'} images for testing" if n_test else ""
         clients = f"{len(self)} client{'s' if len(self) > 1 else ''}"
         return f"ImageFederation of {clients} and {n_images} images; {', '.join(labels)}{tested}"
@@ -113,7 +107,7 @@ class ImageFederation:
         if task not in raw.labels:
             return [], np.empty(0)
         labels = raw.labels[task]
-        kept = (labels.at >= len(raw) - raw.n_test) == test
+        kept = (labels.at >= raw.n_own) == test
         values = labels.values[kept]
         if labels.vocabulary is not None:
             values = np.array(labels.vocabulary)[values]
@@ -122,7 +116,7 @@ class ImageFederation:
     def test_images(self, client: str) -> list[Path]:
         """The images of the test rows of one client, in their order."""
         raw = self.numbered.raw[client]
-        return self.files.paths(numbers(raw)[len(raw) - raw.n_test :])
+        return self.files.paths(numbers(raw)[raw.n_own :])
 
     def corrupted(self, kind: str) -> ImageFederation:
         """The same federation with test images that are corrupted; training images, hence units and models, stay."""
@@ -141,7 +135,7 @@ class ImageFederation:
         shown: list[np.ndarray] = []  # as they are
         corrupted: list[np.ndarray] = []
         for raw in self.numbered.raw.values():
-            n_shown = len(raw) - (raw.n_test if self.corruption else 0)
+            n_shown = raw.n_own if self.corruption else len(raw)
             shown.append(numbers(raw)[:n_shown])
             corrupted.append(numbers(raw)[n_shown:])
         wanted, row_shown = self.files.distinct(np.concatenate(shown))

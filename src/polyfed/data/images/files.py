@@ -25,17 +25,11 @@ SUFFIXES = (".jpg", ".jpeg", ".png")  # of files that are found in a folder; tho
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Files by number.
+    """Files by number."""
 
-    Attributes:
-        folder: where relative names begin.
-        names: of the files, as text; two numbers may have the same.
-        row_name: what errors call the row that lists the image of a number.
-    """
-
-    folder: Path
-    names: np.ndarray
-    row_name: Callable[[int], str]
+    folder: Path  # where relative names begin
+    names: np.ndarray  # of the files, as text; two numbers may have the same
+    row_name: Callable[[int], str]  # what errors call the row that lists the image of a number
 
     def __len__(self) -> int:
         return len(self.names)

@@ -24,16 +24,11 @@ _LABEL_TYPES = {str, int, float, bool}  # what JSON can carry
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The labels that are there, checked.
+    """The labels that are there, checked."""
 
-    Attributes:
-        at: the rows that have one.
-        values: numbers; of a proportion task (successes, trials); of a class task positions in the vocabulary.
-        vocabulary: the class labels that occur, as they first appeared; None for tasks without classes.
-    """
-
-    at: np.ndarray
-    values: np.ndarray
+    at: np.ndarray  # the rows that have one
+    values: np.ndarray  # numbers; of a proportion task (successes, trials); of a class task positions in the vocabulary
+    # the class labels that occur, as they first appeared; None for tasks without classes
     vocabulary: tuple[Any, ...] | None = None
 
     def first(self, position: int) -> int:
@@ -77,7 +72,8 @@ class LabelColumn:
             order[appeared] = np.arange(len(appeared))
             vocabulary, codes, firsts = distinct[appeared].tolist(), order[codes.reshape(-1)], first[appeared]
         else:
-            labels = [_as_text(plain(value)) for value in observed.tolist()]
+            labels = [plain(value) for value in observed.tolist()]
+            labels = [v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in labels]
             self._reject_odd_types(labels)
             position: dict[Any, int] = {}
             codes = np.array([position.setdefault(label, len(position)) for label in labels], dtype=np.int64)
@@ -185,7 +181,3 @@ def _from_list(y: Iterable[Any]) -> np.ndarray:
     for i, row in enumerate(rows):
         array[i] = row
     return array
-
-
-def _as_text(label: Any) -> Any:
-    return label.decode(errors="backslashreplace") if isinstance(label, bytes) else label

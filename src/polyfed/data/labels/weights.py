@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.labels.class_weights import BALANCED, class_name
 from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.labels.column import Labels
+from polyfed.data.task import BALANCED, class_name
 from polyfed.errors import ConfigError, DataError, nearest
 
 KEY = "weight"  # under which rows have theirs

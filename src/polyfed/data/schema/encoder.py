@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -106,24 +106,23 @@ class Encoder:
 
     def unseen(self, features: RawFeatures, where: str) -> dict[str, dict[str, int]]:
         """Text column → category that was not agreed → how many rows hold it, the most frequent first."""
-        features, found = self._aligned(features, where), {}
-        for column in self.columns:
-            if column.kind == "text":
-                known = {*column.categories, None}
-                strange = Counter(text for text in features.texts[column.name] if text not in known)
-                if strange:
-                    found[column.name] = dict(strange.most_common())
-        return found
+        strange = {name: Counter(texts[at]) for name, texts, at in self._unknown_texts(features, where)}
+        return {name: dict(counts.most_common()) for name, counts in strange.items() if counts}
 
     def unseen_rows(self, features: RawFeatures, where: str) -> np.ndarray:
         """For each row, whether it holds a category that was not agreed."""
-        features = self._aligned(features, where)
         found = np.zeros(len(features), dtype=bool)
+        for _, _, at in self._unknown_texts(features, where):
+            found |= at
+        return found
+
+    def _unknown_texts(self, features: RawFeatures, where: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Of each text column its values, and which of them were not agreed."""
+        features = self._aligned(features, where)
         for column in self.columns:
             if column.kind == "text":
-                known = {*column.categories, None}
-                found |= np.array([text not in known for text in features.texts[column.name]], dtype=bool)
-        return found
+                texts, known = features.texts[column.name], {*column.categories, None}
+                yield column.name, texts, np.array([text not in known for text in texts], dtype=bool)
 
     def _changed(self, numbers: np.ndarray) -> np.ndarray:
         """Columns of numbers as they are scaled."""

@@ -64,17 +64,13 @@ class Round0:
     >>> after = Round0(labels={"basel": {"pulse": 40}, "bern": {}}, rejected={"thun": "its summary lacks 'labels'"})
     >>> after.silent, Round0.from_dict(after.to_dict()) == after
     (('bern',), True)
-
-    Attributes:
-        limits: of the clients whose data are here; those of others are their own business.
-        labels: member → task → how many training labels it declared; none if it is silent. Later it may use fewer, never more.
-        rejected: who takes no part → why.
-        unknown: client whose data are here → task → its labels of classes that no client named; they are not used.
     """
 
-    limits: Limits = OPEN
+    limits: Limits = OPEN  # of the clients whose data are here; those of others are their own business
+    # member → task → how many training labels it declared; none if it is silent. Later it may use fewer, never more
     labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    rejected: Mapping[str, str] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)  # who takes no part → why
+    # client whose data are here → task → its labels of classes that no client named; they are not used
     unknown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property

@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.features.ranks import LEAST_GROUP, Ranks, Sketch
-from polyfed.data.features.robust_units import pool_robustly
-from polyfed.data.features.scaling import FeatureScaler, Moments
-from polyfed.data.features.transforms import TRANSFORMS, changed, undone
+from polyfed.data.features.scaling import FeatureScaler, Moments, pool_robustly
+from polyfed.data.features.transforms import LEAST_GROUP, TRANSFORMS, Ranks, Sketch, changed
 from polyfed.data.labels.codec import LabelCodec, settle_classes
 from polyfed.data.schema.client_summary import ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
@@ -54,8 +52,10 @@ class Column:
         return changed(numbers, self.transform, self.ranks)
 
     def undone(self, numbers: np.ndarray) -> np.ndarray:
-        """`changed` undone."""
-        return undone(numbers, self.transform, self.ranks)
+        """`changed` undone, as far as it can be."""
+        if self.transform == "log":
+            return np.sign(numbers) * np.expm1(np.abs(numbers))
+        return numbers if self.ranks is None else self.ranks.undone(numbers)
 
     def to_dict(self) -> dict[str, Any]:
         described = {"name": self.name, "kind": self.kind, "gaps": self.gaps, "categories": list(self.categories)}
@@ -74,17 +74,11 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What everyone knows after round 0.
+    """What everyone knows after round 0."""
 
-    Attributes:
-        columns: the features in the order that all clients use.
-        scaler: of the columns of numbers, in their order; changes nothing unless scaling is federated.
-        codecs: how the labels of each task are coded; their tasks have their classes filled in.
-    """
-
-    columns: tuple[Column, ...]
-    scaler: FeatureScaler
-    codecs: Mapping[str, LabelCodec]
+    columns: tuple[Column, ...]  # the features in the order that all clients use
+    scaler: FeatureScaler  # of the columns of numbers, in their order; changes nothing unless scaling is federated
+    codecs: Mapping[str, LabelCodec]  # how the labels of each task are coded; their tasks have their classes filled in
 
     @property
     def tasks(self) -> tuple[Task, ...]:

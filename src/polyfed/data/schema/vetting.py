@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyfed.data.features.ranks import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
+from polyfed.data.features.transforms import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
 from polyfed.data.prepared_checks import reject_odd_schema
 from polyfed.data.schema.client_summary import NUMBERS, ClientSummary, open_tasks, scaled_tasks
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES

@@ -12,7 +12,6 @@ rather than quantities, whether there are several rows of each, and whether othe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.matrix import plain
+from polyfed.data.tables.columns import words_of
 from polyfed.data.tables.files import Table
 from polyfed.errors import DataError
 
@@ -53,19 +53,6 @@ class Likely:
     column: str
     points: float
     why: str
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a column's name, with and without what is added to them.
-
-    >>> words_of("SchoolID"), words_of("police_precincts")
-    (['school', 'id'], ['police', 'precincts', 'precinct'])
-    """
-    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(name)).lower()
-    found: dict[str, None] = {}
-    for part in filter(None, re.split(r"[^a-z]+", parted)):
-        found.update(dict.fromkeys([part, part.removesuffix("s"), part.removesuffix("id") or part]))
-    return list(found)
 
 
 def likely_clients(frame: Any, leave_out: Iterable[str] = ()) -> list[Likely]:

@@ -1,4 +1,4 @@
-"""Which columns of a table are whose labels, and which are features.
+"""Which columns of a table are whose labels, which are features, and which number or name the rows.
 
 >>> task_columns(Task("cured/treated", "proportion"), ["age", "cured", "treated"], "table")
 ['cured', 'treated']
@@ -8,12 +8,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
+from polyfed.data.features.dates import are_dates
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.kinds import LabelForm
+
+_NUMBERING = {"id", "index", "number", "nr", "no", "key", "uuid", "guid", "rownames", "rowname", "unnamed", "row"}
+NEARLY = 0.95  # the share of different values
+FEWEST = 20  # values; among fewer, nobody can tell
 
 
 def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[str]:
@@ -74,3 +82,59 @@ def find_column(name: str, columns: Sequence[str], where: str) -> None:
 def as_names(names: Any) -> list[str] | None:
     """A list of names from one name or several."""
     return None if names is None else [names] if isinstance(names, str) else [str(name) for name in names]
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a column's name, with and without what is added to them.
+
+    >>> words_of("SchoolID"), words_of("police_precincts")
+    (['school', 'id'], ['police', 'precincts', 'precinct'])
+    """
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(name)).lower()
+    found: dict[str, None] = {}
+    for part in filter(None, re.split(r"[^a-z]+", parted)):
+        found.update(dict.fromkeys([part, part.removesuffix("s"), part.removesuffix("id") or part]))
+    return list(found)
+
+
+def why_identifier(values: Any) -> str | None:
+    """Why a column is taken for an identifier of rows, which tells a model nothing and of a person much; None if it is not.
+
+    >>> import pandas as pd
+    >>> rows = pd.Series(range(30), name="row_id")
+    >>> why_identifier(rows), why_identifier(rows.rename("age"))
+    ('different in every row, named like a number of the row', None)
+    """
+    present = values.dropna()
+    if len(present) < FEWEST or present.dtype.kind == "b":
+        return None
+    try:
+        n = int(present.nunique())
+    except TypeError:  # lists and dictionaries are for others to reject
+        return None
+    if n < NEARLY * len(present):
+        return None
+    rows = "different in every row" if n == len(present) else f"different in {n / len(present):.0%} of the rows"
+    if present.dtype.kind in "iuf":
+        numbers = present.to_numpy(dtype=np.float64)
+        whole = bool((numbers == np.floor(numbers)).all())
+        return f"{rows}, named like a number of the row" if whole and is_named_like_one(values.name) else None
+    return None if are_dates(present) or present.dtype.kind in "mM" else f"a text that is {rows}"
+
+
+def is_named_like_one(name: Any) -> bool:
+    """Whether a name says that it numbers things: row_id, patientID, nr."""
+    return bool(_NUMBERING & set(words_of(str(name)))) or str(name).lower().endswith("id")
+
+
+def left_out(frames: Sequence[Any], columns: Sequence[str]) -> dict[str, str]:
+    """Those of the columns that are identifiers, in all tables together, and why; never all of them."""
+    import pandas as pd
+
+    found = {}
+    for name in columns:
+        held = [frame[name] for frame in frames if name in frame.columns]
+        why = why_identifier(held[0] if len(held) == 1 else pd.concat(held, ignore_index=True)) if held else None
+        if why is not None:
+            found[name] = why
+    return found if len(found) < len(columns) else {}

@@ -24,14 +24,7 @@ from polyfed.data.labels.written import EMPTY, USUAL
 from polyfed.data.tables.columns import find_column
 from polyfed.data.tables.queries import DUCKDB, SQLITE, is_database, read_query
 from polyfed.data.tables.servers import is_url, read_server, url_name
-from polyfed.data.tables.text import (
-    COMPRESSIONS,
-    content_of,
-    has_decimal_commas,
-    numbers_with_commas,
-    odd_one,
-    separator_of,
-)
+from polyfed.data.tables.text import COMPRESSIONS, content_of, separator_of, with_decimal_commas
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -66,18 +59,13 @@ def stem_of(source: str | Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with text column names.
-
-    `where` is what errors call it, `row_name` says what they call the row at a position, `typed` is whether the
-    table itself says which columns are numbers (a CSV file does not), `missing` are the texts that a user said to mean
-    that there is no value, None if nothing was said.
-    """
+    """A table with text column names."""
 
     frame: pd.DataFrame
-    where: str
-    row_name: Callable[[int], str]
-    typed: bool = True
-    missing: tuple[str, ...] | None = None
+    where: str  # what errors call it
+    row_name: Callable[[int], str]  # what errors call the row at a position
+    typed: bool = True  # whether it says itself which columns are numbers (a CSV file does not)
+    missing: tuple[str, ...] | None = None  # texts that a user said to mean no value; None if nothing was said
 
     @property
     def columns(self) -> list[str]:
@@ -215,9 +203,8 @@ def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | N
     filled = ~(frame.isna() | (frame == "")).all(axis=1).to_numpy()
     frame, lines = frame.loc[filled], lines[filled]
     if separator != ",":
-        frame = _with_decimal_commas(
-            frame, written, lambda row, name: f"line {lines[row]} of {path.name}, column {name!r}"
-        )
+        place = "line {} of {}, column {!r}".format
+        frame = with_decimal_commas(frame, written, lambda row, name: place(lines[row], path.name, name))
     return Table(frame, str(path), lambda row: f"line {lines[row]} of {path.name}", typed=False, missing=missing)
 
 
@@ -228,39 +215,6 @@ def _not_utf8(content: bytes, path: Path) -> DataError:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
     return DataError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save the file in UTF-8")
-
-
-def _with_decimal_commas(
-    frame: pd.DataFrame, written: Collection[str], place: Callable[[int, str], str]
-) -> pd.DataFrame:
-    """Where fields are not separated by commas, a comma may begin decimals, and then a point separates thousands."""
-    texts = [name for name in frame.columns if frame[name].dtype.kind == "O" and name not in written]
-    if not any(has_decimal_commas(frame[name]) for name in texts):
-        return frame
-    frame = frame.copy()
-    for name in frame.columns:
-        if name in texts and (numbers := numbers_with_commas(frame[name])) is not None:
-            frame[name] = numbers
-        elif name in texts and (row := odd_one(frame[name])) is not None:
-            raise _odd(str(frame[name].iloc[row]), place(row, name))
-        elif frame[name].dtype.kind == "f" and name not in written:  # 1.234 may be a thousand or one and a bit
-            decimals = frame[name].to_numpy() % 1 > 0
-            if decimals.any():
-                row = int(decimals.argmax())
-                raise _odd(str(frame[name].iloc[row]), place(row, name))
-    return frame
-
-
-def _odd(value: str, where: str) -> DataError:
-    if value.replace(".", "", 1).strip().lstrip("+-").isdecimal():
-        return DataError(
-            f"{value} has a decimal point, but other numbers of the file have decimal commas",
-            where=where,
-            remedy="write all of them in one way",
-        )
-    return DataError(
-        f"{value!r} stands among numbers", where=where, remedy="correct it, leave it empty, or drop the column"
-    )
 
 
 def _line_of_each_row(frame: pd.DataFrame) -> np.ndarray:

@@ -29,11 +29,11 @@ from polyfed.data.raw import RawClient, at_client, read_labels
 from polyfed.data.split_columns import read_key
 from polyfed.data.splits import DEFAULT_SPLIT, Split
 from polyfed.data.tables.client_column import client_names, reject_one_row_clients
-from polyfed.data.tables.columns import as_names, feature_columns, find_column, task_columns, written_columns
+from polyfed.data.tables.columns import as_names, feature_columns, find_column, left_out, task_columns, written_columns
 from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, is_table_file, load_table, matching_files, stem_of
-from polyfed.data.tables.identifiers import left_out
 from polyfed.data.tables.queries import is_database
+from polyfed.data.tables.text import among_numbers
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
 from polyfed.kinds import LabelForm
@@ -264,8 +264,4 @@ def _reject_text_among_numbers(table: Table, name: str) -> None:
     is_text = np.isnan(np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64))
     if 0 < is_text.sum() <= 0.1 * len(values):
         row = int(np.flatnonzero(table.frame[name].notna())[is_text.argmax()])
-        raise DataError(
-            f"{table.frame[name].iloc[row]!r} stands among numbers",
-            where=f"{table.row_name(row)}, column {name!r}",
-            remedy="correct it, leave it empty, or drop the column",
-        )
+        raise among_numbers(table.frame[name].iloc[row], f"{table.row_name(row)}, column {name!r}")

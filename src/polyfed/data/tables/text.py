@@ -2,9 +2,6 @@
 
 >>> separator_of("ward;age;weight, kg\\n")
 ';'
->>> import pandas as pd
->>> numbers_with_commas(pd.Series(["1.234,5", "7", None])).tolist()
-[1234.5, 7.0, nan]
 """
 
 from __future__ import annotations
@@ -14,12 +11,16 @@ import gzip
 import lzma
 import re
 import zlib
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyfed.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
@@ -62,27 +63,57 @@ def separator_of(header: str, ending: str = ".csv") -> str:
     return max(usual, key=outside.count)
 
 
-def numbers_with_commas(values: Any) -> Any | None:
-    """A column of texts such as 1.234,5 as numbers; None if they are something else."""
-    if not _all_texts(values) or not _match(values, _COMMA).all():
-        return None
-    return values.str.replace(".", "", regex=False).str.replace(",", ".", regex=False).astype(float)
+def with_decimal_commas(
+    frame: pd.DataFrame, written: Collection[str], place: Callable[[int, str], str]
+) -> pd.DataFrame:
+    """Where fields are not separated by commas, a comma may begin decimals, and then a point separates thousands.
+
+    >>> import pandas as pd
+    >>> with_decimal_commas(pd.DataFrame({"x": ["1.234,5", "7", None]}), [], "{} of {}".format)["x"].tolist()
+    [1234.5, 7.0, nan]
+    """
+    texts = [name for name in frame.columns if name not in written and _all_texts(frame[name])]
+    if not any(_has_decimal_commas(frame[name]) for name in texts):
+        return frame
+    frame = frame.copy()
+    for name in frame.columns:
+        values: Any = frame[name]
+        row = None
+        if name in texts and _match(values, _COMMA).all():
+            plain = values.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+            frame[name] = plain.astype(float)
+        elif name in texts:
+            row = _odd_one(values)
+        elif values.dtype.kind == "f" and name not in written:  # 1.234 may be a thousand or one and a bit
+            decimals = values.to_numpy() % 1 > 0
+            row = int(decimals.argmax()) if decimals.any() else None
+        if row is not None:
+            value, where = str(values.iloc[row]), place(row, name)
+            if not value.replace(".", "", 1).strip().lstrip("+-").isdecimal():
+                raise among_numbers(value, where)
+            what = f"{value} has a decimal point, but other numbers of the file have decimal commas"
+            raise DataError(what, where=where, remedy="write all of them in one way")
+    return frame
 
 
-def has_decimal_commas(values: Any) -> bool:
+def among_numbers(value: Any, where: str) -> DataError:
+    """What is said of a text in a column of numbers."""
+    remedy = "correct it, leave it empty, or drop the column"
+    return DataError(f"{value!r} stands among numbers", where=where, remedy=remedy)
+
+
+def _has_decimal_commas(values: Any) -> bool:
     """Whether nearly all texts of a column are numbers, some of them with a decimal comma."""
-    if not _all_texts(values) or not values.dropna().str.contains(",", regex=False).any():
+    if not values.dropna().str.contains(",", regex=False).any():
         return False
     return bool(_match(values, _EITHER).all() or _match(values, _COMMA).mean() >= 1 - FEW)
 
 
-def odd_one(values: Any) -> int | None:
+def _odd_one(values: Any) -> int | None:
     """In a file with decimal commas, the position of a text among numbers with commas, or of a decimal point; else None."""
-    if not _all_texts(values):
-        return None
     fits = _match(values, _COMMA)
     wrong = len(fits) - int(fits.sum())
-    if not wrong or not (_match(values, _EITHER).all() or (fits.any() and wrong <= FEW * len(fits))):
+    if not _match(values, _EITHER).all() and not (fits.any() and wrong <= FEW * len(fits)):
         return None
     present = values.notna().to_numpy().nonzero()[0]
     return int(present[(~fits).argmax()])

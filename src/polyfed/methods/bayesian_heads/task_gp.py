@@ -22,8 +22,7 @@ from polyfed.kinds import LabelForm
 from polyfed.methods.bayesian_heads.class_tree import ClassTree
 from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, kernel, log_predictive
 from polyfed.methods.bayesian_heads.polya_gamma_draws import gibbs
-from polyfed.modelling.readout import prediction_of
-from polyfed.modelling.rows import likelihood_of
+from polyfed.modelling.rows import likelihood_of, prediction_of
 from polyfed.predictions import Prediction
 
 if TYPE_CHECKING:

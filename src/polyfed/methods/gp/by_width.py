@@ -14,8 +14,8 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import ClientResult, Job, Outlook, Predictor
 from polyfed.methods.gp import pfed_hier
-from polyfed.methods.gp.wide.weight_features import SHARED
 from polyfed.methods.gp.wide.weight_space import WeightSpace
+from polyfed.methods.gp.wide.weight_states import is_wide
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.options import check_number
 from polyfed.seeds import Stream
@@ -59,7 +59,7 @@ class PFedHier(pfed_hier.PFedHier):
         return self._shares and n_features > self.wide
 
     def _for(self, server: State) -> WeightSpace | None:
-        return self._weights if SHARED in server else None
+        return self._weights if is_wide(server) else None
 
     def _check_options(self, n_features: int) -> None:
         """Options that the weight space does not have would be ignored in silence."""
@@ -101,7 +101,7 @@ class PFedHier(pfed_hier.PFedHier):
 
     def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
         mine = self._for(server)
-        return mine.broadcasts(server, clients) if mine else super().broadcasts(server, clients)
+        return mine.broadcasts(server, clients) if mine else [super().broadcast(server, "")] * len(clients)
 
     def prediction_state(self, server: State, client: str) -> State:
         mine = self._for(server)

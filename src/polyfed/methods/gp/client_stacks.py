@@ -15,11 +15,11 @@ from polyfed.gp import group_of
 from polyfed.methods.messages import ClientUpdate, State
 
 
-def stacked(states: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> State:
+def stacked(states: Sequence[Mapping[str, Tensor]]) -> State:
     """The values of many clients, with a leading dimension; what is one tensor for all of them is not copied."""
     if all(state is states[0] for state in states):
-        return {name: states[0][name].expand(len(states), *states[0][name].shape) for name in names}
-    return {name: _stack([state[name] for state in states]) for name in names}
+        return {name: value.expand(len(states), *value.shape) for name, value in states[0].items()}
+    return {name: _stack([state[name] for state in states]) for name in states[0]}
 
 
 def _stack(values: Sequence[Tensor]) -> Tensor:

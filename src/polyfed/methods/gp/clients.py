@@ -22,6 +22,7 @@ from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.meanfield import Marginals
 from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State
 from polyfed.modelling.memory import holds, memory
 
@@ -216,11 +217,11 @@ class LocalWork:
         model: GPModel,
         rows: Sequence[Rows],
         values: State,
-        memory: State,
+        memory: Moments,
         anchors: State,
         start: BatchStep | Sequence[Marginals | None],
         knowledge: KnowledgeOf | None = None,
-    ) -> tuple[State, State, BatchStep]:
+    ) -> tuple[State, Moments, BatchStep]:
         """Θ of each client after its steps, the state of its optimiser, and the last E-step with its gradient.
 
         `values`, `memory` and `anchors` hold all clients in a leading dimension; `knowledge` as for a `ClientBatch`.
@@ -241,8 +242,8 @@ class LocalWork:
         return values, memory, step
 
     def _move(
-        self, model: GPModel, values: State, memory: State, anchors: State, step: BatchStep
-    ) -> tuple[State, State]:
+        self, model: GPModel, values: State, memory: Moments, anchors: State, step: BatchStep
+    ) -> tuple[State, Moments]:
         closed = model.closed_form_noise
         mine = {name: values[name] for name in self.moving if name not in closed}
         gradient = {name: step.gradient[name] for name in mine}

@@ -16,7 +16,8 @@ from statistics import fmean
 import torch
 
 from polyfed.gp import group_of, hyperprior
-from polyfed.methods.messages import State, strip_prefix
+from polyfed.methods.gp.states import Server
+from polyfed.methods.messages import State
 
 PART = 0.15
 OF_A_CLASS = 0.1  # h of a label without a noise: at most ¼, and less where classes are far apart
@@ -24,7 +25,7 @@ OF_NOISE = 0.75
 LEAST = 1e-3  # nats, where neither labels nor a prior say anything
 
 
-def expected_curvature(theta: State, pooled: State, server: State, counts: Sequence[Mapping[str, int]]) -> State:
+def expected_curvature(theta: State, pooled: State, server: Server, counts: Sequence[Mapping[str, int]]) -> State:
     """By name, of each entry of Θ; `counts` are the labels of the clients behind a gradient, `server` has the prior of Θ.
 
     `pooled` are those noises that are variances: h of their tasks is one over them.
@@ -46,8 +47,8 @@ def expected_curvature(theta: State, pooled: State, server: State, counts: Seque
             found[name] = (whole / value.numel()).expand_as(value)
         elif group_of(name) == "noise":
             found[name] = torch.full_like(value, OF_NOISE * labels.get(name.removeprefix("noise."), 0.0))
-    densities, n_clients = strip_prefix(server, "density"), float(server.get("clients", 1.0))
+    n_clients = 1.0 if server.n_clients is None else float(server.n_clients)
     for name, value in found.items():
-        own = hyperprior.precision(densities[name], value) / n_clients if name in densities else 0.0
+        own = hyperprior.precision(server.densities[name], value) / n_clients if name in server.densities else 0.0
         found[name] = (value + own).clamp_min(LEAST)
     return found

@@ -21,13 +21,9 @@ from polyfed.gp import Prior, Rows, group_of
 from polyfed.methods.gp.client_stacks import mean_over
 from polyfed.methods.gp.holdout import MEMORY, agreement, held_out_inputs, judged_together, shortened, split, trust
 from polyfed.methods.gp.projection_start import PROJECTION, directions, started
-from polyfed.methods.messages import State, strip_prefix, with_prefix
-from polyfed.methods.update_batch import Columns
+from polyfed.methods.gp.states import Sent, Server
+from polyfed.methods.messages import State
 from polyfed.seeds import Stream
-
-HELD_OUT, AGREEMENT, STARTING = "held_out", "agreement", "starting"
-DIRECTION = f"direction/{PROJECTION}"
-OWN = (f"{AGREEMENT}/", STARTING)  # in the server's state, and no client's business when it predicts
 
 
 @dataclass(frozen=True)
@@ -39,71 +35,62 @@ class FeatureLearning:
 
     # ---- the server ---------------------------------------------------------------------------------------
 
-    def begun(self, theta: State) -> State:
-        """What the server remembers before the first round."""
+    def begun(self, server: Server) -> Server:
+        """With what the server remembers before the first round."""
         one = torch.ones((), dtype=torch.float64)
-        agreements = dict.fromkeys(judged_together(self._of(theta)), one)
-        return with_prefix(AGREEMENT, agreements) | ({STARTING: one} if self.seeks else {})
+        agreements = dict.fromkeys(judged_together(self._of(server.theta)), one)
+        return replace(server, agreements=agreements, starting=one if self.seeks else None)
 
-    @staticmethod
-    def broadcast(server: State) -> State:
-        return {STARTING: server[STARTING]} if STARTING in server else {}
-
-    def form(self, server: State) -> State:
+    def form(self, server: Server) -> Sent:
         """The arrays of an update that belong to Θ and its features."""
-        theta = strip_prefix(server, "theta")
-        sent = theta | with_prefix(HELD_OUT, self._of(theta))
-        if STARTING in server:
-            sent[DIRECTION] = sent.pop(PROJECTION)
-        return sent
+        sent = Sent(server.theta, self._of(server.theta))
+        return sent if server.starting is None else _in_place(sent, server.theta[PROJECTION])
 
     @staticmethod
-    def start(server: State, columns: Columns, weights: Tensor) -> State:
+    def start(server: Server, found: Tensor, weights: Tensor) -> Server:
         """The server after round 1, if that was for a start: all else is learned from the next round on."""
-        projection = started(server[f"theta/{PROJECTION}"], mean_over(columns.array(DIRECTION), weights))
-        return {name: value for name, value in server.items() if name != STARTING} | {f"theta/{PROJECTION}": projection}
+        projection = started(server.theta[PROJECTION], mean_over(found, weights))
+        return replace(server, starting=None, theta=server.theta | {PROJECTION: projection})
 
-    def trusted(
-        self, server: State, gradient: State, columns: Columns, weights: Tensor, moved: State
-    ) -> tuple[State, State]:
+    def trusted(self, server: Server, gradient: State, held_out: State, moved: State) -> tuple[State, State]:
         """The step of the features as far as held-out labels agree with it, and the agreements so far."""
-        theta, agreements = strip_prefix(server, "theta"), {}
+        agreements = {}
         for label, features in judged_together(self._of(gradient)).items():
-            held_out = {name: mean_over(columns.array(f"{HELD_OUT}/{name}"), weights) for name in features}
-            now = agreement(features, held_out)
-            agreements[label] = MEMORY * server[f"{AGREEMENT}/{label}"] + (1 - MEMORY) * now
-            moved = shortened(theta, moved, features, trust(agreements[label]))
-        return moved, with_prefix(AGREEMENT, agreements)
+            now = agreement(features, {name: held_out[name] for name in features})
+            agreements[label] = MEMORY * server.agreements[label] + (1 - MEMORY) * now
+            moved = shortened(server.theta, moved, features, trust(agreements[label]))
+        return moved, agreements
 
     # ---- a client -----------------------------------------------------------------------------------------
 
-    def chosen(self, data: ClientData, stream: Stream) -> State:
+    def chosen(self, data: ClientData, stream: Stream) -> Tensor | None:
         """The inputs that a client holds out from the features, for good."""
         if not self.share:
-            return {}
-        return {HELD_OUT: held_out_inputs(data, self.share, replace(stream, purpose="holdout").numpy())}
+            return None
+        return held_out_inputs(data, self.share, replace(stream, purpose="holdout").numpy())
 
-    def kept(self, state: State) -> State:
-        """What of a client's state a round does not change."""
-        return {HELD_OUT: state[HELD_OUT]} if self.share else {}
-
-    def split(self, clients: Sequence[ClientData], states: Sequence[State]) -> tuple[Sequence[ClientData], ...]:
+    def split(self, clients: Sequence[ClientData], masks: Sequence[Tensor]) -> tuple[Sequence[ClientData], ...]:
         """The labels that features are learned from, and those that all else is learned from."""
-        if not self.share:
+        if not masks:
             return clients, clients
-        pairs = [split(data, state[HELD_OUT]) for data, state in zip(clients, states, strict=True)]
+        pairs = [split(data, mask) for data, mask in zip(clients, masks, strict=True)]
         return [taught for taught, _ in pairs], [held_out for _, held_out in pairs]
 
-    def gradients(self, of_taught: State, of_held_out: State) -> State:
+    def with_held_out(self, sent: Sent, of_taught: State, of_held_out: State) -> Sent:
         """What is sent of the features: what the labels ask for that they are learned from, and what the others do."""
-        return {**of_taught, **with_prefix(HELD_OUT, self._of(of_held_out))}
+        return replace(sent, gradient=sent.gradient | of_taught, held_out=self._of(of_held_out))
 
     @staticmethod
-    def directions(prior: Prior, before: State, taught: Sequence[Rows], rows: Sequence[Rows]) -> State:
+    def with_directions(sent: Sent, prior: Prior, before: State, taught: Sequence[Rows], rows: Sequence[Rows]) -> Sent:
         """Where each client would have the projection start."""
         priors = [prior.with_values({name: value[i] for name, value in before.items()}) for i in range(len(rows))]
-        return {DIRECTION: torch.stack([directions(*each) for each in zip(priors, taught, rows, strict=True)])}
+        return _in_place(sent, torch.stack([directions(*each) for each in zip(priors, taught, rows, strict=True)]))
 
     def _of(self, values: Mapping[str, Tensor]) -> State:
         """The parameters of features among these, if some labels are held out from them."""
         return {name: value for name, value in values.items() if self.share and group_of(name) == "features"}
+
+
+def _in_place(sent: Sent, direction: Tensor) -> Sent:
+    """With a direction in place of the projection's gradient."""
+    return replace(sent, gradient={n: v for n, v in sent.gradient.items() if n != PROJECTION}, direction=direction)

@@ -19,8 +19,7 @@ from polyfed.gp import ExactModel, Knowledge, Likelihood, Model, Prior, Rows, in
 from polyfed.gp.meanfield import Marginals
 from polyfed.methods.messages import State
 from polyfed.modelling.learning import initial_values, limits_of
-from polyfed.modelling.readout import read_out
-from polyfed.modelling.rows import likelihoods_of, rows_of
+from polyfed.modelling.rows import likelihoods_of, read_out, rows_of
 from polyfed.modelling.sparsity import Sparsity
 from polyfed.nets import SideBySide, n_outputs_of, started, trunk_of
 from polyfed.predictions import Predictions

@@ -19,16 +19,16 @@ schedule takes four times as many rounds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp import GROUPS
+from polyfed.methods.gp.states import Moments
+from polyfed.methods.messages import State
 from polyfed.methods.options import check_number
-
-State = dict[str, Tensor]
 
 SHARE_A_MOMENT = {"features.projection": (-2, -1), "features.mean": (-2,)}  # name → the dimensions over which they do
 LEAST = 0.05  # of a rate that is halved again and again: data that come later must still be able to move Θ
@@ -71,41 +71,40 @@ class Adam:
     eps: float = 1e-8
     schedule: Halving | None = None
 
-    def start(self, values: Mapping[str, Tensor], n_clients: int | None = None) -> State:
-        """The state before the first step."""
-        moments = {f"first.{name}": torch.zeros_like(v) for name, v in values.items()}
-        moments |= {f"second.{name}": torch.zeros_like(self._squares(name, v)) for name, v in values.items()}
+    def start(self, values: Mapping[str, Tensor], n_clients: int | None = None) -> Moments:
+        """What is remembered before the first step."""
         steps = torch.zeros(() if n_clients is None else n_clients, dtype=torch.float64)
-        return {"steps": steps, **moments} | ({} if self.schedule is None else {"passes": steps.clone()})
+        return Moments(
+            steps,
+            {name: torch.zeros_like(value) for name, value in values.items()},
+            {name: torch.zeros_like(self._squares(name, value)) for name, value in values.items()},
+            None if self.schedule is None else steps.clone(),
+        )
 
     def step(
-        self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor], state: State, share: float = 1.0
-    ) -> tuple[State, State]:
-        """New values and the next state; `share` of those whose gradients there are stand behind this one."""
-        steps = state["steps"] + 1
-        moved: State = {}
-        after: State = {"steps": steps}
-        factor = torch.ones_like(steps)
-        if self.schedule is not None:
-            after["passes"] = state["passes"] + share
-            factor = self.schedule.factor(state["passes"])
+        self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor], memory: Moments, share: float = 1.0
+    ) -> tuple[State, Moments]:
+        """New values and what is remembered; `share` of those whose gradients there are stand behind this one."""
+        steps, passes, factor = memory.steps + 1, memory.passes, None
+        if self.schedule is not None and passes is not None:
+            passes, factor = passes + share, self.schedule.factor(passes)
+        moved, firsts, seconds = dict[str, Tensor](), dict[str, Tensor](), dict[str, Tensor]()
         for name, value in values.items():
             g = gradient[name]
-            first = self.beta1 * state[f"first.{name}"] + (1 - self.beta1) * g
-            second = self.beta2 * state[f"second.{name}"] + (1 - self.beta2) * self._squares(name, g)
-            after[f"first.{name}"], after[f"second.{name}"] = first, second
+            first = firsts[name] = self.beta1 * memory.first[name] + (1 - self.beta1) * g
+            second = seconds[name] = self.beta2 * memory.second[name] + (1 - self.beta2) * self._squares(name, g)
             more = steps.shape + (1,) * (value.dim() - steps.dim())
             t = steps.reshape(more)
             group = name.partition(".")[0]
             rate = self.rates[group]
             if name in LINEAR:
                 rate = self.rates.get("projection", rate)
-            if self.schedule is not None:
+            if factor is not None:
                 rate = rate * factor.reshape(more)
             step = rate / (1 - self.beta1**t) * first / ((second / (1 - self.beta2**t)).sqrt() + self.eps)
             kept = value * (1 - rate * self.decays.get(group, 0.0))
             moved[name] = kept + step.to(value.dtype)  # a network may be of float32
-        return moved, after
+        return moved, replace(memory, steps=steps, first=firsts, second=seconds, passes=passes)
 
     def _squares(self, name: str, g: Tensor) -> Tensor:
         """The squares of a gradient, or their mean where entries share it."""

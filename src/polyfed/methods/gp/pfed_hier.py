@@ -24,17 +24,16 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError, DataError, NumericalError
-from polyfed.gp import GROUPS, BatchStep, Evidence, Knowledge
+from polyfed.gp import GROUPS, Evidence, Knowledge
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import KnowledgeOf, width_of
 from polyfed.gp.whitened import normal_points
 from polyfed.methods.base import Predictor
-from polyfed.methods.gp.client_stacks import stacked
 from polyfed.methods.gp.evidence_limits import ROUNDING, Limits, is_evidence_of_someone, limits_of
 from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.pfed_mul import PFedMul
-from polyfed.methods.gp.state_batch import States
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.gp.states import Broadcast, ClientColumns, SentEvidence, Served, Server
+from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.options import check_number
 from polyfed.methods.update_batch import Change, Columns
 from polyfed.modelling.memory import holds
@@ -47,7 +46,6 @@ PLANE = "affine"
 MATRICES = 8  # of all features by all features, at once, on the server or at a client
 WIDEST = 148  # features of all shared latents together: their triangle is a message of 88 kB
 PLANES_WIDEST = WIDEST // 2  # of them for planes: with many inputs there are fewer planes, or none
-SUMS, OWN, LIMITS, POINTS = "evidence", "own", "limit", "shared/Z"  # in states and messages
 NOT_A_PRECISION = "with its evidence, the precision of the shared functions would no longer be positive definite"
 
 
@@ -161,107 +159,90 @@ class PFedHier(PFedMul):
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
-        if self._shares:
-            model = self._model_config().model(spec.codecs, spec.n_features)
-            n_shared = self._n_shared(model)
-            n_points = self._n_points(model, n_shared)
-            nothing = Evidence.none(self._width(model, n_shared, n_points))
-            server |= with_prefix(SUMS, nothing.arrays) | {POINTS: normal_points(n_points, spec.n_features)}
-            if self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared):  # else Θ of a client is its own
-                server |= with_prefix(LIMITS, limits_of(model))
-        return server
-
-    def prediction_state(self, server: State, client: str) -> State:
-        whole = super().prediction_state(server, client)
-        return {name: value for name, value in whole.items() if not name.startswith(f"{LIMITS}/")}
-
-    def broadcast(self, server: State, client: str) -> State:
-        received = {name: value for name, value in server.items() if name == POINTS or name.startswith(f"{SUMS}/")}
-        return super().broadcast(server, client) | received
-
-    def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
-        return [self.broadcast(server, "")] * len(clients)  # the same for all, and made once
+        if not self._shares:
+            return server
+        model = self._model_config().model(spec.codecs, spec.n_features)
+        n_shared = self._n_shared(model)
+        n_points = self._n_points(model, n_shared)
+        nothing = Evidence.none(self._width(model, n_shared, n_points))
+        is_whole = self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared)  # else Θ of a client is its own
+        points, limits = normal_points(n_points, spec.n_features), limits_of(model) if is_whole else {}
+        return server | Server(sums=nothing, points=points, limits=limits).to_arrays()
 
     def template(self, server: State) -> ClientUpdate:
         form = super().template(server)
-        form.arrays.update(with_prefix(SUMS, strip_prefix(server, SUMS)))
+        form.arrays.update(_form(Served.from_arrays(server)))
         return form
 
     def is_evidence(self, name: str) -> bool:
-        return name.startswith(f"{SUMS}/") or super().is_evidence(name)
+        return bool(SentEvidence.field_of(name)) or super().is_evidence(name)
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
         return self.objections(server, [update])[0]
 
     def objections(self, server: State, updates: Sequence[ClientUpdate]) -> list[str | None]:
-        if not self._shares:
-            return super().objections(server, updates)
-        theta, sums, reasons = self._values(server), _sums(server), dict[int, str | None]()
-        n_shared = sum(name.endswith(".log_amplitude") for name in theta) - self.n_personal
-        limits = Limits.under(theta, n_shared, strip_prefix(server, LIMITS))
-        for places, arrays in Columns(updates).pieces(f"{SUMS}/triangle", f"{SUMS}/shift"):
+        known, reasons = Server.from_arrays(server), dict[int, str | None]()
+        if known.sums is None:
+            return [None] * len(updates)
+        n_shared = sum(name.endswith(".log_amplitude") for name in known.values) - self.n_personal
+        limits = Limits.under(known.values, n_shared, known.limits)
+        for places, arrays in Columns(updates).pieces(*_form(known)):
             change, who = Evidence(*arrays), places.tolist()
             too_much = limits.too_much([updates[i].counts for i in who], change)
-            positive = (sums + change).is_positive(ROUNDING)
+            positive = (known.sums + change).is_positive(ROUNDING)
             for i, reason, sound in zip(who, too_much, positive.tolist(), strict=True):
                 reasons[i] = reason or (None if sound else NOT_A_PRECISION)
         return [reasons[i] for i in range(len(updates))]
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
-        after = super().aggregate(server, updates)
+        after, sums = super().aggregate(server, updates), Served.from_arrays(server).sums
+        if sums is None:
+            return after
         columns = Columns([updates[client] for client in sorted(updates)])
-        for name in with_prefix(SUMS, strip_prefix(server, SUMS)):
-            after[name] = server[name] + columns.total(name)
-        if self._shares and not is_evidence_of_someone(_sums(after)):  # each may be sound, and all together not
+        sums = sums + Evidence(*(columns.total(name) for name in _form(Served(sums=sums))))
+        if not is_evidence_of_someone(sums):  # each may be sound, and all together not
             raise NumericalError(
                 "the evidence of all clients is no distribution of the shared functions",
                 remedy="look for clients that send what is not theirs",
             )
-        return after
+        return after | Served(sums=sums).to_arrays()
 
     # ---- a client -----------------------------------------------------------------------------------------
 
-    def _knowledge(self, model: GPModel, clients: States, received: Sequence[State]) -> KnowledgeOf | None:
-        if not self._shares:
+    def _knowledge(self, model: GPModel, own: Evidence | None, received: Broadcast) -> KnowledgeOf | None:
+        points, sums = received.points, received.sums
+        if own is None or sums is None or points is None:
             return None
-        for message in {id(message): message for message in received}.values():
-            self._check_inputs(model, message[POINTS])
-        sums = Evidence(
-            **strip_prefix(stacked(received, [f"{SUMS}/{name}" for name in _sums(received[0]).arrays]), SUMS)
-        )
-        own = _own(clients, received[0])
+        self._check_inputs(model, points)
 
         def of_some(chosen: Tensor) -> Knowledge:
-            everyone = torch.equal(chosen, torch.arange(len(received)))
+            everyone = torch.equal(chosen, torch.arange(len(sums.shift)))
             others = sums - own if everyone else sums[chosen] - own[chosen]
-            return Knowledge(received[0][POINTS], self._n_shared(model), others)
+            return Knowledge(points[0], self._n_shared(model), others)
 
         return of_some
 
     def _evidence(
-        self, clients: States, step: BatchStep, message: State
-    ) -> tuple[State, Mapping[str, Tensor | Change]]:
-        if step.evidence is None:
-            return super()._evidence(clients, step, message)
-        kept, old = step.evidence, _own(clients, message)
-        if self.damping < 1.0:
-            kept = old + (kept - old) * self.damping
+        self, own: Evidence | None, found: Evidence | None, together: bool
+    ) -> tuple[Evidence | None, Mapping[str, Tensor | Change]]:
+        if own is None or found is None:
+            return None, {}
+        kept = found if self.damping == 1.0 else own + (found - own) * self.damping
         # Where states stay stacked, both are there anyhow.
-        change = {name: Change(value, old.arrays[name]) for name, value in kept.arrays.items()}
-        sent = change if clients.stay_together else {name: each[:] for name, each in change.items()}
-        return with_prefix(OWN, kept.arrays), {f"{SUMS}/{name}": each for name, each in sent.items()}
+        change = {name: Change(value, own.arrays[name]) for name, value in kept.arrays.items()}
+        sent = change if together else {name: each[:] for name, each in change.items()}
+        return kept, SentEvidence(sent).to_arrays()
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
-        if not self._shares:
+        model, known, own = self.model(data), Served.from_arrays(server), ClientColumns.from_arrays(state or {})
+        if known.sums is None or known.points is None:
             return super().predictor(server, state, data)
-        model, own = self.model(data), state or {}
-        self._check_inputs(model, server[POINTS])
-        others = Knowledge(
-            server[POINTS], self._n_shared(model), _sums(server) - _own(States([own]), server)[0]
-        ).checked()
+        self._check_inputs(model, known.points)
+        sums = known.sums if own.evidence is None else known.sums - own.evidence
+        others = Knowledge(known.points, self._n_shared(model), sums).checked()
         seen = data if state is not None else ClientData(data.x, {}, data.codecs)
-        return model.predict({**self._values(server), **strip_prefix(own, "personal")}, seen, others)
+        return model.predict({**known.values, **own.personal}, seen, others)
 
     def untrained(self, data: ClientData) -> State | None:
         return {} if self._shares else super().untrained(data)  # its labels are in no sum: the model may see them
@@ -275,12 +256,6 @@ class PFedHier(PFedMul):
             )
 
 
-def _sums(received: Mapping[str, Tensor]) -> Evidence:
-    """The evidence of all clients, as the server sends it."""
-    return Evidence(**strip_prefix(received, SUMS))
-
-
-def _own(clients: States, received: Mapping[str, Tensor]) -> Evidence:
-    """What of it is each client's own."""
-    nothing = Evidence.none(received[f"{SUMS}/shift"].shape[-1]).arrays
-    return Evidence(**{name: clients.gathered(f"{OWN}/{name}", value) for name, value in nothing.items()})
+def _form(server: Served) -> State:
+    """The evidence of an update, as the server expects it."""
+    return {} if server.sums is None else SentEvidence(server.sums.arrays).to_arrays()

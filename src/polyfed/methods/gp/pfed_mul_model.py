@@ -4,12 +4,12 @@ of Θ are whose, predictions, late-joining clients, and what a run can say of it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from polyfed.data import ClientData
-from polyfed.gp import GROUPS, group_of
-from polyfed.gp.knowledge import KnowledgeOf
+from polyfed.gp import GROUPS, Rows, group_of
+from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.methods.base import Outlook, Predictor, Question
 from polyfed.methods.gp import client_noise, theta_draws
 from polyfed.methods.gp.clients import LocalWork, solver_of
@@ -17,8 +17,8 @@ from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alik
 from polyfed.methods.gp.outlook import outlook_of
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
 from polyfed.methods.gp.predictions import answers
-from polyfed.methods.gp.state_batch import States, marginals_in
-from polyfed.methods.messages import State, strip_prefix, with_prefix
+from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Served, Server
+from polyfed.methods.messages import State
 from polyfed.predictions import Predictions
 from polyfed.predictions.mixture import mixed
 from polyfed.seeds import Stream
@@ -31,9 +31,9 @@ class PFedMulModel(PFedMulOptions):
     """A client's model under Θ; options as of `PFedMulOptions`."""
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        model, own = self.model(data), strip_prefix(state or {}, "personal")
-        draws = theta_draws.draws_in(server) or [{}]
-        each = [model.predict({**self._values(server), **draw, **own}, data) for draw in draws]
+        model, served, own = self.model(data), Served.from_arrays(server), ClientColumns.from_arrays(state or {})
+        draws = theta_draws.draws_in(served.draws) or [{}]
+        each = [model.predict({**served.values, **draw, **own.personal}, data) for draw in draws]
         return Averaged(each) if len(each) > 1 else each[0]
 
     def predict_many(self, server: State, questions: Sequence[Question]) -> list[Predictions]:
@@ -52,7 +52,7 @@ class PFedMulModel(PFedMulOptions):
                 found[i] = predict(one.x)
                 continue
             if not self._feature_learning.share:  # else some labels were held out where training ended
-                predict.begin_at(marginals_in(one.state or {}, "warm"))
+                predict.begin_at(ClientRows.from_arrays(one.state or {}).warm)
             ready.append(i)
         for group in alike([questions[i].data for i in ready]):
             places = [ready[i] for i in group]
@@ -62,33 +62,38 @@ class PFedMulModel(PFedMulOptions):
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """Personal groups are learned in `join_steps` steps on the client's own data; shared ones stay as they are."""
-        model = self.model(data)
+        model, known = self.model(data), Server.from_arrays(server)
         personal = self._names(model, shared=False)
-        state = self._fresh(
-            model, {name: self._values(server)[name] for name in personal}
-        ) | self._feature_learning.chosen(data, stream)
-        values = {name: value[None] for name, value in self._values(server).items()}
-        if self.client_noise and data.n_labels:
-            state |= with_prefix("personal", self._noise_of_late_client(model, values, state, server, data))
-        if not personal or not self.join_steps or not data.n_labels:
-            return state
-        work = self._work(personal, self.join_steps)
-        values = client_noise.with_own(
-            values, [state], list(strip_prefix(server, "pooled")) if self.client_noise else []
-        )
-        learned = {name: state[f"personal/{name}"] for name in personal}
-        memory = {name: value[None] for name, value in self._adam.start(learned).items()}
-        anchors = {name: value[None] for name, value in strip_prefix(state, "anchor").items()}
-        rows, knowledge = [prepared_rows(data, model.likelihoods)], self._knowledge(model, States([state]), [server])
-        after, _, _ = work.run(model, rows, values, memory, anchors, [None], knowledge)
-        return state | with_prefix("personal", {name: after[name][0] for name in personal})
+        state = self._fresh(model, {name: known.values[name] for name in personal})
+        rest = ClientRows(held_out=self._feature_learning.chosen(data, stream)).to_arrays()
+        steps = self.join_steps if personal else 0
+        if not data.n_labels or not (steps or self.client_noise):
+            return state.to_arrays() | rest
+        values = {name: value[None] for name, value in known.values.items()}
+        received = Broadcast.stacked([Broadcast.of(known).to_arrays()])
+        knowledge = self._knowledge(model, ClientColumns.unsaid(received, []).evidence, received)
+        rows, learned = [prepared_rows(data, model.likelihoods)], dict(state.personal)
+        if self.client_noise:
+            noise = self._noise_of_late_client(model, rows, values, received, list(known.pooled), knowledge)
+            values, learned = values | noise, learned | {name: value[0] for name, value in noise.items()}
+        if steps:
+            work = self._work(personal, steps)
+            memory = self._adam.start({name: values[name] for name in personal}, 1)
+            anchors = {name: value[None] for name, value in state.anchors.items()}
+            after, _, _ = work.run(model, rows, values, memory, anchors, [None], knowledge)
+            learned |= {name: after[name][0] for name in personal}
+        return replace(state, personal=learned).to_arrays() | rest
 
     def _noise_of_late_client(
-        self, model: GPModel, values: State, state: State, server: State, data: ClientData
+        self,
+        model: GPModel,
+        rows: Sequence[Rows],
+        values: State,
+        received: Broadcast,
+        names: Sequence[str],
+        knowledge: KnowledgeOf | None,
     ) -> State:
         """What as many rounds would have taught a client about its noise."""
-        names, rows = list(strip_prefix(server, "pooled")), [prepared_rows(data, model.likelihoods)]
-        message, knowledge = self.broadcast(server, ""), self._knowledge(model, States([state]), [server])
         step = None
         for _ in range(NOISE_STEPS):
             step = solver_of(model, rows).step(
@@ -99,23 +104,29 @@ class PFedMulModel(PFedMulOptions):
                 groups=(),
                 knowledge=knowledge,
             )
-            values = values | client_noise.found(step.noise, [message], names)
-        return {name: values[name][0] for name in names}
+            values = values | client_noise.found(step.noise, received, names)
+        return {name: values[name] for name in names}
 
     def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
-        values = {**self._values(server), **strip_prefix(state or {}, "personal")}
+        values = {**Served.from_arrays(server).values, **ClientColumns.from_arrays(state or {}).personal}
         return outlook_of(self.model(data), values, data, steps=self.local_steps, mf_steps=self.mf_steps)
+
+    @property
+    def needs_last_round(self) -> bool:
+        return self.theta_draws > 0
+
+    def begin_round(self, server: State, rounds_left: int) -> State:
+        return theta_draws.asked(Server.from_arrays(server), rounds_left).to_arrays() if self.theta_draws else server
 
     # ---- what clients may share beside Θ (methods/gp/pfed_hier.py) ---------------------------------------------
 
-    def _knowledge(self, model: GPModel, clients: States, received: Sequence[State]) -> KnowledgeOf | None:
-        """What clients with these states know of shared functions, after this message of the server; None if there are none."""
+    def _knowledge(self, model: GPModel, own: Evidence | None, received: Broadcast) -> KnowledgeOf | None:
+        """What clients know of shared functions from the others, without their own evidence; None if there are none."""
         return None
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
-        model = self.model(data)
-        return model.explain(self._values(server), self._shared, data.codecs)
+        return self.model(data).explain(Served.from_arrays(server).values, self._shared, data.codecs)
 
     # ---- the parts of Θ -------------------------------------------------------------------------------------
 
@@ -131,19 +142,10 @@ class PFedMulModel(PFedMulOptions):
             tuple(moving), GROUPS, self._adam, steps, self.mf_steps, self.tolerance, self.proximal, self._hyper
         )
 
-    def _fresh(self, model: GPModel, personal: State) -> State:
-        """A client's state before its first round, with these personal values."""
+    def _fresh(self, model: GPModel, personal: State) -> ClientColumns:
+        """What a client has before its first round, with these personal values."""
         moving = personal
         if self.mode == "average":  # it moves the shared ones too, if only for a round at a time
             moving = model.prior.state()
         learned = {name: value for name, value in moving.items() if name not in model.closed_form_noise}
-        anchors = personal if self.proximal > 0 else {}
-        return (
-            with_prefix("personal", personal)
-            | with_prefix("adam", self._adam.start(learned))
-            | with_prefix("anchor", anchors)
-        )
-
-    @staticmethod
-    def _values(server: State) -> State:
-        return {**strip_prefix(server, "initial"), **strip_prefix(server, "theta"), **strip_prefix(server, "pooled")}
+        return ClientColumns(personal, self._adam.start(learned), personal if self.proximal > 0 else {})

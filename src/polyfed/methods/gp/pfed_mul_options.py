@@ -17,7 +17,7 @@ from polyfed.methods.gp.holdout import HOLDOUT
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
 from polyfed.methods.gp.projection_start import PROJECTION, STARTS
-from polyfed.methods.gp.quasi_newton import QuasiNewton
+from polyfed.methods.gp.server_step import QuasiNewtonStep, ServerStep
 from polyfed.methods.gp.sharing import shared_groups
 from polyfed.methods.gp.theta_prior import hyperprior_of
 from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
@@ -151,7 +151,7 @@ class PFedMulOptions(Method):
             option = "network_per_latent" if self.network_per_latent else "chunk"
             raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
         check_choice("optimiser", self.optimiser, OPTIMISERS)
-        if self._quasi_newton is not None and (self.mode != "gradient" or self._makes_features):
+        if self.optimiser == "quasi-newton" and (self.mode != "gradient" or self._makes_features):
             reason = "features are learned" if self._makes_features else f"mode is {self.mode!r}"
             raise ConfigError(
                 f"optimiser is 'quasi-newton', and {reason}",
@@ -285,8 +285,9 @@ class PFedMulOptions(Method):
         return Adam(self._rates(), {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
 
     @property
-    def _quasi_newton(self) -> QuasiNewton | None:
-        return QuasiNewton(self._adam) if self.optimiser == "quasi-newton" else None
+    def _server_step(self) -> ServerStep:
+        adam = self.optimiser == "adam"
+        return ServerStep(self._adam) if adam else QuasiNewtonStep(self._adam, moves_noise=not self.client_noise)
 
     @property
     def _hyper(self) -> HyperPrior | None:

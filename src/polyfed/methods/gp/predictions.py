@@ -13,7 +13,7 @@ from polyfed.gp.predict_many import predict_batch
 from polyfed.gp.rows import places as rows_in_stack
 from polyfed.methods.gp.clients import goes_alone
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, PosteriorPredictor, prepared_rows
-from polyfed.modelling.readout import read_out
+from polyfed.modelling.rows import read_out
 from polyfed.predictions import Predictions
 
 

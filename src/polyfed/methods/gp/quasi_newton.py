@@ -17,13 +17,14 @@ Such a round is a step of Adam, so a federation that asks a part of its clients 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import torch
 from torch import Tensor
 
 from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.gp.states import LastStep, Moments, Pairs
 from polyfed.methods.gp.theta_curvature import flat, shaped
 from polyfed.methods.messages import State
 
@@ -48,51 +49,47 @@ class QuasiNewton:
     reach: float = 0.5
     rate: float = 0.3
 
-    def start(self, values: Mapping[str, Tensor]) -> State:
-        """The state before the first step."""
-        width = sum(value.numel() for value in values.values())
-        nothing = torch.zeros(self.memory, width, dtype=torch.float64)
-        return self.adam.start(values) | {
-            "pairs.s": nothing,
-            "pairs.y": nothing.clone(),
-            "last.value": nothing[0].clone(),
-            "last.slope": nothing[0].clone(),
-            "last.who": torch.zeros((), dtype=torch.float64),
-        }
+    def start(self, values: Mapping[str, Tensor]) -> Moments:
+        """What is remembered before the first step."""
+        nothing = torch.zeros(self.memory, sum(value.numel() for value in values.values()), dtype=torch.float64)
+        last = LastStep(nothing[0].clone(), nothing[0].clone(), nothing.new_zeros(()))
+        return replace(self.adam.start(values), pairs=Pairs(nothing, nothing.clone()), last=last)
 
     def step(
         self,
         values: Mapping[str, Tensor],
         gradient: Mapping[str, Tensor],
         expected: Mapping[str, Tensor],
-        state: State,
+        memory: Moments,
         share: float = 1.0,
         who: Iterable[str] = (),
-    ) -> tuple[State, State, bool]:
-        """New values, the next state, and whether pairs led the step.
+    ) -> tuple[State, Moments, bool]:
+        """New values, what is remembered, and whether pairs led the step.
 
         `expected` is the curvature of each entry, as far as one can know; `who` are the clients behind the gradient.
         """
-        moved, after = self.adam.step(values, gradient, state, share)
+        assert memory.pairs is not None
+        assert memory.last is not None
+        moved, after = self.adam.step(values, gradient, memory, share)
         names = sorted(values)  # states that were stored and read again are in another order
         x, g = flat(values, names), flat(gradient, names)
-        S, Y, number = state["pairs.s"], state["pairs.y"], _number_of(who)
-        same = bool(state["last.who"] == number)
+        (S, Y), last, now = memory.pairs, memory.last, LastStep(x, g, _number_of(who))
+        same = bool(last.who == now.who)
         if same:
-            s, y = x - state["last.value"], state["last.slope"] - g
+            s, y = x - last.value, last.slope - g
             if s @ y > LEAST_CURVATURE * s.norm() * y.norm():
                 S, Y = torch.cat([S[1:], s[None]]), torch.cat([Y[1:], y[None]])
-        after |= {"pairs.s": S, "pairs.y": Y, "last.value": x, "last.slope": g, "last.who": number}
+        after = replace(after, pairs=Pairs(S, Y), last=now)
         if not same or not bool(Y[-1].any()):
             return moved, after, False
-        squares = torch.cat([after[f"second.{name}"].expand_as(values[name]).reshape(-1) for name in names]) / (
-            1 - self.adam.beta2 ** after["steps"]
+        squares = torch.cat([after.second[name].expand_as(values[name]).reshape(-1) for name in names]) / (
+            1 - self.adam.beta2**after.steps
         )
         usual = (squares.sqrt() + LEAST_SLOPE) / self.rate
         diagonal = 1.0 / torch.minimum(CAUTION * flat(expected, names), usual)
         reach = self.reach
-        if self.adam.schedule is not None:
-            reach = reach * float(self.adam.schedule.factor(state["passes"]))
+        if self.adam.schedule is not None and memory.passes is not None:
+            reach = reach * float(self.adam.schedule.factor(memory.passes))
         step = direction(S, Y, g, diagonal)
         step = step * (reach / step.abs().max()).clamp_max(1.0)
         if not bool(torch.isfinite(step).all()):

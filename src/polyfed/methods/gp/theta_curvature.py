@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from polyfed.gp import GROUPS, BatchStep
-from polyfed.gp.knowledge import KnowledgeOf
 from polyfed.methods.gp.clients import Solver
 from polyfed.methods.gp.model import GPModel
 from polyfed.methods.messages import State
@@ -41,7 +40,6 @@ def hessians(
     values: State,
     names: Sequence[str],
     start: BatchStep,
-    knowledge: KnowledgeOf | None = None,
 ) -> Tensor:
     """∂²L/∂Θ² of each client in the parameters named, (clients, P, P). `values` hold all clients in a leading dimension."""
     one = {name: values[name][0] for name in names}
@@ -55,7 +53,6 @@ def hessians(
             tolerance=TOLERANCE,
             max_steps=MOST_STEPS,
             groups=GROUPS,
-            knowledge=knowledge,
         )
         return flat(step.gradient, names, dims=1), step
 

@@ -16,40 +16,42 @@ What a client sends can therefore do little harm: draws lie between the point es
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from polyfed.gp import BatchStep, Prior, Rows, group_of
 from polyfed.gp.hyperprior import Densities, HyperPrior
-from polyfed.methods.gp.theta_curvature import flat, shaped
-from polyfed.methods.messages import State, strip_prefix, with_prefix
+from polyfed.methods.gp.clients import solver_of
+from polyfed.methods.gp.model import GPModel, clamped
+from polyfed.methods.gp.states import Server
+from polyfed.methods.gp.theta_curvature import flat, hessians, shaped
+from polyfed.methods.messages import State
 from polyfed.seeds import Stream
-
-CURVING = "curving"  # in states and messages of the round in which second derivatives are asked for
-CURVATURE = "curvature"  # in updates: one triangle
-WIDTHS, NORMALS, DRAWS = "width", "normals", "draw"  # in the server's state
-OWN = (CURVING, f"{WIDTHS}/", NORMALS)  # of that, what is no client's business
 
 UNIT = HyperPrior(length=1.0, noise=1.0)  # the widths where Θ has no prior: one, of weights and logarithms alike
 
 
-def remembered(widths: Densities, values: State, n_draws: int, stream: Stream) -> State:
-    """What the server needs to know before the first round; `widths` of the parameters that are drawn."""
-    n = sum(values[name].numel() for name in widths)
-    normals = torch.from_numpy(stream.numpy().standard_normal(((n_draws + 1) // 2, n)))
-    return with_prefix(WIDTHS, widths) | {NORMALS: normals}
+def begun(server: Server, hyper: HyperPrior | None, prior: Prior, n_draws: int, stream: Stream) -> Server:
+    """With what the server needs to know before the first round: widths of what is drawn, and the numbers behind draws."""
+    shared = server.theta | server.pooled
+    widths = {name: width for name, width in (hyper or UNIT).densities(prior).items() if name in shared}
+    n = sum(shared[name].numel() for name in widths)
+    rng = replace(stream, purpose=f"{stream.purpose} draws").numpy()
+    return replace(server, widths=widths, normals=torch.from_numpy(rng.standard_normal(((n_draws + 1) // 2, n))))
 
 
-def begun(server: State, rounds_left: int) -> State:
+def asked(server: Server, rounds_left: int) -> Server:
     """The server's state as a round begins: in the last one second derivatives are asked for."""
-    rest = {name: value for name, value in server.items() if name != CURVING}
-    return rest | ({CURVING: torch.ones((), dtype=torch.float64)} if rounds_left == 0 else {})
+    return replace(server, curving=torch.ones((), dtype=torch.float64) if rounds_left == 0 else None)
 
 
-def names_of(server: Mapping[str, Tensor]) -> list[str]:
-    """The parameters that are drawn, in an order that files and messages do not change."""
-    return sorted(strip_prefix(server, WIDTHS))
+def curvature(model: GPModel, rows: Sequence[Rows], values: State, shared: Sequence[str], step: BatchStep) -> Tensor:
+    """The second derivatives that clients send, (clients, entries of a triangle)."""
+    drawn = sorted(name for name in shared if group_of(name) != "features")
+    return triangle(hessians(model, solver_of(model, rows), values, drawn, step))
 
 
 def triangle(matrix: Tensor) -> Tensor:
@@ -67,25 +69,23 @@ def symmetric(entries: Tensor, n: int) -> Tensor:
     return whole
 
 
-def form(server: State) -> State:
-    """An array such as clients send, if they are asked for it."""
-    if CURVING not in server:
+def form(server: Server) -> Tensor | None:
+    """A curvature such as clients send, if they are asked for it."""
+    if server.curving is None or server.normals is None:
+        return None
+    n = server.normals.shape[1]
+    return torch.zeros(n * (n + 1) // 2, dtype=torch.float64)
+
+
+def drawn(server: Server, values: State, curvature: Tensor | None, n_draws: int) -> State:
+    """Draws of Θ around these values, by name, with a leading dimension; `curvature` is that of the average bound."""
+    if curvature is None or server.normals is None or server.n_clients is None:
         return {}
-    n = server[NORMALS].shape[1]
-    return {CURVATURE: torch.zeros(n * (n + 1) // 2, dtype=torch.float64)}
-
-
-def without_draws(server: State) -> State:
-    """Draws are of the Θ around which they were made."""
-    return {name: value for name, value in server.items() if name != CURVING and not name.startswith(f"{DRAWS}/")}
-
-
-def drawn(values: State, hessian: Tensor, server: State, n_draws: int) -> State:
-    """Draws of Θ around these values, by name, with a leading dimension; `hessian` is of the bounds of all clients."""
-    names = names_of(server)
-    root = root_covariance(hessian, prior_root(strip_prefix(server, WIDTHS), {name: values[name] for name in names}))
-    away = server[NORMALS] @ root.mT
-    return shaped(flat(values, names) + torch.cat([away, -away])[:n_draws], values, names)
+    names = sorted(server.widths)  # an order that files and messages do not change
+    hessian = symmetric(server.n_clients * curvature, server.normals.shape[1])
+    root = root_covariance(hessian, prior_root(server.widths, {name: values[name] for name in names}))
+    away = server.normals @ root.mT
+    return clamped(shaped(flat(values, names) + torch.cat([away, -away])[:n_draws], values, names))
 
 
 def root_covariance(hessian: Tensor, root: Tensor) -> Tensor:
@@ -106,8 +106,7 @@ def prior_root(widths: Densities, values: State) -> Tensor:
     return torch.block_diag(*blocks)
 
 
-def draws_in(server: Mapping[str, Tensor]) -> Sequence[State]:
-    """The draws that a server's state has, one Θ after the other; none, if there are none."""
-    stacked = strip_prefix(server, DRAWS)
-    n = min((len(value) for value in stacked.values()), default=0)
-    return [{name: value[k] for name, value in stacked.items()} for k in range(n)]
+def draws_in(draws: State) -> Sequence[State]:
+    """One Θ after the other; none, if there are none."""
+    n = min((len(value) for value in draws.values()), default=0)
+    return [{name: value[k] for name, value in draws.items()} for k in range(n)]

@@ -17,7 +17,8 @@ from torch import Tensor
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp import group_of, hyperprior
 from polyfed.gp.hyperprior import HyperPrior
-from polyfed.methods.messages import State, strip_prefix, with_prefix
+from polyfed.methods.gp.states import Server
+from polyfed.methods.messages import State
 from polyfed.methods.options import check_number
 
 CHOICES = ("none", "weak")
@@ -41,29 +42,26 @@ def hyperprior_of(given: str | Mapping[str, float]) -> HyperPrior | None:
     return HyperPrior(**given)
 
 
-def remembered(densities: Mapping[str, Tensor], n_clients: int) -> State:
-    """What of it belongs into the server's state: the densities, and how many clients there are."""
-    return {**with_prefix("density", densities), "clients": torch.tensor(float(n_clients), dtype=torch.float64)}
-
-
-def asked(server: State, n_asked: int) -> float:
+def asked(server: Server, n_asked: int) -> float:
     """The share of all clients that so many are; one where the server does not keep count."""
-    return min(1.0, n_asked / float(server["clients"])) if "clients" in server else 1.0
+    return 1.0 if server.n_clients is None else min(1.0, n_asked / float(server.n_clients))
 
 
-def with_prior(gradient: State, theta: State, server: State) -> State:
+def with_prior(gradient: State, theta: State, server: Server) -> State:
     """The gradient of the average bound with the prior's part."""
-    pulls = hyperprior.gradient(theta, strip_prefix(server, "density"))
-    return gradient | {name: gradient[name] + pull / server["clients"] for name, pull in pulls.items()}
+    if server.n_clients is None:
+        return gradient
+    pulls = hyperprior.gradient(theta, server.densities)
+    return gradient | {name: gradient[name] + pull / server.n_clients for name, pull in pulls.items()}
 
 
-def balanced(theta: State, server: State) -> State:
+def balanced(theta: State, densities: State) -> State:
     """The same functions, where the prior of Θ is highest: it is √φ₀ W that makes them, so what one factor gains the other may
     lose. The best amplitude has the form of a noise's (`hyperprior.best_log_noise`), with W² of all tasks as its sum.
 
     As it is, where the server has no prior of both or does not hold both.
     """
-    densities, moved = strip_prefix(server, "density"), dict(theta)
+    moved = dict(theta)
     weights = [name for name in theta if group_of(name) == "mixing" and name in densities]
     amplitudes = [name for name in theta if name.endswith(".log_amplitude") and name in densities]
     for name in amplitudes if weights else ():
@@ -81,8 +79,8 @@ def noise_slope(value: Tensor, total: Tensor, count: Tensor, n_asked: int) -> Te
     return 0.5 * (total * (-value).exp() - count) / n_asked
 
 
-def pooled_noise(name: str, value: Tensor, total: Tensor, count: Tensor, server: State, n_asked: int) -> Tensor:
-    """The logarithm of a noise from its sums over the clients asked; `value`, as before, if nobody had a label."""
+def pooled_noise(name: str, total: Tensor, count: Tensor, server: Server, n_asked: int) -> Tensor:
+    """The logarithm of a noise from its sums over the clients asked; as it was, if nobody had a label."""
     if not count > 0:
-        return value
-    return hyperprior.best_log_noise(total, count, server.get(f"density/{name}"), asked(server, n_asked))
+        return server.pooled[name]
+    return hyperprior.best_log_noise(total, count, server.densities.get(name), asked(server, n_asked))

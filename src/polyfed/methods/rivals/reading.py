@@ -18,7 +18,7 @@ from polyfed.data import LabelCodec
 from polyfed.kinds import LabelForm
 from polyfed.methods.rivals.inputs import Inputs
 from polyfed.methods.supervised import LEAST_NOISE, supervision_of
-from polyfed.modelling.readout import prediction_of
+from polyfed.modelling.rows import prediction_of
 from polyfed.predictions import Prediction
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,15 +16,15 @@ from polyfed.gp.weight_model import WeightModel
 from polyfed.gp.weight_space import Weights, wider
 from polyfed.methods.base import Method, Predictor
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, prepared_rows
+from polyfed.methods.gp.states import Marginal
 from polyfed.methods.gp.wide import component_rounds
-from polyfed.methods.gp.wide.weight_features import SHARED, SUMS, Features, model_of
-from polyfed.methods.messages import PREPARING, ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.gp.wide.weight_features import Features, model_of
+from polyfed.methods.gp.wide.weight_states import Broadcast, Client, Sent, Served
+from polyfed.methods.messages import PREPARING, ClientUpdate, State
 from polyfed.modelling.memory import exact_bytes, holds
-from polyfed.modelling.readout import read_out
+from polyfed.modelling.rows import read_out
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
-
-OWN, PERSONAL, MOMENTS, OUTPUTS, SCORES = "own", "coregionalisation/personal", "moments", "outputs", "scores"
 
 
 @dataclass(frozen=True)
@@ -50,43 +49,38 @@ class WeightClients(Method):
         return True
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        counts = data.counts()
-        if "basis" in message:
-            Q = message["basis"]
-            self._check_inputs(data, len(Q))
-            arrays = component_rounds.sent(torch.from_numpy(data.x), Q)
-            return state, ClientUpdate(arrays, {}, float(data.n_labels), counts, {PREPARING: 1.0})
-        model, rows = model_of(data.codecs, self.bound), self._rows(data)
-        features = self._features(message)
-        linear = state[SCORES] if SCORES in state else features.linear(rows.x)
-        problem, outputs = self._problem(model, rows, linear, message, state, features)
+        received, own = Broadcast.from_arrays(message), Client.from_arrays(state)
+        weight, counts = float(data.n_labels), data.counts()
+        if received.basis is not None:
+            self._check_inputs(data, len(received.basis))
+            products = component_rounds.sent(torch.from_numpy(data.x), received.basis)
+            return state, ClientUpdate(Sent(products).to_arrays(), {}, weight, counts, {PREPARING: 1.0})
+        model, rows, features = model_of(data.codecs, self.bound), self._rows(data), self._features(received)
+        linear = features.linear(rows.x) if own.scores is None else own.scores
+        problem, outputs = self._problem(model, rows, linear, received, own, features)
         with torch.no_grad():
-            start = problem.rows.as_f((state["warm/m"], state["warm/v"]), back=True) if "warm/m" in state else None
+            start = None if own.warm is None else problem.rows.as_f(own.warm, back=True)
             found = infer(problem, start=start, tolerance=self.tolerance, max_steps=self.mf_steps)
-            new, old = problem.evidence(found.q), self._own(state, features)
-            change = (new - old) * self.damping
-            arrays = with_prefix(SUMS, change.arrays) | {MOMENTS: problem.moments(found.q)}
-        arrays |= self._noise_gradient(model, problem, found.marginals)
+            old = self._own(own, features)
+            change, moments = (problem.evidence(found.q) - old) * self.damping, problem.moments(found.q)
+        sums = None
         if not features.is_bent:
-            arrays[OUTPUTS] = torch.stack(
-                [some.sum(0) for some in (outputs, outputs.square(), torch.ones_like(outputs))]
-            )
-        m, v = problem.rows.as_f(found.marginals)
-        after = with_prefix(OWN, (old + change).arrays) | {"warm/m": m, "warm/v": v, OUTPUTS: outputs, SCORES: linear}
+            sums = torch.stack([some.sum(0) for some in (outputs, outputs.square(), torch.ones_like(outputs))])
+        gradient = self._noise_gradient(model, problem, found.marginals)
+        after = Client(old + change, Marginal(*problem.rows.as_f(found.marginals)), outputs, linear)
         pooled = problem.rows.noise_statistics(problem.prior, *found.marginals)
         nobody = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-        noises = [name.removeprefix("noise.") for name in model.closed_form_noise]
-        return after, ClientUpdate(
-            arrays,
-            {f"noise.{task}": pooled.get(task, nobody) for task in noises},
-            float(data.n_labels),
+        return after.to_arrays(), ClientUpdate(
+            Sent(change=change, moments=moments, outputs=sums, noise=gradient).to_arrays(),
+            {name: pooled.get(name.removeprefix("noise."), nobody) for name in model.closed_form_noise},
+            weight,
             counts,
             {"bound": found.bound},
         )
 
     def _noise_gradient(self, model: GPModel, problem: WeightModel, marginals: tuple[Tensor, Tensor]) -> State:
         """Of the bound, by the logarithm of each noise that has no closed form."""
-        leaves = {f"noise.{task}": problem.prior.parameters[f"noise.{task}"] for task in stepped(model)}
+        leaves = {task: problem.prior.parameters[f"noise.{task}"] for task in stepped(model)}
         local = problem.rows.local_bound(problem.prior, *marginals)
         if not leaves or not local.requires_grad:  # no label of such a task
             return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
@@ -94,30 +88,36 @@ class WeightClients(Method):
         return dict(zip(leaves, found, strict=True))
 
     def _problem(
-        self, model: GPModel, rows: Rows, linear: Tensor, received: State, state: State, features: Features
+        self, model: GPModel, rows: Rows, linear: Tensor, received: Served, own: Client, features: Features
     ) -> tuple[WeightModel, Tensor]:
         """A client's rows under what the others know; and what these make of its inputs, without its own labels."""
-        prior = model.prior.with_values({**model.prior.state(), **named(strip_prefix(received, "noise"))})
+        prior = model.prior.with_values({**model.prior.state(), **named(received.noise)})
+        sums = (
+            Evidence.none(features.n_outputs) if received.sums is None else received.sums
+        )  # nobody has said a word yet
         with torch.no_grad():
-            others = wider(sums_of(received), features.n_outputs, features.n_features) - self._own(state, features)
-            shared = Weights(features.shared(received[SHARED]), others)
-            kept = state.get(OUTPUTS) if features.is_bent else linear @ shared.V.mT
-            phi = features.at_rows(linear, kept)
+            others = wider(sums, features.n_outputs, features.n_features) - self._own(own, features)
+            shared = Weights(features.shared(received.shared), others)
+            kept = own.outputs if features.is_bent else linear @ shared.V.mT
             outputs = features.outputs(linear) if kept is None else kept
-            personal = features.personal(received[PERSONAL])
+            phi, personal = features.at_rows(linear, outputs), features.personal(received.personal)
             return WeightModel(prior, rows, phi, shared, personal, features, features.unseen), outputs
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
-        model, features = model_of(data.codecs, self.bound), self._features(server)
+        known, own, model = (
+            Served.from_arrays(server),
+            Client.from_arrays(state or {}),
+            model_of(data.codecs, self.bound),
+        )
+        features = self._features(known)
         rows = self._rows(data if state is not None else ClientData(data.x[:0], {}, data.codecs))
-        known = with_prefix(SUMS, Evidence.none(features.n_outputs).arrays) | server  # before anybody has said a word
         posterior: list[Any] = []
 
         def predict(x: np.ndarray) -> Predictions:
             if not posterior:
                 linear = features.linear(rows.x)
-                problem, _ = self._problem(model, rows, linear, known, state or {}, features)
+                problem, _ = self._problem(model, rows, linear, known, own, features)
                 with torch.no_grad():
                     found = infer(problem, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS)
                 posterior.extend([problem, found.q])
@@ -131,14 +131,14 @@ class WeightClients(Method):
     def untrained(self, data: ClientData) -> State | None:
         return {}  # its labels are in no sum: the model may see them
 
-    def _features(self, known: State) -> Features:
+    def _features(self, known: Served) -> Features:
         return Features.of(known, personal=self.personal_start > 0)
 
-    def _own(self, state: State, features: Features) -> Evidence:
+    def _own(self, own: Client, features: Features) -> Evidence:
         """What of the sums is a client's own."""
-        if f"{OWN}/shift" not in state:
+        if own.evidence is None:
             return Evidence.none(features.n_outputs * features.n_features)
-        return wider(Evidence(**strip_prefix(state, OWN)), features.n_outputs, features.n_features)
+        return wider(own.evidence, features.n_outputs, features.n_features)
 
     def _rows(self, data: ClientData) -> Rows:
         rows = prepared_rows(data, model_of(data.codecs, self.bound).likelihoods)
@@ -157,10 +157,6 @@ class WeightClients(Method):
                 where="the client's inputs",
                 remedy="give the features that the federation agreed on",
             )
-
-
-def sums_of(received: Mapping[str, Tensor]) -> Evidence:
-    return Evidence(**strip_prefix(received, SUMS))
 
 
 def named(noise: State) -> State:

@@ -14,12 +14,9 @@ from polyfed.gp.components import Components
 from polyfed.gp.curved import N_POINTS, curved
 from polyfed.gp.weight_space import Coregionalisation
 from polyfed.methods.gp.model import GPModel, ModelConfig
-from polyfed.methods.gp.wide.component_rounds import found_in
-from polyfed.methods.messages import State, strip_prefix
+from polyfed.methods.gp.wide.weight_states import Curve, Served
 from polyfed.modelling.rows import likelihoods_of
 from polyfed.modelling.sparsity import Sparsity
-
-SUMS, SHARED, CURVE = "evidence", "coregionalisation/shared", "curve"  # in states and messages
 
 
 def model_of(codecs: Mapping[str, LabelCodec], bound: str) -> GPModel:
@@ -35,21 +32,20 @@ class Features:
     n_components: int
     n_outputs: int
     components: Components | None  # None before they are found, and of a client that received them in an earlier round
-    curve: State
+    curve: Curve | None
     has_personal: bool = True
 
     @classmethod
-    def of(cls, known: State, *, personal: bool) -> Features:
+    def of(cls, known: Served, *, personal: bool) -> Features:
         """As a state of the server, or what it sent, has them."""
-        T, curve = known[SHARED].shape[-1], strip_prefix(known, CURVE)
-        found = 0
-        if f"{SUMS}/shift" in known:
-            found = len(known[f"{SUMS}/shift"]) // T - 1 - (T * N_POINTS if curve else 0)
-        return cls(found, T, found_in(known), curve, personal)
+        T, found = known.shared.shape[-1], 0
+        if known.sums is not None:
+            found = len(known.sums.shift) // T - 1 - (0 if known.curve is None else T * N_POINTS)
+        return cls(found, T, known.components, known.curve, personal)
 
     @property
     def is_bent(self) -> bool:
-        return bool(self.curve)
+        return self.curve is not None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -95,15 +91,15 @@ class Features:
         return x.new_zeros(len(x)) if self.components is None else self.components.unseen(x)
 
     def outputs(self, linear: Tensor) -> Tensor:
-        """What the linear function said of inputs when it was bent."""
-        return linear @ self.curve["weights"].mT
+        """What the linear function said of inputs when it was bent; nothing before."""
+        return linear[:, :0] if self.curve is None else linear @ self.curve.weights.mT
 
-    def at_rows(self, linear: Tensor, outputs: Tensor | None) -> Tensor:
+    def at_rows(self, linear: Tensor, outputs: Tensor) -> Tensor:
         """All features, given what is to be taken for the outputs there."""
-        if not self.is_bent:
+        if self.curve is None:
             return linear
-        z = self.outputs(linear) if outputs is None else outputs
-        return torch.cat([linear, curved((z - self.curve["mean"]) / self.curve["spread"])], 1)
+        return torch.cat([linear, curved((outputs - self.curve.mean) / self.curve.spread)], 1)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.at_rows(self.linear(x), None)
+        linear = self.linear(x)
+        return self.at_rows(linear, self.outputs(linear))

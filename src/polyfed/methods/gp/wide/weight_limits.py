@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from polyfed.gp import Evidence
 from polyfed.methods.gp.evidence_limits import LARGEST, is_evidence_of_someone
+from polyfed.methods.gp.wide.weight_states import Sent, Server
 from polyfed.methods.messages import State
 
 FARTHEST = (
@@ -32,10 +32,10 @@ def precisions(limits: Mapping[str, Tensor], noise: State, counts: Mapping[str, 
     return most
 
 
-def objection(
-    most: float | None, sums: Evidence, change: Evidence, personal: Tensor, sizes: Tensor, moments: Tensor
-) -> str | None:
+def objection(most: float | None, server: Server, sent: Sent, sizes: Tensor) -> str | None:
     """Why labels of so much precision cannot have said this, if they cannot."""
+    assert server.sums is not None
+    change, moments = sent.change, sent.moments
     if most is not None:
         width = change.shift.shape[-1]
         diagonal = torch.arange(1, width + 1).cumsum(0) - 1  # its places in a triangle
@@ -47,12 +47,12 @@ def objection(
                 f"its evidence has a shift of {norm:.4g}, and its labels allow {2 * LARGEST * most * FARTHEST**0.5:.4g}"
             )
         found = moments.diagonal(dim1=-2, dim2=-1).sum(-1)
-        prior = personal.diagonal(dim1=-2, dim2=-1).sum(-1)
+        prior = server.personal.diagonal(dim1=-2, dim2=-1).sum(-1)
         if bool((found > prior * (sizes + LARGEST**2 * most) * (1 + 1e-6)).any()):
             return "the moments of its personal part are larger than its labels allow"
     if bool((torch.linalg.eigvalsh(moments) < -1e-9 * (1.0 + moments.abs().amax((-2, -1)))[:, None]).any()):
         return "the moments of its personal part are not positive semi-definite"
-    if not is_evidence_of_someone(sums + change):
+    if not is_evidence_of_someone(server.sums + change):
         return "with its evidence, the precision of the shared functions would no longer be positive definite"
     return None
 

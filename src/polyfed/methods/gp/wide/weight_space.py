@@ -15,7 +15,7 @@ The server has nothing by client but who has received the components, which do n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,18 +30,12 @@ from polyfed.gp.weight_space import Weights, learned, renewed, wider
 from polyfed.methods.gp.evidence_limits import is_evidence_of_someone, limits_of
 from polyfed.methods.gp.model import clamped
 from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.gp.states import Moments
 from polyfed.methods.gp.wide import component_rounds, weight_limits
-from polyfed.methods.gp.wide.weight_clients import (
-    MOMENTS,
-    OUTPUTS,
-    PERSONAL,
-    WeightClients,
-    named,
-    stepped,
-    sums_of,
-)
-from polyfed.methods.gp.wide.weight_features import CURVE, SHARED, SUMS, Features, model_of
-from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key, strip_prefix, with_prefix
+from polyfed.methods.gp.wide.weight_clients import WeightClients, named, stepped
+from polyfed.methods.gp.wide.weight_features import Features, model_of
+from polyfed.methods.gp.wide.weight_states import Broadcast, Curve, Sent, Served, Server
+from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key
 from polyfed.modelling.memory import holds
 from polyfed.seeds import Stream
 
@@ -64,22 +58,24 @@ class WeightSpace(WeightClients):
         T = sum(model.prior.outputs.values())
         wanted = self._n_components(T)
         eye = torch.eye(T, dtype=torch.float64)
-        server = {
-            "basis": first_basis(spec.n_features, wanted, torch.Generator().manual_seed(stream.integer())),
-            "wanted": torch.tensor(wanted),
-            "passes": torch.tensor(0),
-            "rounds": torch.tensor(0),
-            "received": torch.zeros(0, dtype=torch.int64),
-            SHARED: torch.stack([eye, eye, BENT * eye]),
-            PERSONAL: self.personal_start * torch.stack([eye, eye]),
-        }
-        for i, (task, likelihood) in enumerate(model.likelihoods.items()):
-            server[f"position/{task}"] = torch.tensor(i)  # storage does not keep the order of names
+        noise: State = {}
+        for task, likelihood in model.likelihoods.items():
             if likelihood.initial_noise is not None:
                 start = NOISE if likelihood.closed_form_noise else likelihood.initial_noise
-                server[f"noise/{task}"] = torch.tensor(start, dtype=torch.float64).log()
-        moving = {f"noise.{task}": server[f"noise/{task}"] for task in stepped(model)}
-        return server | with_prefix("adam", ADAM.start(moving)) | with_prefix("limit", limits_of(model))
+                noise[task] = torch.tensor(start, dtype=torch.float64).log()
+        return Server(
+            shared=torch.stack([eye, eye, BENT * eye]),
+            personal=self.personal_start * torch.stack([eye, eye]),
+            noise=noise,
+            basis=first_basis(spec.n_features, wanted, torch.Generator().manual_seed(stream.integer())),
+            wanted=torch.tensor(wanted),
+            passes=torch.tensor(0),
+            rounds=torch.tensor(0),
+            received=torch.zeros(0, dtype=torch.int64),
+            positions={task: torch.tensor(i) for i, task in enumerate(model.likelihoods)},
+            optimiser=ADAM.start(named({task: noise[task] for task in stepped(model)})),
+            limits=limits_of(model),
+        ).to_arrays()
 
     def _n_components(self, T: int) -> int:
         """As many as were asked for, or as messages of a sane size allow."""
@@ -99,128 +95,123 @@ class WeightSpace(WeightClients):
         return T * T * N_POINTS <= WIDEST_CURVE
 
     def broadcast(self, server: State, client: str) -> State:
-        if "basis" in server:
-            return {"basis": server["basis"]}
-        received = bool((server["received"] == client_key(client)).any())
-        wanted = (SUMS, "coregionalisation", "noise", CURVE, *(() if received else (component_rounds.COMPONENTS,)))
-        return {name: value for name, value in server.items() if name.startswith(tuple(f"{w}/" for w in wanted))}
+        known = Server.from_arrays(server)
+        if known.basis is not None:
+            return Broadcast(basis=known.basis).to_arrays()
+        received = bool((known.received == client_key(client)).any())
+        served = Served.from_arrays(server)
+        return (replace(served, components=None) if received else served).to_arrays()
 
     def prediction_state(self, server: State, client: str) -> State:
-        own = ("basis", "wanted", "passes", "rounds", "received", "position/", "adam/", "limit/")
-        return {name: value for name, value in server.items() if not name.startswith(own)}
+        return Served.from_arrays(server).to_arrays()
 
     def template(self, server: State) -> ClientUpdate:
-        counts = dict.fromkeys(_tasks(server), 0)
-        if "basis" in server:
-            return ClientUpdate(component_rounds.form(server["basis"]), counts=counts, metrics={PREPARING: 1.0})
-        arrays = with_prefix(SUMS, strip_prefix(server, SUMS)) | {MOMENTS: server[PERSONAL]}
-        arrays |= {f"noise.{task}": server[f"noise/{task}"] for task in self._moved(server)}
-        if f"{CURVE}/weights" not in server:
-            arrays[OUTPUTS] = server[SHARED].new_zeros(3, server[SHARED].shape[-1])
-        nothing = torch.zeros((), dtype=torch.float64)
-        pooled = [task for task in strip_prefix(server, "noise") if task not in self._moved(server)]
-        return ClientUpdate(
-            arrays,
-            {f"noise.{task}": (nothing, nothing) for task in pooled},
-            counts=counts,
-            metrics={"bound": 0.0},
-        )
+        known = Server.from_arrays(server)
+        counts = dict.fromkeys(sorted(known.positions, key=lambda task: int(known.positions[task])), 0)
+        if known.basis is not None:
+            nothing = component_rounds.sent(known.basis.new_zeros(0, len(known.basis)), known.basis)
+            return ClientUpdate(Sent(nothing).to_arrays(), counts=counts, metrics={PREPARING: 1.0})
+        outputs = known.shared.new_zeros(3, known.shared.shape[-1]) if known.curve is None else None
+        assert known.sums is not None
+        arrays = Sent(change=known.sums, moments=known.personal, outputs=outputs, noise=_stepped(known)).to_arrays()
+        zero = torch.zeros((), dtype=torch.float64)
+        pooled = {f"noise.{task}": (zero, zero) for task in known.noise if task not in _stepped(known)}
+        return ClientUpdate(arrays, pooled, counts=counts, metrics={"bound": 0.0})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return [name.removeprefix("noise.")]
 
     def is_evidence(self, name: str) -> bool:
-        return name.startswith((f"{SUMS}/", f"{component_rounds.PASSES}/")) or name == OUTPUTS
+        return Sent.field_of(name) in ("products", "change", "outputs")
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
-        if "basis" in server:
-            return component_rounds.objection(update.arrays, sum(update.counts.values()), server["basis"])
-        if OUTPUTS in update.arrays and (reason := weight_limits.objection_to_outputs(update.arrays[OUTPUTS])):
+        known, sent = Server.from_arrays(server), Sent.from_arrays(update.arrays)
+        if known.basis is not None and sent.products is not None:
+            return component_rounds.objection(sent.products, sum(update.counts.values()), known.basis)
+        if sent.outputs is not None and (reason := weight_limits.objection_to_outputs(sent.outputs)):
             return reason
-        most = weight_limits.precisions(strip_prefix(server, "limit"), strip_prefix(server, "noise"), update.counts)
-        features = self._features(server)
-        sizes = torch.tensor(features.personal_sizes, dtype=torch.float64)
-        change = Evidence(**strip_prefix(update.arrays, SUMS))
-        return weight_limits.objection(most, sums_of(server), change, server[PERSONAL], sizes, update.arrays[MOMENTS])
+        most = weight_limits.precisions(known.limits, known.noise, update.counts)
+        sizes = torch.tensor(self._features(known).personal_sizes, dtype=torch.float64)
+        return weight_limits.objection(most, known, sent, sizes)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
-        sent = [updates[client] for client in sorted(updates)]
-        if "basis" in server:
-            return self._sought(server, sent)
-        features = self._features(server)
-        after = dict(server)
-        for name in with_prefix(SUMS, strip_prefix(server, SUMS)):
-            after[name] = server[name] + torch.stack([update.arrays[name] for update in sent]).sum(0)
-        sums = sums_of(after)
+        known, ordered = Server.from_arrays(server), [updates[client] for client in sorted(updates)]
+        sent = [Sent.from_arrays(update.arrays) for update in ordered]
+        if known.basis is not None:
+            return self._sought(known, known.basis, sent).to_arrays()
+        assert known.sums is not None
+        features = self._features(known)
+        change = Evidence.stack([one.change for one in sent])
+        sums = known.sums + Evidence(change.triangle.sum(0), change.shift.sum(0))
         if not is_evidence_of_someone(sums):  # each may be sound, and all together not
             raise NumericalError(
                 "the evidence of all clients is no distribution of the shared functions",
                 remedy="look for clients that send what is not theirs",
             )
-        after[SHARED] = learned(features.shared(server[SHARED]), sums, EM_STEPS, EM_TOLERANCE).B
-        rounds = int(server["rounds"]) + 1
-        after["rounds"] = torch.tensor(rounds)
-        informed = [update for update in sent if any(update.counts.values())]  # others know the prior alone
-        if rounds > self.personal_after and any(features.personal_sizes) and informed:
-            moments = torch.stack([update.arrays[MOMENTS] for update in informed]).sum(0)
-            after[PERSONAL] = renewed(features.personal(server[PERSONAL]), moments, len(informed)).B
-        after |= self._noise(server, sent)
+        shared = learned(features.shared(known.shared), sums, EM_STEPS, EM_TOLERANCE).B
+        rounds, personal = int(known.rounds) + 1, known.personal
+        informed = [one.moments for one, update in zip(sent, ordered, strict=True) if any(update.counts.values())]
+        if rounds > self.personal_after and any(features.personal_sizes) and informed:  # others know the prior alone
+            personal = renewed(features.personal(personal), torch.stack(informed).sum(0), len(informed)).B
+        noise, memory = self._noise(known, ordered, sent)
         keys = torch.tensor([client_key(client) for client in sorted(updates)], dtype=torch.int64)
-        after["received"] = torch.cat([server["received"], keys]).unique()
+        after = replace(
+            known,
+            shared=shared,
+            personal=personal,
+            sums=sums,
+            noise=noise,
+            optimiser=memory,
+            rounds=torch.tensor(rounds),
+            received=torch.cat([known.received, keys]).unique(),
+        )
         if rounds == self.linear_rounds and self._bends(features.n_outputs) and not features.is_bent:
-            after |= self._bent(after, features, torch.stack([update.arrays[OUTPUTS] for update in sent]).sum(0))
-        return after
+            outputs = torch.stack([one.outputs for one in sent if one.outputs is not None]).sum(0)
+            after = self._bent(after, sums, features, outputs)
+        return after.to_arrays()
 
-    def _sought(self, server: State, sent: Sequence[ClientUpdate]) -> State:
+    def _sought(self, server: Server, Q: Tensor, sent: Sequence[Sent]) -> Server:
         """The next basis, or the components after the last pass."""
-        sums, Q, passes = component_rounds.total(sent), server["basis"], int(server["passes"]) + 1
-        after = server | {"passes": torch.tensor(passes)}
+        each = [one.products for one in sent if one.products is not None]
+        sums, passes = sum(each[1:], each[0]), int(server.passes) + 1
+        after = replace(server, passes=torch.tensor(passes))
         if passes < self.passes:
             Y = sums.scatter(Q)
-            return after | {"basis": basis_of(Y) if bool(Y.any()) else Q}
-        del after["basis"]
-        found = leading(sums, Q, int(server["wanted"]))
-        T = server[SHARED].shape[-1]
-        nothing = Evidence.none(T * (found.directions.shape[1] + 1))
-        return after | component_rounds.stored(found) | with_prefix(SUMS, nothing.arrays)
+            return replace(after, basis=basis_of(Y) if bool(Y.any()) else Q)
+        found = leading(sums, Q, int(server.wanted))
+        nothing = Evidence.none(server.shared.shape[-1] * (found.directions.shape[1] + 1))
+        return replace(after, basis=None, components=found, sums=nothing)
 
-    def _bent(self, server: State, features: Features, outputs: Tensor) -> State:
-        """What curved features are made of from now on, and room for their evidence."""
+    def _bent(self, server: Server, sums: Evidence, features: Features, outputs: Tensor) -> Server:
+        """With what curved features are made of from now on, and room for their evidence."""
         first, second, n = outputs
         mean = first / n.clamp_min(1.0)
         spread = (second / n.clamp_min(1.0) - mean.square()).clamp_min(0.0).sqrt()
-        V = Weights(features.shared(server[SHARED]), sums_of(server)).V
-        curve = {"weights": V, "mean": mean, "spread": torch.where(spread > 1e-6, spread, 1.0)}
-        T = features.n_outputs
-        sums = wider(sums_of(server), T, features.n_features + T * N_POINTS)
-        return with_prefix(CURVE, curve) | with_prefix(SUMS, sums.arrays)
+        V, T = Weights(features.shared(server.shared), sums).V, features.n_outputs
+        curve = Curve(V, mean, torch.where(spread > 1e-6, spread, 1.0))
+        return replace(server, curve=curve, sums=wider(sums, T, features.n_features + T * N_POINTS))
 
-    def _noise(self, server: State, sent: Sequence[ClientUpdate]) -> State:
+    def _noise(self, server: Server, updates: Sequence[ClientUpdate], sent: Sequence[Sent]) -> tuple[State, Moments]:
         """Pooled over the labels of all clients where it has a closed form, else a step along the average gradient."""
-        moved: State = {}
-        for name in sent[0].pooled:
-            total, count = (torch.stack([update.pooled[name][i] for update in sent]).sum() for i in (0, 1))
-            moved[name] = (total / count).log() if count > 0 else server[name.replace(".", "/", 1)]
-        stepped = {f"noise.{task}": server[f"noise/{task}"] for task in self._moved(server)}
-        gradient = {name: torch.stack([update.arrays[name] for update in sent]).mean(0) for name in stepped}
-        values, memory = ADAM.step(stepped, gradient, strip_prefix(server, "adam"))
-        moved = clamped(moved | values)
-        return {name.replace(".", "/", 1): value for name, value in moved.items()} | with_prefix("adam", memory)
-
-    @staticmethod
-    def _moved(server: State) -> list[str]:
-        names = (name.removeprefix("adam/first.noise.") for name in server if name.startswith("adam/first."))
-        return sorted(names)
+        moved = named(server.noise)
+        for name in updates[0].pooled:
+            total, count = (torch.stack([update.pooled[name][i] for update in updates]).sum() for i in (0, 1))
+            if count > 0:
+                moved[name] = (total / count).log()
+        stepped = _stepped(server)
+        gradient = {task: torch.stack([one.noise[task] for one in sent]).mean(0) for task in stepped}
+        values, memory = ADAM.step(named(stepped), named(gradient), server.optimiser)
+        return {name.removeprefix("noise."): value for name, value in clamped(moved | values).items()}, memory
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """How the tasks go together along the components, and their noise."""
-        model = model_of(data.codecs, self.bound)
-        W = torch.linalg.cholesky(server[SHARED][0]).split(list(model.prior.outputs.values()))
+        model, known = model_of(data.codecs, self.bound), Served.from_arrays(server)
+        W = torch.linalg.cholesky(known.shared[0]).split(list(model.prior.outputs.values()))
         mixing = {f"mixing.{task}": rows for task, rows in zip(model.prior.outputs, W, strict=True)}
-        values = {**model.prior.state(), **mixing, **named(strip_prefix(server, "noise"))}
+        values = {**model.prior.state(), **mixing, **named(known.noise)}
         return model.explain(values, ("kernels", "mixing", "noise"), data.codecs)
 
 
-def _tasks(server: State) -> list[str]:
-    positions = strip_prefix(server, "position")
-    return sorted(positions, key=lambda task: int(positions[task]))
+def _stepped(server: Server) -> State:
+    """The noises that have no closed form, by task."""
+    return {task: value for task, value in sorted(server.noise.items()) if f"noise.{task}" in server.optimiser.first}
