@@ -121,15 +121,17 @@ def load(folder: str | Path, *, method: Method | None = None, allow_code: Collec
     polyfed's own, it is run only if that very name is in `allow_code`.
     """
     folder = Path(folder)
-    for attempt in range(ATTEMPTS):
+    for _ in range(ATTEMPTS):
         try:
             run = storage.read_run(folder, method, allow_code)
             if not run.troubles or not owner_alive(folder):
                 break
         except DataError:
-            if attempt == ATTEMPTS - 1 or not owner_alive(folder):
+            if not owner_alive(folder):
                 raise
         time.sleep(BREATH)  # its owner may be between two files
+    else:
+        run = storage.read_run(folder, method, allow_code)
     for trouble in run.troubles:
         warnings.warn(trouble, stacklevel=2)
     return run

@@ -96,7 +96,7 @@ def correlation(prefix: str, described: Mapping[str, Any]) -> Chart:
     }
     # Positions with names as labels: two outputs may have one name, and a name may look like a number.
     ticks = {"tickvals": positions, "ticktext": names, "showgrid": False, "zeroline": False}
-    axes = {"xaxis": {**ticks, "side": "bottom"}, "yaxis": {**ticks, "autorange": "reversed"}}
-    drawn = figure([heat], height=max(240, 60 + 46 * len(names)), **axes)
+    below, left = {**ticks, "side": "bottom"}, {**ticks, "autorange": "reversed"}
+    drawn = figure([heat], height=max(240, 60 + 46 * len(names)), xaxis=below, yaxis=left)
     about = "The correlation of each pair of outputs, from -1 to 1."
     return Chart(prefix, "Correlation of the outputs", about, {"": drawn})
