@@ -21,7 +21,6 @@ from polyfed.metrics.classes import (
 )
 from polyfed.metrics.guessing import Guess
 from polyfed.metrics.ood import auroc, fpr95
-from polyfed.metrics.pooling import Pooled, pooled
 from polyfed.metrics.regression import (
     binomial_deviance,
     coverage,
@@ -33,7 +32,20 @@ from polyfed.metrics.regression import (
     rmse,
     width,
 )
-from polyfed.metrics.scores import BASELINE, LEVEL, METRICS, SHARES, SKILL, advice, badness, is_better, is_score, score
+from polyfed.metrics.scores import (
+    BASELINE,
+    LEVEL,
+    METRICS,
+    SHARES,
+    SKILL,
+    Pooled,
+    advice,
+    badness,
+    is_better,
+    is_score,
+    pooled,
+    score,
+)
 
 __all__ = [
     "BASELINE",
