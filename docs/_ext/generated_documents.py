@@ -11,7 +11,7 @@ def documents_page() -> str:
     """What commands print with --json, and what a run folder holds."""
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
     from polyfed.cli.documents import DOCUMENTS
-    from polyfed.folders import result_schemas, schemas
+    from polyfed.folders import results_file, schemas
 
     text = [
         "# Events and documents",
@@ -27,7 +27,7 @@ def documents_page() -> str:
     for title, model in {
         "run.json": schemas.RunDocument,
         "prepared.json": schemas.PreparedDocument,
-        "results.json": result_schemas.ResultsDocument,
+        "results.json": results_file.ResultsDocument,
         "checkpoints": schemas.CheckpointDocument,
         "late_clients.json": schemas.LateClientsDocument,
         "timing.jsonl": schemas.TimingEntry,

@@ -69,25 +69,14 @@ __all__ = [
     "simulate",
 ]
 
-_ROOM_OF = {
-    "Federation": "polyfed.data",
-    "Split": "polyfed.data",
-    "Task": "polyfed.data",
-    "load_dataset": "polyfed.data",
-    "Run": "polyfed.engine",
-    "load": "polyfed.engine",
-    "load_model": "polyfed.engine",
-    "simulate": "polyfed.engine",
-    "GPClassifier": "polyfed.estimators",
-    "GPRegressor": "polyfed.estimators",
-    "MultiTaskGP": "polyfed.estimators",
-    "Prior": "polyfed.gp",
-    "Kind": "polyfed.kinds",
-    "LabelForm": "polyfed.kinds",
-    "add_kind": "polyfed.kinds",
-    "ClientUpdate": "polyfed.methods",
-    "Method": "polyfed.methods",
-    "check_method": "polyfed.methods.checks",
+_ROOMS = {
+    "polyfed.data": ("Federation", "Split", "Task", "load_dataset"),
+    "polyfed.engine": ("Run", "load", "load_model", "simulate"),
+    "polyfed.estimators": ("GPClassifier", "GPRegressor", "MultiTaskGP"),
+    "polyfed.gp": ("Prior",),
+    "polyfed.kinds": ("Kind", "LabelForm", "add_kind"),
+    "polyfed.methods": ("ClientUpdate", "Method"),
+    "polyfed.methods.checks": ("check_method",),
 }
 
 
@@ -97,7 +86,8 @@ def __getattr__(name: str) -> Any:
         from polyfed.errors import nearest
 
         raise AttributeError(f"module 'polyfed' has no attribute {name!r}; {nearest(name, __all__)}.")
-    value = getattr(importlib.import_module(_ROOM_OF.get(name, "polyfed.errors")), name)
+    room = next((room for room, names in _ROOMS.items() if name in names), "polyfed.errors")
+    value = getattr(importlib.import_module(room), name)
     globals()[name] = value  # so that the second use does not come here
     return value
 

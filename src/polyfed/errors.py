@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 LONGEST = 700  # characters of what is wrong: a value in it may be a megabyte long
@@ -20,15 +22,15 @@ class PolyfedError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+    def __init__(self, what: str, *, where: str | Path = "", remedy: str = "") -> None:
         what = what if len(what) <= LONGEST else f"{what[: LONGEST - 1]}…"
-        self.what, self.where, self.remedy = what, where, remedy
+        self.what, self.where, self.remedy = what, str(where), remedy
         place = f"{where}: " if where else ""
         cure = f"; {remedy}" if remedy else ""
         super().__init__(f"{place}{what}{cure}.")
 
     def __reduce__(self) -> tuple[Any, ...]:  # the text has three parts; pickle (joblib workers) would pass it as one
-        return _rebuild, (type(self), self.what, self.where, self.remedy)
+        return partial(type(self), self.what, where=self.where, remedy=self.remedy), ()
 
 
 class UsageError(PolyfedError):
@@ -95,7 +97,3 @@ def nearest(name: object, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}known are {', '.join(repr(k) for k in known)}"
-
-
-def _rebuild(kind: type[PolyfedError], what: str, where: str, remedy: str) -> PolyfedError:
-    return kind(what, where=where, remedy=remedy)

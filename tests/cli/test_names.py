@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polyfed.cli.app import command
-from polyfed.cli.names import LISTS, completion
+from polyfed.cli.arguments import LISTS, completion, names_of
 from polyfed.data import Split
 from polyfed.experiments.config import CompareConfig, MethodConfig, RunConfig
 from polyfed.methods import known_methods
@@ -21,7 +21,7 @@ def test_names_are_listed(polyfed):
 
 @pytest.mark.parametrize("what", LISTS)
 def test_every_list_is_completed(what):
-    names = LISTS[what][0]()
+    names = names_of(what)
     assert completion(what)("") == names
     assert completion(what)(f"{names[0]},{names[-1][:2]}")[-1].startswith(f"{names[0]},{names[-1][:2]}")
 

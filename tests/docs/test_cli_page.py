@@ -6,12 +6,13 @@ import re
 import shlex
 import sqlite3
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from polyfed.cli.app import COMMANDS
+from polyfed.cli.app import PANELS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
@@ -37,6 +38,5 @@ def test_the_commands_of_the_page_run(polyfed, home):
 
 def test_every_command_is_on_the_page():
     text = PAGE.read_text()
-    for module, _ in COMMANDS:
-        name = module.__name__.rpartition(".")[2]
+    for name in chain(*PANELS.values()):
         assert f"polyfed {name}" in text, name

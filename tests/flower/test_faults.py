@@ -10,9 +10,9 @@ from flwr.app import ArrayRecord, Error, Message, RecordDict
 
 from flower_runs import NAMES, assert_same_server, nodes_of, on_grid, replayed, study
 from polyfed.errors import ConfigError, DataError, PolyfedError
-from polyfed.flower.backoff import LONGEST, Backoff
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import InProcessGrid
+from polyfed.flower.roster import LONGEST_BACKOFF, Backoff
 from polyfed.flower.strategy import Timeouts
 from polyfed.flower.wire import content, opened
 from polyfed.methods import PFedMul, method
@@ -155,7 +155,7 @@ def test_backoff_grows_and_ends():
             backoff.failed("basel", round)
     gaps = [b - a - 1 for a, b in pairwise(asked)]
     assert gaps == [1, 2, 4, 8, 16, 16, 16]
-    assert max(gaps) == LONGEST
+    assert max(gaps) == LONGEST_BACKOFF
     backoff.succeeded("basel")
     assert backoff.allows("basel", round + 1)
 

@@ -13,7 +13,7 @@ import polyfed as pf
 from flower_runs import NAMES, OPEN, assert_same_server, nodes_of, on_grid, on_node, study
 from polyfed.data import Limits
 from polyfed.errors import DataError
-from polyfed.flower import versions
+from polyfed.flower import internals, versions
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import SERVER, InProcessGrid
 from polyfed.flower.strategy import Timeouts
@@ -35,14 +35,14 @@ class Lying(InProcessGrid):
         if message.metadata.dst_node_id != LIAR or message.metadata.message_type != "query":
             return reply
         note = self.lie(opened(reply)[0])
-        self._be(LIAR)
+        internals.be(LIAR, run=1)
         try:
             record = content(note if isinstance(note, dict) else {})
             if isinstance(note, str):
                 record.config_records["polyfed"]["note"] = note
             corrupted = Message(record, reply_to=message)
         finally:
-            self._be(SERVER)
+            internals.be(SERVER, run=1)
         corrupted.metadata.__dict__["_src_node_id"] = LIAR
         return corrupted
 

@@ -18,7 +18,8 @@ from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.engine.members import Members, pooled
 from polyfed.errors import ConfigError
 from polyfed.methods import Job, known_methods, method
-from polyfed.methods.bayesian_heads.uncertain_heads import Labels, expected_loss
+from polyfed.methods.bayesian_heads.uncertain_heads import expected_loss
+from polyfed.methods.neural.cohorts import Labels
 from polyfed.methods.neural.pfedfda import Gaussians, estimated
 from polyfed.seeds import Stream
 

@@ -3,53 +3,37 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from polyfed.cli import (
-    compare,
-    datasets,
-    demo,
-    deploy,
-    doctor,
-    examples,
-    export,
-    init,
-    join,
-    methods,
-    names,
-    predict,
-    report,
-    reproduce,
-    run,
-    schema,
-    watch,
-)
+from polyfed.cli import begin, compare, demo, deploy, doctor, export, join, listing, pages, predict, reproduce, run
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import reject_unnameable
 
-COMMANDS = (
-    (demo, "Begin here"),
-    (examples, "Begin here"),
-    (init, "Begin here"),
-    (run, "Runs"),
-    (compare, "Runs"),
-    (reproduce, "Runs"),
-    (predict, "What a run knows"),
-    (join, "What a run knows"),
-    (report, "What a run knows"),
-    (watch, "What a run knows"),
-    (export, "What a run knows"),
-    (methods, "What there is"),
-    (names, "What there is"),
-    (datasets, "What there is"),
-    (doctor, "What there is"),
-    (schema, "What there is"),
-)
+Function = Callable[..., None]
+
+# Panel of the help → its commands.
+PANELS: dict[str, dict[str, Function]] = {
+    "Begin here": {"demo": demo.command, "examples": begin.examples, "init": begin.init},
+    "Runs": {"run": run.command, "compare": compare.command, "reproduce": reproduce.command},
+    "What a run knows": {
+        "predict": predict.command,
+        "join": join.command,
+        "report": pages.report,
+        "watch": pages.watch,
+        "export": export.command,
+    },
+    "What there is": {
+        "methods": listing.methods,
+        "names": listing.names,
+        "datasets": listing.datasets,
+        "doctor": doctor.command,
+        "schema": listing.schema,
+    },
+}
 
 app = typer.Typer(
     name="polyfed",
@@ -79,19 +63,15 @@ def _polyfed(
     context.ensure_object(dict)["debug"] = debug
 
 
-def _name(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2]
-
-
 class Stopped(PolyfedError):
     """Ctrl-C, as an error that typer lets through: a KeyboardInterrupt it would end without a word."""
 
     exit_code = Interrupted.exit_code
 
 
-def _stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
+def _stoppable(function: Function) -> Function:
     @functools.wraps(function)
-    def run(*arguments: Any, **options: Any) -> Any:
+    def run(*arguments: Any, **options: Any) -> None:
         try:
             for name, value in options.items():
                 if isinstance(value, Path) or (name == "data" and isinstance(value, str)):
@@ -105,12 +85,13 @@ def _stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-for _module, _panel in COMMANDS:
-    app.command(_name(_module), rich_help_panel=_panel)(_stoppable(_module.command))
+for _panel, _commands in PANELS.items():
+    for _command, _function in _commands.items():
+        app.command(_command, rich_help_panel=_panel)(_stoppable(_function))
 
 _deploy = typer.Typer(help="The same studies on many machines, with Flower between them.")
-for _part, _function in deploy.COMMANDS.items():
-    _deploy.command(_part)(_stoppable(_function))
+for _command, _function in deploy.COMMANDS.items():
+    _deploy.command(_command)(_stoppable(_function))
 app.add_typer(_deploy, name="deploy", rich_help_panel="Many machines")
 
 
@@ -118,19 +99,17 @@ app.add_typer(_deploy, name="deploy", rich_help_panel="Many machines")
 def command() -> Any:
     """All commands, as click has them."""
     group: Any = typer.main.get_command(app)
-    for module, _ in COMMANDS:
-        _restore_help(group.commands[_name(module)], module.command)
-    for name, function in deploy.COMMANDS.items():
-        _restore_help(group.commands["deploy"].commands[name], function)
+    for commands in PANELS.values():
+        _restore_help(group, commands)
+    _restore_help(group.commands["deploy"], deploy.COMMANDS)
     return group
 
 
-def _restore_help(made: Any, function: Callable[..., Any]) -> None:
+def _restore_help(group: Any, functions: Mapping[str, Function]) -> None:
     """Newer versions of click take the help of an argument for their own and forget it, so it is set again."""
-    hints = get_type_hints(function, include_extras=True)
-    for parameter in made.params:
-        if parameter.param_type_name == "argument" and not getattr(parameter, "help", None):
-            reported = [
-                extra.help for extra in getattr(hints[parameter.name], "__metadata__", ()) if hasattr(extra, "help")
-            ]
-            parameter.help = reported[0] if reported else None
+    for name, function in functions.items():
+        hints = get_type_hints(function, include_extras=True)
+        for parameter in group.commands[name].params:
+            if parameter.param_type_name == "argument" and not getattr(parameter, "help", None):
+                extras = getattr(hints[parameter.name], "__metadata__", ())
+                parameter.help = next((extra.help for extra in extras if hasattr(extra, "help")), None)

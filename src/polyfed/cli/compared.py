@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from polyfed.cli.output import number, say, show_table
 
 if TYPE_CHECKING:
+    from polyfed.cli.documents import CompareDocument, ScoreDocument
     from polyfed.experiments.comparing import Cell, Outcome
     from polyfed.experiments.tuning import Choice
     from polyfed.report.tables import Group
@@ -22,11 +23,12 @@ def is_chosen(cell: Cell, choices: Mapping[str, Choice]) -> bool:
 
 def describe(
     folder: Path, outcomes: Sequence[Outcome], choices: Mapping[str, Choice], page: Path | None, command: str
-) -> Any:
+) -> CompareDocument:
     """The document; there is at least one outcome that is no failure."""
     from polyfed.cli import documents
     from polyfed.experiments.comparing import scores
     from polyfed.experiments.ranking import ranked
+    from polyfed.folders.lines import read_events
     from polyfed.kinds import KINDS
     from polyfed.report.tables import leader, ranking
 
@@ -35,7 +37,7 @@ def describe(
     for one in outcomes:
         if is_chosen(one.cell, choices):
             of_seeds[one.cell.method].append(found[one.cell.folder])
-    kinds = _kinds(next(one.cell.folder for one in outcomes if one.error is None))
+    kinds: dict[str, str] = read_events(next(one.cell.folder for one in outcomes if one.error is None))[0]["tasks"]
     metric_of = {task: KINDS[kind].headline for task, kind in kinds.items()}
     groups = _groups(outcomes, choices)
     order = ranking(groups)
@@ -105,7 +107,7 @@ def tried(choices: Mapping[str, Choice]) -> list[tuple[str, str, str, bool]]:
     ]
 
 
-def show(document: Any, choices: Mapping[str, Choice]) -> None:
+def show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
     """The choice, if there was one, and the table."""
     from polyfed.experiments.grid import written
 
@@ -130,12 +132,6 @@ def show(document: Any, choices: Mapping[str, Choice]) -> None:
         say(f"The report is {document.report}")
 
 
-def _kinds(folder: Path) -> dict[str, str]:
-    from polyfed.folders.lines import read_events
-
-    return read_events(folder)[0]["tasks"]
-
-
 def _groups(outcomes: Sequence[Outcome], choices: Mapping[str, Choice]) -> list[Group]:
     """The runs of the table, a group for each method."""
     from polyfed.report.folders import read_run
@@ -148,7 +144,7 @@ def _groups(outcomes: Sequence[Outcome], choices: Mapping[str, Choice]) -> list[
     return [Group(method, tuple(runs)) for method, runs in by_method.items()]
 
 
-def _guesses(document: Any) -> list[list[str]]:
+def _guesses(document: CompareDocument) -> list[list[str]]:
     """A line for what costs nothing, as all methods have it."""
     found = {
         task: next(
@@ -160,7 +156,7 @@ def _guesses(document: Any) -> list[list[str]]:
     return [["guessing: mean, majority class", *map(number, found.values()), ""]] if known else []
 
 
-def _remarks(document: Any) -> list[str]:
+def _remarks(document: CompareDocument) -> list[str]:
     """How to read the table, as far as it needs to be said."""
     lines = []
     if document.ranking is not None:
@@ -202,7 +198,7 @@ def _mean(runs: Sequence[Mapping[str, Mapping[str, float]]], task: str, metric: 
     return sum(values) / len(values) if values else None
 
 
-def _cell(score: Any) -> str:
+def _cell(score: ScoreDocument | None) -> str:
     if score is None:
         return "-"
     std = f" ± {number(score.std)}" if score.seeds > 1 else ""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.comparison import run_comparison
+from polyfed.cli.arguments import AsJson, Quiet, WriteReport, option
+from polyfed.cli.compare import run_comparison
 from polyfed.cli.output import note, number, say, show_table
+
+if TYPE_CHECKING:
+    from polyfed.cli.documents import CompareDocument
+    from polyfed.experiments.tuning import Choice
 
 METHODS = ["local", "fedavg", "pfed-hier"]
 ROUNDS, QUICK_ROUNDS = 25, 4
@@ -19,12 +25,10 @@ LABELLED = 5
 def command(
     context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="A few rounds only.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the runs. By default runs/demo, or the next that is free.")
-    ] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    out: Annotated[Path | None, option("Folder of the runs. By default runs/demo, or the next that is free.")] = None,
+    report: WriteReport = True,
+    json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Weigh, sex and name penguins from a few labelled birds with three methods, and write a report."""
     from polyfed.data.datasets.penguins import SILENT, UNSEXED
@@ -54,7 +58,7 @@ def command(
     )
 
 
-def _show(document: Any, choices: Mapping[str, Any]) -> None:
+def _show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
     """What each method gains, by what a colony lacks."""
     from polyfed.data.datasets.penguins import SILENT, UNSEXED
     from polyfed.engine.tables import history
@@ -91,8 +95,5 @@ def _show(document: Any, choices: Mapping[str, Any]) -> None:
 
 def _free(folder: Path) -> Path:
     """The folder, or with a number that is not taken: a demo is run again and again."""
-    count, free = 1, folder
-    while free.exists():
-        count += 1
-        free = folder.with_name(f"{folder.name}-{count}")
-    return free
+    numbered = (folder.with_name(f"{folder.name}-{i}") for i in count(2))
+    return next(free for free in chain([folder], numbered) if not free.exists())

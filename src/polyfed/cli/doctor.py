@@ -8,10 +8,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from polyfed.cli.arguments import AsJson
 from polyfed.cli.output import emit, show_table
 from polyfed.errors import PolyfedError
 
@@ -25,7 +24,7 @@ EXTRAS = {
 }
 
 
-def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+def command(json: AsJson = False) -> None:
     """Check the installation: versions, threads, write access, and a tiny run from end to end."""
     from polyfed.cli.documents import CheckDocument, DoctorDocument
 

@@ -5,34 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from polyfed.cli.folders import AllowCode, load_run, reject_no_run
+from polyfed.cli.arguments import AllowCode, AsJson, RunFolder, load_run, option, reject_no_folder, reject_no_run
 from polyfed.cli.output import emit, say
-from polyfed.cli.predict import as_csv, reject_odd_end
+from polyfed.cli.predict import reject_odd_end, write_table
 from polyfed.errors import UsageError
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
+    run: RunFolder,
     scores: Annotated[
-        Path | None, typer.Option(help="Every score of every client and round, as .csv or .parquet.", metavar="FILE")
+        Path | None, option("Every score of every client and round, as .csv or .parquet.", "FILE")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="The predictions that were scored, as .csv or .parquet.", metavar="FILE")
+        Path | None, option("The predictions that were scored, as .csv or .parquet.", "FILE")
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="A client's model as one file, for polyfed.load_model.", metavar="FILE")
-    ] = None,
-    client: Annotated[str | None, typer.Option(help="Whose model.", metavar="NAME")] = None,
-    mlflow: Annotated[
-        str | None, typer.Option(help="Log the run at this tracking URI of MLflow.", metavar="URI")
-    ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(help="Log the run below this folder for TensorBoard.", metavar="DIR")
-    ] = None,
+    model: Annotated[Path | None, option("A client's model as one file, for polyfed.load_model.", "FILE")] = None,
+    client: Annotated[str | None, option("Whose model.", "NAME")] = None,
+    mlflow: Annotated[str | None, option("Log the run at this tracking URI of MLflow.", "URI")] = None,
+    tensorboard: Annotated[Path | None, option("Log the run below this folder for TensorBoard.", "DIR")] = None,
     allow_code: AllowCode = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Hand over a run: scores and predictions as tables, a model as a file, or to MLflow and TensorBoard."""
     from polyfed.cli.documents import ExportDocument
@@ -40,20 +32,18 @@ def command(
 
     reject_no_run(run)
     if all(given is None for given in (scores, predictions, model, mlflow, tensorboard)):
-        raise UsageError(
-            "it is not said what to export",
-            remedy="give --scores, --predictions, --model, --mlflow or --tensorboard",
-        )
+        what = "it is not said what to export"
+        raise UsageError(what, remedy="give --scores, --predictions, --model, --mlflow or --tensorboard")
     for table in (scores, predictions):
         reject_odd_end(table)
     if model is None and client is not None:
         raise UsageError("--client is given without --model", remedy="say where the model goes with --model FILE")
     written: dict[str, Any] = {}
     if scores is not None:
-        _write_table(exporting.scores_table(run), scores)
+        write_table(exporting.scores_table(run), scores, choose="file")
         written["scores"] = str(scores)
     if predictions is not None:
-        _write_table(exporting.predictions_table(run), predictions)
+        write_table(exporting.predictions_table(run), predictions, choose="file")
         written["predictions"] = str(predictions)
     if model is not None:
         written["model"], written["client"] = str(model), _write_model(run, client, model, allow_code)
@@ -77,30 +67,12 @@ def command(
         say(f"TensorBoard finds it in {written['tensorboard']}: tensorboard --logdir {tensorboard}")
 
 
-def _write_table(table: Any, out: Path) -> None:
-    """The file whole or not at all."""
-    import io
-
-    from polyfed.files import write_whole
-
-    buffer = io.BytesIO()
-    if out.suffix.lower() == ".csv":
-        buffer.write(as_csv(table).encode())
-    else:
-        table.to_parquet(buffer, index=False)
-    try:
-        write_whole(out, buffer.getvalue())
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", where=str(out), remedy="choose another file") from None
-
-
 def _write_model(run: Path, client: str | None, path: Path, allow_code: list[str] | None) -> str:
     from polyfed.engine.model_file import write_model
 
-    if not path.parent.is_dir():
-        raise UsageError("there is no such folder", where=str(path.parent), remedy="make it, or choose another --model")
+    reject_no_folder(path, "--model")
     if path.is_dir():
-        raise UsageError("is a folder", where=str(path), remedy=f"give a file, such as {path / 'model.safetensors'}")
+        raise UsageError("is a folder", where=path, remedy=f"give a file, such as {path / 'model.safetensors'}")
     loaded = load_run(run, allow_code)
     if client is None:
         if len(loaded.clients) != 1:

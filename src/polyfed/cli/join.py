@@ -7,22 +7,20 @@ from typing import Annotated
 
 import typer
 
-from polyfed.cli.folders import AllowCode, load_run
+from polyfed.cli.arguments import AllowCode, AsJson, RunFolder, argument, load_run, option
 from polyfed.cli.output import emit, say
 from polyfed.cli.predict import unseen_document, written
 from polyfed.errors import UsageError
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
-    new_client: Annotated[Path, typer.Argument(help="A table with the client's rows.", metavar="NEW_CLIENT")],
-    name: Annotated[str, typer.Option(help="What the client is called.", metavar="NAME")],
-    test_fraction: Annotated[
-        float, typer.Option(help="Share of its rows to hold out and to measure on.", metavar="SHARE")
-    ] = 0.0,
+    run: RunFolder,
+    new_client: Annotated[Path, argument("A table with the client's rows.", "NEW_CLIENT")],
+    name: Annotated[str, option("What the client is called.", "NAME")],
+    test_fraction: Annotated[float, option("Share of its rows to hold out and to measure on.", "SHARE")] = 0.0,
     update: Annotated[bool, typer.Option("--update", help="Replace the data of a client that joined before.")] = False,
     allow_code: AllowCode = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Add a client to a run without a round; predict --client NAME then uses its model."""
     from polyfed.cli.documents import JoinDocument

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import difflib
-import errno
 import gc
 import os
 import re
@@ -25,7 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings(), _few_collections():
         _report_warnings()
         try:
-            _reject_null(arguments)
+            for (
+                argument
+            ) in arguments:  # no shell can hand one over, but a program can; the parser would stumble over it
+                if "\0" in argument:
+                    raise UsageError(f"argument {argument!r} has a null character in it", remedy="leave it out")
             from polyfed.cli.app import command
 
             code = command().main(arguments or ["--help"], prog_name="polyfed", standalone_mode=False, obj=state)
@@ -38,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             return _unread()
         except SystemExit as stop:
-            if _is_broken_pipe(stop.__context__):  # typer leaves then
+            if isinstance(stop.__context__, BrokenPipeError):  # typer leaves then
                 return _unread()
             if isinstance(stop.code, str):
                 return _fail(stop.code, 1, state)
@@ -55,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Imports make nearly two hundred thousand objects that stay: to look for garbage among them, meanwhile and again at the exit of
-    the process, would take a quarter of a short command."""
+    """Imports make nearly two hundred thousand objects that stay: to look for garbage among them, meanwhile and again at the
+    exit of the process, would take a quarter of a short command."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, *before[1:])
     atexit.unregister(gc.freeze)
@@ -67,21 +70,10 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _reject_null(arguments: Sequence[str]) -> None:
-    """No shell can hand one over, but a program can; the parser would stumble over it in a path."""
-    for argument in arguments:
-        if "\0" in argument:
-            raise UsageError(f"argument {argument!r} has a null character in it", remedy="leave it out")
-
-
 def _unread() -> int:
     """Whoever read our output has seen enough; what is left of it goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
-
-
-def _is_broken_pipe(error: BaseException | None) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def _fail(sentence: str, code: int, state: dict[str, Any]) -> int:

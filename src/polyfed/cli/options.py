@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from polyfed.cli.names import completion
+from polyfed.cli.arguments import Names, option
+from polyfed.cli.output import note, number
 from polyfed.errors import UsageError, nearest
 from polyfed.kinds import KINDS, LabelForm
 
 if TYPE_CHECKING:
     from polyfed.experiments.config import Config
 
-_TABLE, _MODEL = "Your data", "The run"
 _NAMES = "A,B"
+# Options that are settings of the data as they are given, but for the names of three.
+_SETTINGS = (
+    *("data", "query", "dataset", "client", "features", "drop", "weights", "missing", "scaling"),
+    *("test_fraction", "validation_fraction", "shots", "shots_rows", "split_by", "split_group", "split_column"),
+)
+_RENAMED = {"data": "source", "test_fraction": "test", "validation_fraction": "validation"}
 
 
-def _column(text: str, metavar: str = _NAMES, *, panel: str = _TABLE, names: str | None = None) -> Any:
-    complete = None if names is None else completion(names)
-    return typer.Option(help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete)
+_column = partial(option, panel="Your data")
+_how = partial(option, panel="The run")
 
 
 @dataclass
@@ -48,9 +52,7 @@ _TaskOptions: Any = make_dataclass(
     [
         (
             name,
-            Annotated[
-                list[str] | None, _column(f"Targets {kind.summary}.", "K/N" if kind.form is LabelForm.PAIR else _NAMES)
-            ],
+            Annotated[Names, _column(f"Targets {kind.summary}.", "K/N" if kind.form is LabelForm.PAIR else _NAMES)],
             None,
         )
         for name, kind in KINDS.items()
@@ -63,22 +65,19 @@ _TaskOptions: Any = make_dataclass(
 class DataOptions(_TaskOptions):
     """Whose data, and what its columns are."""
 
-    features: Annotated[list[str] | None, _column("Inputs; all other columns if not given.")] = None
-    drop: Annotated[list[str] | None, _column("Columns that are neither inputs nor targets.")] = None
-    derive: Annotated[
-        list[str] | None, _column("A new column, such as disease=num>0 or y=log(income).", "NAME=TEST")
-    ] = None
+    features: Annotated[Names, _column("Inputs; all other columns if not given.", _NAMES)] = None
+    drop: Annotated[Names, _column("Columns that are neither inputs nor targets.", _NAMES)] = None
+    derive: Annotated[Names, _column("A new column, such as disease=num>0 or y=log(income).", "NAME=TEST")] = None
     transform: Annotated[
-        list[str] | None,
-        _column("Take a skewed input's logarithm or rank; auto: held-out rows choose.", "NAME=log|rank|auto"),
+        Names, _column("Take a skewed input's logarithm or rank; auto: held-out rows choose.", "NAME=log|rank|auto")
     ] = None
     weights: Annotated[str | None, _column("Column that says how much each row counts in training.", "COLUMN")] = None
     class_weights: Annotated[
-        list[str] | None,
+        Names,
         _column("balanced: classes weigh the same at each client; or their weights.", "balanced|TASK=CLASS:N,..."),
     ] = None
     missing: Annotated[
-        list[str] | None, _column("A text that means no label or no client; ',NA' for an empty field or NA.", "A,B")
+        Names, _column("A text that means no label or no client; ',NA' for an empty field or NA.", "A,B")
     ] = None
     scaling: Annotated[
         str | None, _column("Units: federated, local, targets (of these alone) or none.", "HOW", names="scalings")
@@ -100,33 +99,18 @@ class DataOptions(_TaskOptions):
         from polyfed.data.features.transforms import ALL, AUTO
         from polyfed.experiments.reading import put
 
-        plain = {
-            "source": self.data,
-            "query": self.query,
-            "dataset": self.dataset,
-            "client": self.client,
-            "features": split_names(self.features),
-            "drop": split_names(self.drop),
-            "weights": self.weights,
-            "missing": None if self.missing is None else [text for given in self.missing for text in given.split(",")],
-            "scaling": self.scaling,
-            "test": self.test_fraction,
-            "validation": self.validation_fraction,
-            "shots": self.shots,
-            "shots_rows": self.shots_rows,
-            "split_by": self.split_by,
-            "split_group": self.split_group,
-            "split_column": self.split_column,
-        }
-        for key, value in plain.items():
-            if value is not None:
-                put(document, ("data", key), value)
+        given: dict[str, Any] = vars(self) | {"features": split_names(self.features), "drop": split_names(self.drop)}
+        if self.missing is not None:  # an empty text may be one that is meant
+            given["missing"] = [text for texts in self.missing for text in texts.split(",")]
+        for name in _SETTINGS:
+            if given[name] is not None:
+                put(document, ("data", _RENAMED.get(name, name)), given[name])
         by_kind = {kind: split_names(getattr(self, kind)) for kind in KINDS}
         tasks = [{"name": name, "kind": kind} for kind, names in by_kind.items() for name in names or ()]
         if tasks:
             put(document, ("data", "tasks"), tasks)
-        for given in self.class_weights or ():
-            put_class_weights(document, given)
+        for weights in self.class_weights or ():
+            _put_class_weights(document, weights)
         for assignment in self.derive or ():
             name, test = split_assignment(assignment)
             put(document, ("data", "derive", name), test)
@@ -136,7 +120,7 @@ class DataOptions(_TaskOptions):
             put(document, ("data", "transform", name), how)
 
 
-def put_class_weights(document: dict[str, Any], given: str) -> None:
+def _put_class_weights(document: dict[str, Any], given: str) -> None:
     """`balanced` for all tasks, or for one task `balanced` or the weights of its classes."""
     from polyfed.data.task import BALANCED
     from polyfed.experiments.reading import put
@@ -149,11 +133,8 @@ def put_class_weights(document: dict[str, Any], given: str) -> None:
     named = [entry for entry in tasks if entry.get("name") == task] if isinstance(tasks, list) else []
     if not named:
         names = [str(entry.get("name")) for entry in tasks] if isinstance(tasks, list) else []
-        raise UsageError(
-            f"task {task!r} is not among those that options name",
-            where="--class-weights",
-            remedy=nearest(task, names) if names else "give it as class_weights of the task in the config file",
-        )
+        remedy = nearest(task, names) if names else "give it as class_weights of the task in the config file"
+        raise UsageError(f"task {task!r} is not among those that options name", where="--class-weights", remedy=remedy)
     named[0]["class_weights"] = how if how == BALANCED else dict(_class_weight(pair, given) for pair in how.split(","))
 
 
@@ -162,34 +143,22 @@ def _class_weight(pair: str, given: str) -> tuple[str, float]:
     try:
         return label.strip(), float(weight)
     except ValueError:
-        raise UsageError(
-            f"{given!r} weighs nothing",
-            where="--class-weights",
-            remedy="write balanced, or for example sick=no:1,yes:5",
-        ) from None
+        remedy = "write balanced, or for example sick=no:1,yes:5"
+        raise UsageError(f"{given!r} weighs nothing", where="--class-weights", remedy=remedy) from None
 
 
 @dataclass
 class RunOptions:
     """How the run goes."""
 
-    rounds: Annotated[int | None, _column("Number of rounds (20).", "N", panel=_MODEL)] = None
-    sample: Annotated[float | None, _column("Clients in a round: a number, or a share below 1.", "N", panel=_MODEL)] = (
-        None
-    )
+    rounds: Annotated[int | None, _how("Number of rounds (20).", "N")] = None
+    sample: Annotated[float | None, _how("Clients in a round: a number, or a share below 1.", "N")] = None
     aggregation: Annotated[
         str | None,
-        _column(
-            "Before the mean: clip, mean (nothing), median, trimmed, krum; or a+b.",
-            "RULE",
-            panel=_MODEL,
-            names="aggregations",
-        ),
+        _how("Before the mean: clip, mean (nothing), median, trimmed, krum; or a+b.", "RULE", names="aggregations"),
     ] = None
-    workers: Annotated[int | None, _column("Threads that share out the clients.", "N", panel=_MODEL)] = None
-    set: Annotated[
-        list[str] | None, _column("Any setting of the config file, such as run.quorum=0.8.", "KEY=VALUE", panel=_MODEL)
-    ] = None
+    workers: Annotated[int | None, _how("Threads that share out the clients.", "N")] = None
+    set: Annotated[Names, _how("Any setting of the config file, such as run.quorum=0.8.", "KEY=VALUE")] = None
 
     def into(self, document: dict[str, Any]) -> None:
         """Add what was given to a document of settings; --set has the last word."""
@@ -220,12 +189,29 @@ def settings(config: Path | None, *groups: Any, extra: dict[tuple[str, ...], Any
     for group in groups:
         group.into(document)
     if config is None and not document.get("data"):
-        raise UsageError(
-            "there are no data to run on",
-            remedy="give a config file, --data FILE with --client and a target, or --dataset NAME",
-        )
+        what = "there are no data to run on"
+        raise UsageError(what, remedy="give a config file, --data FILE with --client and a target, or --dataset NAME")
     where = COMMAND_LINE if config is None else str(config)
     return check(document, where), where
+
+
+def with_scales(config: Config, where: str, *, quiet: bool) -> Config:
+    """The settings with the scales that `--transform auto` chose on held-out rows; what was tried is said on stderr."""
+    from polyfed.experiments.scales import AS_IT_IS, settled
+
+    def on_trial(column: str, done: int, n_runs: int) -> None:
+        if done == 0 and not quiet:
+            note(f"note: {n_runs} short runs choose scales on rows that are neither trained nor tested on")
+
+    config, found = settled(config, where, on_trial)
+    for scale in found:
+        losses = ", ".join(
+            f"{'as it is' if how == AS_IT_IS else how} {number(loss)}" for how, loss in scale.losses.items()
+        )
+        chosen = "left as it is" if scale.chosen == AS_IT_IS else f"taken as {scale.chosen}"
+        if not quiet:
+            note(f"note: {scale.column} is {chosen} (loss on held-out rows: {losses})")
+    return config
 
 
 def split_names(given: Sequence[str] | None) -> list[str] | None:
@@ -233,6 +219,16 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
     if given is None:
         return None
     return [name.strip() for part in given for name in part.split(",") if name.strip()]
+
+
+def split_seeds(given: Sequence[str] | None) -> list[int] | None:
+    """Seeds, as `split_names` has them."""
+    seeds = split_names(given)
+    for seed in seeds or ():
+        if not seed.isdecimal():
+            remedy = "give whole numbers from 0 up, as in 0,1,2"
+            raise UsageError(f"{seed!r} is no seed", where="--seeds", remedy=remedy)
+    return None if seeds is None else list(map(int, seeds))
 
 
 def split_assignment(text: str, option: str = "derive", example: str = "disease=num>0") -> tuple[str, str]:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from rich.console import Console
 
 WIDTH = 120  # of tables that go into a file
-
-
-def console() -> Console:
-    """A console on stdout as it is now."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False)
+MOST_LINES = 20  # clients in a table
 
 
 def say(text: str) -> None:
@@ -45,6 +37,7 @@ def show_table(
     closing: Sequence[Sequence[Any]] = (),
 ) -> None:
     """A table whose first columns are texts, set to the left; what sums it up is `closing`, below a line."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -54,7 +47,8 @@ def show_table(
         table.add_column(Text(heading), justify="left" if i < left else "right", overflow="fold")
     for i, row in enumerate([*rows, *closing], start=1):
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row), end_section=i == len(rows))
-    console().print(table)
+    width = None if sys.stdout.isatty() else WIDTH
+    Console(file=sys.stdout, width=width, highlight=False, markup=False).print(table)
 
 
 def number(value: float | None) -> str:
@@ -66,3 +60,42 @@ def number(value: float | None) -> str:
     if value is None or value != value:
         return "-"
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def show_scores(title: str, scores: Any, guessed: Any, skills: Any, kinds: Mapping[str, str]) -> None:
+    """A run's `summary` of headline metrics, beside each its "baseline" in brackets, and below them the whole and "skill"."""
+    from polyfed.report.words import guess_of
+
+    def beside(of_scores: Any, of_guess: Any) -> list[str]:
+        return [_pair(value, of_guess.get((task, "baseline"))) for (task, _), value in of_scores.items()]
+
+    known = {task for task, _ in guessed.columns}
+    headings = [
+        f"{task} {metric} ({guess_of(kinds[task])})" if task in known else f"{task} {metric}"
+        for task, metric in scores.columns
+    ]
+    of_clients = guessed.reindex(scores.index)
+    rows = [[client, *beside(scores.loc[client], of_clients.loc[client])] for client in scores.index]
+    if len(rows) > MOST_LINES:
+        rows = [*rows[:MOST_LINES], [f"... and {len(rows) - MOST_LINES} more"]]
+    closing = [["mean", *beside(scores.mean(), guessed.mean())], ["std", *map(number, scores.std())]]
+    if len(skills.columns):
+        middle = skills.median()
+        closing.append(["median skill", *(number(middle.get((task, "skill"))) for task, _ in scores.columns)])
+    show_table(title, ["client", *headings], rows, closing=closing)
+
+
+def _pair(value: float, of_guess: float | None) -> str:
+    return number(value) if of_guess is None or of_guess != of_guess else f"{number(value)} ({number(of_guess)})"
+
+
+def say_doubts(events: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each reason not to trust the table."""
+    from polyfed.report.doubts import doubts
+    from polyfed.report.history import History
+
+    history = History()
+    for event in events:
+        history.add(event)
+    for line in doubts(history):
+        say(f"warning: {line}")

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.folders import AllowCode, load_run
+from polyfed.cli.arguments import (
+    AllowCode,
+    AsJson,
+    Names,
+    RunFolder,
+    argument,
+    load_run,
+    option,
+    reject_no_folder,
+    write_out,
+)
 from polyfed.cli.options import split_names
 from polyfed.cli.output import emit, note, number, say
 from polyfed.errors import UsageError
 
 if TYPE_CHECKING:
-    from polyfed.experiments.predicting import Predicted
+    from polyfed.cli.documents import UnseenDocument
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a cell begins with that a spreadsheet computes
 MOST_NAMED = 20  # categories that nobody knew
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
-    new: Annotated[Path, typer.Argument(help="A table with the features, with or without labels.", metavar="NEW")],
+    run: RunFolder,
+    new: Annotated[Path, argument("A table with the features, with or without labels.", "NEW")],
     client: Annotated[
         str | None,
-        typer.Option(
-            help="Whose model predicts all rows. By default each row's own client, by the column of the run.",
-            metavar="NAME",
-        ),
+        option("Whose model predicts all rows. By default each row's own client, by the column of the run.", "NAME"),
     ] = None,
-    tasks: Annotated[list[str] | None, typer.Option(help="Only these tasks.", metavar="A,B")] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Columns of the file to repeat beside the predictions.", metavar="A,B")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A .csv or .parquet file. By default CSV on stdout.", metavar="FILE")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    tasks: Annotated[Names, option("Only these tasks.", "A,B")] = None,
+    keep: Annotated[Names, option("Columns of the file to repeat beside the predictions.", "A,B")] = None,
+    out: Annotated[Path | None, option("A .csv or .parquet file. By default CSV on stdout.", "FILE")] = None,
+    level: Annotated[float, option("Probability of the intervals.")] = 0.95,
     allow_code: AllowCode = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Predict new rows: means and intervals, labels and probabilities, and how far from training each row is."""
     from polyfed.cli.documents import PredictDocument
@@ -51,7 +55,7 @@ def command(
     loaded = load_run(run, allow_code)
     found = predict_table(loaded, new, client, tasks=split_names(tasks), level=level, keep=split_names(keep) or ())
     if out is not None:
-        _write(found, out)
+        write_table(found.table, out, found.kept)
     document = PredictDocument(
         run=str(run),
         client=next(iter(found.clients)) if len(found.clients) == 1 else None,
@@ -93,7 +97,7 @@ def command(
         say(f"{len(found.table)} rows of {whose} are predicted in {out}")
 
 
-def unseen_document(unseen: dict[str, dict[str, int]]) -> Any:
+def unseen_document(unseen: dict[str, dict[str, int]]) -> dict[str, UnseenDocument]:
     """Categories that training did not know, as the JSON documents tell them."""
     from polyfed.cli.documents import UnseenDocument
 
@@ -153,28 +157,17 @@ def reject_odd_end(out: Path | None) -> None:
     if out is None:
         return
     if out.suffix.lower() not in (".csv", ".parquet"):
-        raise UsageError(
-            "is not a kind of table that can be written", where=str(out), remedy="end it in .csv or .parquet"
-        )
-    if not out.parent.is_dir():
-        raise UsageError("there is no such folder", where=str(out.parent), remedy="make it, or choose another --out")
+        what = "is not a kind of table that can be written"
+        raise UsageError(what, where=out, remedy="end it in .csv or .parquet")
+    reject_no_folder(out)
 
 
-def _write(found: Predicted, out: Path) -> None:
-    """The file whole or not at all."""
-    import io
-
-    from polyfed.files import write_whole
-
+def write_table(table: Any, out: Path, exact: Collection[str] = (), choose: str = "--out") -> None:
+    """A table as CSV or Parquet, by the end of the file's name."""
     if out.suffix.lower() == ".csv":
-        content = as_csv(found.table, exact=found.kept).encode()
+        content = as_csv(table, exact).encode()
     else:
         buffer = io.BytesIO()
-        found.table.to_parquet(buffer, index=False)
+        table.to_parquet(buffer, index=False)
         content = buffer.getvalue()
-    try:
-        write_whole(out, content)
-    except OSError as error:
-        raise UsageError(
-            f"cannot be written: {error.strerror}", where=str(out), remedy="choose another --out"
-        ) from None
+    write_out(out, content, choose)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -20,19 +20,35 @@ def progress_bar(
     """A context whose value takes the events of a run: a bar, or where stderr is no terminal a line every ten seconds."""
     if quiet:
         return nullcontext(lambda event: None)
-    return _Bar(rounds, completed, label) if sys.stderr.isatty() else Lines(rounds, completed, label)
+    return _bar(rounds, completed, label) if sys.stderr.isatty() else Lines(rounds, completed, label)
 
 
+@contextmanager
 def shared_bar(
     rounds: Mapping[Any, int], ended: Collection[Any] = (), *, quiet: bool = False
-) -> AbstractContextManager[Any]:
+) -> Iterator[Callable[..., None]]:
     """One bar over many runs that go on at once. `rounds`: run → how many it will run; those in `ended` have.
 
     Its value takes a run and its last round, or a run alone when it has ended, in whatever way.
     """
     if quiet or not sys.stderr.isatty():
-        return nullcontext(lambda run, round=None: None)
-    return _SharedBar(rounds, ended)
+        yield lambda run, round=None: None
+        return
+    over, completed = set(ended), {run: n if run in ended else 0 for run, n in rounds.items()}
+
+    def state() -> dict[str, Any]:
+        return {"completed": sum(completed.values()), "reported": f"{len(over)} of {len(rounds)} runs ended"}
+
+    def on_round(run: Any, round: int | None = None) -> None:
+        if round is None:
+            over.add(run)
+            round = rounds[run]
+        completed[run] = max(completed[run], round)  # words may come late
+        bar.update(line, **state())
+
+    with _rich_bar(speed_estimate_period=600) as bar:  # a round of one method may take minutes, of another none
+        line = bar.add_task("rounds", total=sum(rounds.values()), **state())
+        yield on_round
 
 
 @contextmanager
@@ -91,32 +107,6 @@ def _rich_bar(**options: Any) -> Any:
     )
 
 
-class _SharedBar:
-    def __init__(self, rounds: Mapping[Any, int], ended: Collection[Any]) -> None:
-        self._bar = _rich_bar(speed_estimate_period=600)  # a round of one method may take minutes, of another none
-        self._rounds, self._ended = rounds, set(ended)
-        self._completed = {run: n if run in self._ended else 0 for run, n in rounds.items()}
-        self._task = self._bar.add_task("rounds", total=sum(rounds.values()), **self._state())
-
-    def __enter__(self) -> Any:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, run: Any, round: int | None = None) -> None:
-        if round is None:
-            self._ended.add(run)
-            round = self._rounds[run]
-        self._completed[run] = max(self._completed[run], round)  # words may come late
-        self._bar.update(self._task, **self._state())
-
-    def _state(self) -> dict[str, Any]:
-        reported = f"{len(self._ended)} of {len(self._rounds)} runs ended"
-        return {"completed": sum(self._completed.values()), "reported": reported}
-
-
 class Lines:
     """A line every so many seconds, also while a round goes on; a run that is over sooner says nothing."""
 
@@ -152,33 +142,26 @@ class Lines:
         return f"{reported}, about {in_words(seconds / done * left)} left" if done and left else reported
 
 
-class _Bar:
-    def __init__(self, rounds: int, completed: int, label: str) -> None:
-        self._bar = _rich_bar()
-        self._task = self._bar.add_task(label or "rounds", total=rounds, completed=completed, reported="")
-        self._reported, self._scores, self._bytes = "", "", 0
-        self._images = _images_on(self._bar)
+@contextmanager
+def _bar(rounds: int, completed: int, label: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    bar = _rich_bar()
+    line = bar.add_task(label or "rounds", total=rounds, completed=completed, reported="")
+    reported, scores, n_bytes = "", "", 0
 
-    def __enter__(self) -> Any:
-        self._bar.start()
-        self._images.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._images.__exit__(None, None, None)
-        self._bar.stop()
-
-    def __call__(self, event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
+        nonlocal reported, scores, n_bytes
         if event["event"] in ("outlook", "stopped"):
-            self._bar.console.print(outlook_line(event), markup=False, highlight=False)  # above the bar
+            bar.console.print(outlook_line(event), markup=False, highlight=False)  # above the bar
         elif event["event"] == "round":
-            self._bytes += event["bytes_up"] + event["bytes_down"]
-            n = len(event["sampled"]) - len(event["rejected"])
-            self._reported = f"{n} clients, {in_bytes(self._bytes)}"
-            self._bar.update(self._task, completed=event["round"], reported=f"{self._reported}{self._scores}")
+            n_bytes += event["bytes_up"] + event["bytes_down"]
+            reported = f"{len(event['sampled']) - len(event['rejected'])} clients, {in_bytes(n_bytes)}"
+            bar.update(line, completed=event["round"], reported=f"{reported}{scores}")
         elif event["event"] == "evaluation" and event["model"] == "personal":
-            self._scores = "".join(f", {task} {text}" for task, text in headline(event).items())
-            self._bar.update(self._task, reported=f"{self._reported}{self._scores}")
+            scores = "".join(f", {task} {text}" for task, text in headline(event).items())
+            bar.update(line, reported=f"{reported}{scores}")
+
+    with bar, _images_on(bar):
+        yield on_event
 
 
 def report_outlook(event: dict[str, Any], label: str = "") -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.options import COMMAND_LINE, split_names
+from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option
+from polyfed.cli.options import COMMAND_LINE, split_names, split_seeds
 from polyfed.cli.output import emit, note, say, show_table
 from polyfed.cli.progress import images_bar, shared_bar
 from polyfed.errors import Interrupted, PolyfedError, UsageError
@@ -21,22 +22,13 @@ IMAGES = "Images"
 
 def command(
     context: typer.Context,
-    preset: Annotated[
-        str,
-        typer.Argument(help="table1, synthetic, calibration, ood, convergence, ablation or mean.", metavar="PRESET"),
-    ],
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with celeba/ and dogcat/ in it.", metavar="DIR", rich_help_panel=IMAGES)
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="Network that sees the images.", metavar="NAME", rich_help_panel=IMAGES)
-    ] = None,
-    weights_dir: Annotated[
-        Path | None, typer.Option(help="Folder with weights of networks.", metavar="DIR", rich_help_panel=IMAGES)
-    ] = None,
-    methods: Annotated[list[str] | None, typer.Option(help="Only these methods.", metavar="A,B")] = None,
-    seeds: Annotated[list[str] | None, typer.Option(help="Seeds instead of the preset's.", metavar="0,1,2")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds instead of the preset's.", metavar="N", min=1)] = None,
+    preset: Annotated[str, argument("table1, synthetic, calibration, ood, convergence, ablation or mean.", "PRESET")],
+    data_dir: Annotated[Path | None, option("Folder with celeba/ and dogcat/ in it.", "DIR", panel=IMAGES)] = None,
+    backbone: Annotated[str | None, option("Network that sees the images.", "NAME", panel=IMAGES)] = None,
+    weights_dir: Annotated[Path | None, option("Folder with weights of networks.", "DIR", panel=IMAGES)] = None,
+    methods: Annotated[Names, option("Only these methods.", "A,B")] = None,
+    seeds: Annotated[Names, option("Seeds instead of the preset's.", "0,1,2")] = None,
+    rounds: Annotated[int | None, option("Rounds instead of the preset's.", "N", min=1)] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, in minutes; images are made up if there are none.")
     ] = False,
@@ -48,26 +40,20 @@ def command(
             rich_help_panel=IMAGES,
         ),
     ] = False,
-    jobs: Annotated[int, typer.Option(help="Processes that share out the runs.", min=1)] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder. By default runs/reproduce-<preset>.")] = None,
+    jobs: Jobs = 1,
+    out: Annotated[Path | None, option("Folder. By default runs/reproduce-<preset>.")] = None,
     runs: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the runs; presets that share it run what they have in common once. By default in --out."
-        ),
+        option("Folder of the runs; presets that share it run what they have in common once. By default in --out."),
     ] = None,
     beside: Annotated[
         Path | None,
-        typer.Option(
-            help="A results.md of this preset: rows that are run now go into its tables, whose own rows stay.",
-            metavar="PAGE",
-        ),
+        option("A results.md of this preset: rows that are run now go into its tables, whose own rows stay.", "PAGE"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Play an experiment of the paper; the same command again goes on where it was stopped."""
-    from polyfed.cli.compare import _whole
     from polyfed.cli.reproduce_documents import ReproduceDocument
     from polyfed.paper.beside import read_page
     from polyfed.paper.blocks import Choices
@@ -80,17 +66,16 @@ def command(
         raise UsageError("--quick has no trained networks", remedy="leave one of the two out")
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else '-trained' if trained else ''}"
     if folder.is_file() or (folder / "run.json").exists():
-        raise UsageError("is not a folder for experiments", where=str(folder), remedy="choose another with --out")
+        raise UsageError("is not a folder for experiments", where=folder, remedy="choose another with --out")
     if original.family != "images" and (data_dir or backbone or weights_dir):
-        raise UsageError(
-            f"preset {preset!r} has no images", remedy="leave --data-dir, --backbone and --weights-dir out"
-        )
+        what = f"preset {preset!r} has no images"
+        raise UsageError(what, remedy="leave --data-dir, --backbone and --weights-dir out")
     if weights_dir is not None:  # networks that methods train look there too
         os.environ["POLYFED_WEIGHTS"] = str(weights_dir)
     images = {"backbone": backbone, "weights_dir": None if weights_dir is None else str(weights_dir)}
     try:
         choices = Choices(
-            seeds=_whole(split_names(seeds)),
+            seeds=split_seeds(seeds),
             methods=split_names(methods),
             rounds=rounds,
             quick=quick,
@@ -103,7 +88,7 @@ def command(
             experiment = prepare(original, choices, folder, COMMAND_LINE, reported, runs)
         failed = _run_all(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
-        raise Interrupted("stopped", where=str(folder), remedy="the same command goes on with what is left") from None
+        raise Interrupted("stopped", where=folder, remedy="the same command goes on with what is left") from None
     n_runs = len(experiment.cells) + len(experiment.unfinished)
     if len(failed) == n_runs:
         raise next(iter(failed.values()))

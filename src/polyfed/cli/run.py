@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.folders import AllowCode, reject_no_run
-from polyfed.cli.grouping import grouped
-from polyfed.cli.names import completion
-from polyfed.cli.options import DataOptions, RunOptions, settings
-from polyfed.cli.output import emit, say
+from polyfed.cli.arguments import AllowCode, AsJson, Quiet, WriteReport, argument, grouped, option, reject_no_run
+from polyfed.cli.options import DataOptions, RunOptions, settings, with_scales
+from polyfed.cli.output import emit, say, say_doubts, show_scores
+from polyfed.cli.pages import try_report
 from polyfed.cli.progress import in_bytes, progress_bar
-from polyfed.cli.reporting import try_report
-from polyfed.cli.scales import with_scales
-from polyfed.cli.scored import say_doubts, show_scores
 from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
+    from polyfed.cli.documents import RunDocument
     from polyfed.engine import Run
 
 ENGINES = ("process", "flower-sim", "flower-ray")
@@ -32,74 +30,55 @@ def command(
     context: typer.Context,
     data: DataOptions,
     how: RunOptions,
-    config: Annotated[
-        Path | None, typer.Argument(help="File of settings (TOML); see polyfed init.", metavar="[CONFIG]")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Method ({METHOD}): see polyfed methods.", metavar="NAME", autocompletion=completion("methods")
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all that is random (0).", metavar="N")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. By default runs/<data>-<method>-<seed>.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,
+    config: Annotated[Path | None, argument("File of settings (TOML); see polyfed init.", "[CONFIG]")] = None,
+    method: Annotated[str | None, option(f"Method ({METHOD}): see polyfed methods.", "NAME", names="methods")] = None,
+    seed: Annotated[int | None, option("Seed of all that is random (0).", "N")] = None,
+    out: Annotated[Path | None, option("Folder of the run. By default runs/<data>-<method>-<seed>.")] = None,
+    resume: Annotated[Path | None, option("Go on with the run in this folder.", "DIR")] = None,
     allow_code: AllowCode = None,
     engine: Annotated[
-        str,
-        typer.Option(help="Execution backend: process, flower-sim or flower-ray.", metavar="NAME", show_default=True),
+        str, option("Execution backend: process, flower-sim or flower-ray.", "NAME", show_default=True)
     ] = "process",
-    report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    report: WriteReport = True,
+    json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a method on a table of yours, a config file or a data set."""
     from polyfed.experiments import running
 
-    began = time.perf_counter()
-    argv, allowed = context.obj["argv"], allow_code or ()
-    extra: dict[tuple[str, ...], Any] = {("method", "name"): method, ("run", "seed"): seed}
+    began, argv = time.perf_counter(), context.obj["argv"]
     if engine not in ENGINES:
         raise UsageError(f"engine {engine!r} is not known", where="--engine", remedy=nearest(engine, ENGINES))
-    if resume is not None and running.cut_off_on_flower(resume):
-        from polyfed.flower import simulate as flower
-
+    if resume is not None:
+        on_flower = running.cut_off_on_flower(resume)
+        go_on = _on_flower("resume", engine) if on_flower else running.resume
         _reject_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
-        rounds, completed = planned(resume / "flower" / "server", how.rounds)
+        folder, kept = resume, resume / "flower" / "server" if on_flower else resume
+        reject_no_run(kept)
+        rounds, completed = planned(kept, how.rounds)
         with progress_bar(rounds, completed=completed, quiet=quiet) as on_event:
-            made = flower.resume(resume, how.rounds, engine=engine, on_event=on_event, command=argv, allow_code=allowed)
-        folder = resume
-    elif resume is not None:
-        _reject_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
-        reject_no_run(resume)
-        rounds, completed = planned(resume, how.rounds)
-        with progress_bar(rounds, completed=completed, quiet=quiet) as on_event:
-            made = running.resume(resume, how.rounds, on_event=on_event, command=argv, allow_code=allowed)
-        folder = resume
+            made = go_on(resume, how.rounds, on_event=on_event, command=argv, allow_code=allow_code or ())
     else:
-        chosen, where = settings(config, data, how, extra=extra)
+        chosen, where = settings(config, data, how, extra={("method", "name"): method, ("run", "seed"): seed})
         folder = out or Path(chosen.run.folder or running.default_folder(chosen))
         running.reject_used(folder)  # before scales are chosen
         chosen = with_scales(chosen, where, quiet=quiet)
+        start = running.start if engine == "process" else _on_flower("start", engine)
         with progress_bar(chosen.run.rounds, label=chosen.method.name, quiet=quiet) as on_event:
-            made = _starter(engine)(chosen, folder, where, on_event=on_event, command=argv)
+            made = start(chosen, folder, where, on_event=on_event, command=argv)
     page = try_report([folder], folder / "report.html") if report else None
     document = describe(made, folder, time.perf_counter() - began, page)
     emit(document) if json else _show(made, document)
 
 
-def _starter(engine: str) -> Any:
-    """The function that begins a run on this engine."""
-    if engine == "process":
-        from polyfed.experiments.running import start
-
-        return start
+def _on_flower(function: str, engine: str) -> Callable[..., Run]:
+    """The function that begins a run on an engine of Flower, or goes on with it."""
     from polyfed.flower import simulate
 
-    return partial(simulate.start, engine=engine)
+    return partial(getattr(simulate, function), engine=engine)
 
 
-def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any:
+def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> RunDocument:
     """What the run did and found."""
     from polyfed.cli.documents import Pooled, RunDocument
     from polyfed.data import DEPLOYED
@@ -136,7 +115,7 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Any
     )
 
 
-def _show(run: Run, document: Any) -> None:
+def _show(run: Run, document: RunDocument) -> None:
     from polyfed.report.doubts import left_out
 
     title = f"{document.method}, round {document.rounds}, {len(document.clients)} clients, test rows"
@@ -145,7 +124,7 @@ def _show(run: Run, document: Any) -> None:
         say(f"{title}: there are none to measure on.")
     else:
         show_scores(title, table, _summary(run, ["baseline"]), _summary(run, ["skill"]), document.tasks)
-        say_doubts(run.events, say)
+        say_doubts(run.events)
     if document.untrained:
         names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
         say(f"In no round was an update used of: {names}")
@@ -170,13 +149,13 @@ def _summary(run: Run, metrics: str | list[str]) -> Any:
 
 def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
     """How many rounds there will be, and how many are completed, for the bar; an unsound folder is for others to reject."""
-    from polyfed.folders.checkpoint_files import FOLDER, rounds_of
     from polyfed.folders.documents import read_document
+    from polyfed.folders.lines import CHECKPOINTS, rounds_of
     from polyfed.folders.schemas import RunDocument
 
     try:
         wanted = rounds or read_document(folder / "run.json", RunDocument)["settings"]["rounds"]
-        return wanted, max(rounds_of(folder / FOLDER, "json"), default=0)
+        return wanted, max(rounds_of(folder / CHECKPOINTS, "json"), default=0)
     except DataError:
         return rounds or 0, 0
 

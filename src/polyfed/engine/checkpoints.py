@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 
 from polyfed.engine.rounds import FederationState
 from polyfed.errors import DataError, PolyfedError
-from polyfed.folders.checkpoint_files import FOLDER, path_of, read_mark, rounds_of
 from polyfed.folders.documents import digest, read_content, write_document
+from polyfed.folders.lines import CHECKPOINTS, path_of, read_mark, rounds_of
 from polyfed.folders.writing import make_private, reject_link, write
 from polyfed.methods.messages import State, from_bytes, to_bytes, with_prefix
 
@@ -38,7 +38,7 @@ class Checkpoints:
     """The checkpoints of a run folder; the last `keep` stay."""
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
-        self.folder, self.keep = folder / FOLDER, keep
+        self.folder, self.keep = folder / CHECKPOINTS, keep
 
     def write(self, federation_state: FederationState, events_size: int = 0, events_sha256: str | None = None) -> None:
         reject_link(self.folder)

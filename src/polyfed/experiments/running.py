@@ -21,7 +21,7 @@ from polyfed.experiments.reading import check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import reject_unnameable
 from polyfed.folders import making
-from polyfed.folders.checkpoint_files import FOLDER, rounds_of
+from polyfed.folders.lines import CHECKPOINTS, rounds_of
 from polyfed.folders.lock import owned
 from polyfed.folders.making import is_free
 from polyfed.folders.results_file import finished_rounds
@@ -177,7 +177,8 @@ def leaving_nothing(folder: Path) -> Iterator[None]:
             with with_path_in_errors(folder):
                 yield
         except BaseException:
-            stored = (rounds_of(path, "json") for path in folder.glob(f"**/{FOLDER}"))  # also those of Flower below it
+            # Also those of Flower below it.
+            stored = (rounds_of(path, "json") for path in folder.glob(f"**/{CHECKPOINTS}"))
             if new and not any(max(rounds, default=0) > 0 for rounds in stored):
                 shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -27,21 +27,16 @@ def make_app(own_config: Callable[[Mapping[str, Any]], OwnConfig] = OwnConfig.of
 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
-        return _answer(
-            message, lambda round_context, _: (node.describe(round_context, own_config(context.node_config)), {})
-        )
+        return _answer(message, lambda asked, _: (node.describe(asked, own_config(context.node_config)), {}))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answer(
-            message, lambda round_context, sent: node.train(round_context, own_config(context.node_config), sent)
-        )
+        return _answer(message, lambda asked, sent: node.train(asked, own_config(context.node_config), sent))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         return _answer(
-            message,
-            lambda round_context, sent: (node.evaluate_here(round_context, own_config(context.node_config), sent), {}),
+            message, lambda asked, sent: (node.evaluate_here(asked, own_config(context.node_config), sent), {})
         )
 
     return app

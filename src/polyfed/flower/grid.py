@@ -17,32 +17,22 @@ SERVER = 1  # node number of the server; clients follow
 
 
 class InProcessGrid(Grid):
-    """Runs a ClientApp for each node config, one after the other.
-
-    `watch(message)` sees every message as it travels, in both directions.
-    """
+    """Runs a ClientApp for each node config, one after the other; `watch` sees every message, in both directions."""
 
     def __init__(
         self,
         app: ClientApp,
         node_configs: Sequence[Mapping[str, Any]],
         *,
-        run_config: Mapping[str, Any] | None = None,
         watch: Callable[[Message], None] | None = None,
     ) -> None:
         self.app, self.watch = app, watch
         self._replies: dict[str, Message] = {}
         self.contexts = {
-            SERVER + 1 + i: Context(
-                run_id=1,
-                node_id=SERVER + 1 + i,
-                node_config=dict(config),
-                state=RecordDict(),
-                run_config=dict(run_config or {}),
-            )
-            for i, config in enumerate(node_configs)
+            node: Context(run_id=1, node_id=node, node_config=dict(config), state=RecordDict(), run_config={})
+            for node, config in enumerate(node_configs, start=SERVER + 1)
         }
-        self._be(SERVER)
+        internals.be(SERVER, run=1)
 
     def set_run(self, run: Any) -> None:
         self._run = run
@@ -77,13 +67,13 @@ class InProcessGrid(Grid):
 
     def _run_client(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
-        self._be(node)
+        internals.be(node, run=1)
         try:
             reply = self.app(message, self.contexts[node])
         except Exception as error:
             reply = internals.failed(message, internals.RAISED, repr(error))
         finally:
-            self._be(SERVER)
+            internals.be(SERVER, run=1)
         internals.sent_by(reply, node)
         return reply
 
@@ -92,7 +82,3 @@ class InProcessGrid(Grid):
         if self.watch is not None:
             self.watch(arrived)
         return arrived
-
-    @staticmethod
-    def _be(node: int) -> None:
-        internals.be(node, run=1)

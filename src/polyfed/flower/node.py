@@ -30,8 +30,7 @@ from polyfed.engine.settings import Settings
 from polyfed.errors import DataError, UsageError
 from polyfed.experiments.building import digest
 from polyfed.flower import versions
-from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.own_data import OwnData, own_data
+from polyfed.flower.own_config import OwnConfig, OwnData, own_data
 from polyfed.flower.round_context import RoundContext
 from polyfed.folders.documents import read_document, write_document
 from polyfed.folders.lines import read_events
@@ -57,10 +56,8 @@ def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[dict[str,
     data = me.prepared.shared(me.name)
     if not data.n_labels:  # whoever asks
         limit = me.prepared.round0.limits.min_rows
-        raise UsageError(
-            f"client {me.name!r} has fewer than {limit} training labels of every task and sends no update",
-            remedy="its owner may lower min_rows in the node's own file",
-        )
+        what = f"client {me.name!r} has fewer than {limit} training labels of every task and sends no update"
+        raise UsageError(what, remedy="its owner may lower min_rows in the node's own file")
     with owned(me.folder), threads_for(len(data.x)):
         state, lost = me.state(context.accepted)
         if lost and me.method.needs_last_state:
@@ -82,7 +79,8 @@ def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State
     with owned(me.folder), threads_for(len(me.data.x)):
         state, lost = me.state(context.accepted)
         federation_state = FederationState(context.round, prediction_state, {} if state is None else {me.name: state})
-        events = [tidy(event) for event in evaluate(federation_state, me.members(context.seed))]
+        members = Members.of(me.method, me.prepared, context.seed)
+        events = [tidy(event) for event in evaluate(federation_state, members)]
         me.publish(federation_state, events, last=context.round >= context.rounds)
     scores = [
         {key: event[key] for key in ("part", "model")} | {"scores": me.shareable_scores(event)} for event in events
@@ -122,9 +120,6 @@ class Member:
     def data(self) -> ClientData:
         return self.prepared.clients[self.name].train
 
-    def members(self, seed: int) -> Members:
-        return Members.of(self.method, self.prepared, seed)
-
     def shareable_scores(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """Of the scores in an event those that the server may know: none of a client that is silent, and none of few labels."""
         limits, parts = self.prepared.round0.limits, self.prepared.clients[self.name]
@@ -155,9 +150,7 @@ class Member:
     def publish(self, federation_state: FederationState, events: list[dict[str, Any]], *, last: bool) -> None:
         """The model of a round in the run folder, in place of any of that round or later: a server may repeat itself."""
         before = read_events(self.folder)
-        Checkpoints(self.folder).forget_after(
-            federation_state.round - 1
-        )  # whoever is killed now leaves the round before
+        Checkpoints(self.folder).forget_after(federation_state.round - 1)  # killed now, it leaves the round before
         run = Run(self.method, self.prepared, self.settings, federation_state=federation_state, folder=self.folder)
         run.log.rewrite([event for event in before if event.get("round", 0) < federation_state.round])
         run.record(federation_state, events)
@@ -189,9 +182,8 @@ def _known(context: RoundContext, own: OwnConfig) -> tuple[str, Path] | None:
         return None
     described = read_document(path, NodeDocument, "remove it to begin the study anew here")
     if digest(own.file) != described["digest_of_data"]:
-        raise DataError(
-            "has changed since the study began", where=str(own.data), remedy="restore it, or begin a new study"
-        )
+        what = "has changed since the study began"
+        raise DataError(what, where=str(own.data), remedy="restore it, or begin a new study")
     return described["client"], folder_of(own.state, context.study, described["client"])
 
 

@@ -18,30 +18,22 @@ from polyfed.flower.wire import content, opened
 
 log = logging.getLogger("flwr")
 LONGEST_NAME = 200  # characters of a client's name
+LONGEST_BACKOFF = 16  # rounds
 PAUSE = 1.0  # seconds between two looks at who is there
 
 
 @dataclass
 class Roster:
-    """Who is who.
+    """Who is who."""
 
-    Attributes:
-        grid: Flower's way to the nodes.
-        timeout: seconds that nodes have to say who they are.
-        node_of: client → its node, as far as it is known.
-        labels: client → task → training labels, as it declared in round 0; no update may claim more.
-        rejected: nodes that take no part, so that they are not asked again.
-        versions: node → the versions that it says it has.
-        on_versions: is called when one has reported them.
-    """
-
-    grid: Grid
-    timeout: float
-    node_of: dict[str, int] = field(default_factory=dict)
+    grid: Grid  # Flower's way to the nodes
+    timeout: float  # seconds that nodes have to say who they are
+    node_of: dict[str, int] = field(default_factory=dict)  # client → its node, as far as it is known
+    # Client → task → training labels, as it declared in round 0; no update may claim more.
     labels: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    rejected: set[int] = field(default_factory=set)
-    versions: dict[int, dict[str, str]] = field(default_factory=dict)
-    on_versions: Callable[[], None] = lambda: None
+    rejected: set[int] = field(default_factory=set)  # nodes that take no part, so that they are not asked again
+    versions: dict[int, dict[str, str]] = field(default_factory=dict)  # node → the versions that it says it has
+    on_versions: Callable[[], None] = lambda: None  # is called when one has reported them
 
     @property
     def labelled(self) -> set[str]:
@@ -49,18 +41,13 @@ class Roster:
         return {client for client, counts in self.labels.items() if any(counts.values())}
 
     def gather(self, context: dict[str, Any], n_nodes: int, wait: float) -> tuple[dict[str, Any], dict[str, str]]:
-        """Round 0: wait until as many nodes are there, and let them describe their data.
-
-        client → what it reported, still to be validated; and who takes no part, by its name if it has one → why.
-        """
-        self._wait(lambda present: len(present) >= n_nodes, wait)
-        present = sorted(self.grid.get_node_ids())
+        """Round 0: client → what it reported, still to be validated; who takes no part, by its name if it has one → why."""
+        end = time.monotonic() + wait
+        while len(present := sorted(self.grid.get_node_ids())) < n_nodes and time.monotonic() < end:
+            time.sleep(PAUSE)
         if len(present) < n_nodes:
-            raise DataError(
-                f"{len(present)} of {n_nodes} nodes are connected after {wait:g} s",
-                where="round 0",
-                remedy="start the others, or ask for fewer nodes",
-            )
+            what = f"{len(present)} of {n_nodes} nodes are connected after {wait:g} s"
+            raise DataError(what, where="round 0", remedy="start the others, or ask for fewer nodes")
         answers = self._ask(present, context)
         nodes: dict[str, list[int]] = {}
         rejected: dict[str, str] = {}
@@ -91,9 +78,8 @@ class Roster:
             wanted = set(members)
             for node, reported in self._ask(unknown, context).items():
                 if "error" in reported or reported.get("client") not in wanted:
-                    reason = reported.get(
-                        "error", f"client {reported.get('client')!r} was not there when the study began"
-                    )
+                    absent = f"client {reported.get('client')!r} was not there when the study began"
+                    reason = reported.get("error", absent)
                     log.warning("polyfed: node %d takes no part: %s", node, reason)
                     self.rejected.add(node)
                 elif self.node_of.get(reported["client"]) in present:
@@ -110,11 +96,6 @@ class Roster:
             time.sleep(PAUSE)
         return here
 
-    def _wait(self, enough: Callable[[list[int]], bool], wait: float) -> None:
-        end = time.monotonic() + wait
-        while not enough(list(self.grid.get_node_ids())) and time.monotonic() < end:
-            time.sleep(PAUSE)
-
     def _ask(self, nodes: list[int], context: dict[str, Any]) -> dict[int, dict[str, Any]]:
         messages = [message_to(node, MessageType.QUERY, content(context), self.timeout) for node in nodes]
         answers: dict[int, dict[str, Any]] = {}
@@ -130,6 +111,31 @@ class Roster:
                 answers[node] = {"error": in_a_line(f"its answer is not understood ({error})")}
         self.on_versions()
         return answers
+
+
+@dataclass
+class Backoff:
+    """Whom not to ask: a client that did not answer costs the whole timeout, so it is skipped for 1, 2, 4, ... rounds.
+
+    >>> backoff = Backoff()
+    >>> backoff.failed("basel", 3)
+    >>> [backoff.allows("basel", round) for round in (4, 5)], backoff.allows("bern", 4)
+    ([False, True], True)
+    """
+
+    # Client → how often in a row it has failed, and the round from which it is asked again.
+    failures: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def allows(self, client: str, round: int) -> bool:
+        return round >= self.failures.get(client, (0, 0))[1]
+
+    def failed(self, client: str, round: int) -> None:
+        """It was asked in this round and did not answer."""
+        n = self.failures.get(client, (0, 0))[0] + 1
+        self.failures[client] = n, round + 1 + min(2 ** (n - 1), LONGEST_BACKOFF)
+
+    def succeeded(self, client: str) -> None:
+        self.failures.pop(client, None)
 
 
 def _check(reported: dict[str, Any]) -> None:

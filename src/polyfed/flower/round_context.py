@@ -28,27 +28,16 @@ _REMEDY = "ask whoever runs the server"
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The study, and where it stands.
+    """The study, and where it stands."""
 
-    Attributes:
-        study: a name that no other study has: a client keeps its state under it.
-        document: the settings, as a config file has them.
-        seed: of the run.
-        agreed: what came of round 0; None while it is being found.
-        members: all clients.
-        round: the current one.
-        rounds: planned in all.
-        accepted: the round of the last update of this client that was used; 0 if none was.
-    """
-
-    study: str
-    document: dict[str, Any]
+    study: str  # a name that no other study has: a client keeps its state under it
+    document: dict[str, Any]  # the settings, as a config file has them
     seed: int
-    agreed: dict[str, Any] | None = None
-    members: tuple[str, ...] = ()
-    round: int = 0
-    rounds: int = 0
-    accepted: int = 0
+    agreed: dict[str, Any] | None = None  # what came of round 0; None while it is being found
+    members: tuple[str, ...] = ()  # all clients
+    round: int = 0  # the current one
+    rounds: int = 0  # planned in all
+    accepted: int = 0  # the round of the last update of this client that was used; 0 if none was
 
     def __post_init__(self) -> None:
         # A client keeps its state in a folder of this name, so it must be one and no path.
@@ -69,11 +58,8 @@ class RoundContext:
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> RoundContext:
         if described.get("format") != FORMAT:
-            raise ConfigError(
-                f"the server speaks format {described.get('format')!r}, this client {FORMAT}",
-                where=WHERE,
-                remedy="install the same version of polyfed on both",
-            )
+            what = f"the server speaks format {described.get('format')!r}, this client {FORMAT}"
+            raise ConfigError(what, where=WHERE, remedy="install the same version of polyfed on both")
         known = cls.__dataclass_fields__
         for name in described:
             if name not in (*known, "format"):
@@ -116,9 +102,8 @@ def own_prepared(data: DataConfig) -> DataConfig:
     """The settings as far as a server may choose them: which columns of a node's table, and never which table."""
     for key in ("source", "query", "dataset", "sha256", "options", "images"):
         if getattr(data, key):
-            raise ConfigError(
-                f"the server chooses data.{key}, but a node reads its own table alone", where=WHERE, remedy=_REMEDY
-            )
+            what = f"the server chooses data.{key}, but a node reads its own table alone"
+            raise ConfigError(what, where=WHERE, remedy=_REMEDY)
     return data
 
 
@@ -129,11 +114,8 @@ def chosen_tasks(data: DataConfig) -> tuple[Task, ...]:
     if not data.tasks:
         raise ConfigError("there is no task", where=WHERE, remedy="name the columns to predict under data.tasks")
     if AUTO in data.transform.values():
-        raise ConfigError(
-            f"data.transform is {AUTO!r}, but no machine has the rows to choose by",
-            where=WHERE,
-            remedy='write for example income = "rank"',
-        )
+        what = f"data.transform is {AUTO!r}, but no machine has the rows to choose by"
+        raise ConfigError(what, where=WHERE, remedy='write for example income = "rank"')
     return data.all_tasks()
 
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from polyfed.engine.evaluation import PARTS
@@ -19,15 +20,10 @@ MODELS = ("personal", "global")
 def evaluation_events(round: int, reported: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any]]:
     """The events that the engine would have written itself; what is no score of a task is left out."""
     events = []
-    for model in MODELS:
-        for part in PARTS:
-            clients = {}
-            for client in sorted(reported):
-                scores = _scores(reported[client], model, part, kinds)
-                if scores:
-                    clients[client] = scores
-            if clients:
-                events.append({"event": "evaluation", "round": round, "part": part, "model": model, "clients": clients})
+    for model, part in product(MODELS, PARTS):
+        found = {client: _scores(reported[client], model, part, kinds) for client in sorted(reported)}
+        if clients := {client: scores for client, scores in found.items() if scores}:
+            events.append({"event": "evaluation", "round": round, "part": part, "model": model, "clients": clients})
     return events
 
 

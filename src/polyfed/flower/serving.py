@@ -7,6 +7,7 @@ import logging
 import tomllib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from polyfed.data import ClientSummary, Encoder, FederationSpec, PreparedFederation, Round0, Schema, Task, agree
+from polyfed.data import ClientSummary, Encoder, FederationSpec, PreparedFederation, Round0, Task, agree
 from polyfed.data.schema.vetting import vet
 from polyfed.engine import storage
 from polyfed.engine.events import EventLog
@@ -43,17 +44,11 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """What is asked of the server.
+    """What is asked of the server."""
 
-    Attributes:
-        config: the settings of the study.
-        folder: of the run; what is there already goes on.
-        timeouts: how long, and for whom.
-    """
-
-    config: Config
-    folder: Path
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    config: Config  # the settings of the study
+    folder: Path  # of the run; what is there already goes on
+    timeouts: Timeouts = field(default_factory=Timeouts)  # how long, and for whom
 
     @classmethod
     def from_run_config(cls, given: Mapping[str, Any]) -> ServeConfig:
@@ -76,40 +71,30 @@ def serve(grid: Grid, serve_config: ServeConfig, on_event: OnEvent | None = None
     """Run the study to its last round; an error if not one of its rounds counted."""
     method, settings = build_method(serve_config.config, WHERE), build_settings(serve_config.config, WHERE)
     if method.pools_data:
-        raise ConfigError(
-            f"method {method.name!r} puts all data in one place", where=WHERE, remedy="choose one that does not"
-        )
-    with owned(serve_config.folder):
-        return _serve(grid, serve_config, method, settings, on_event)
-
-
-def _serve(grid: Grid, serve_config: ServeConfig, method: Method, settings: Settings, on_event: OnEvent | None) -> Run:
-    roster = Roster(grid, serve_config.timeouts.timeout)
-    begun = (serve_config.folder / "run.json").is_file()
-    run, context = (_resumed if begun else _begun)(serve_config, method, settings, roster)
-    with logging_to(serve_config.folder, ["flower"]) as write:
+        what = f"method {method.name!r} puts all data in one place"
+        raise ConfigError(what, where=WHERE, remedy="choose one that does not")
+    folder, timeout = serve_config.folder, serve_config.timeouts.timeout
+    with owned(folder), ExitStack() as stack:
+        roster = Roster(grid, timeout)
+        begun = (folder / "run.json").is_file()
+        run, context = (_resumed if begun else _begun)(serve_config, method, settings, roster)
+        write = stack.enter_context(logging_to(folder, ["flower"]))
 
         def report(event: dict[str, Any]) -> None:
             write(event)
             if on_event is not None:
                 on_event(event)
 
+        completed = run.federation_state.round
+        if completed >= run.settings.rounds:
+            what = f"{completed} rounds are completed already"
+            raise UsageError(what, where=folder, remedy=f"to go on give --rounds with a number above {completed}")
         strategy = PolyfedStrategy(run, context, roster, serve_config.timeouts, report)
-        left = run.settings.rounds - run.federation_state.round
-        if left <= 0:
-            raise UsageError(
-                f"{run.federation_state.round} rounds are completed already",
-                where=str(serve_config.folder),
-                remedy=f"to go on give --rounds with a number above {run.federation_state.round}",
-            )
-        strategy.start(grid, ArrayRecord(), num_rounds=left, timeout=serve_config.timeouts.timeout)
+        strategy.start(grid, ArrayRecord(), num_rounds=run.settings.rounds - completed, timeout=timeout)
         if not strategy.n_used:
-            raise PolyfedError(
-                "not one round counted",
-                where=str(serve_config.folder),
-                remedy="the rejected clients in events.jsonl say why; then resume with more rounds",
-            )
-        run.write_results(serve_config.folder)
+            remedy = "the rejected clients in events.jsonl say why; then resume with more rounds"
+            raise PolyfedError("not one round counted", where=folder, remedy=remedy)
+        run.write_results(folder)
     return run
 
 
@@ -117,11 +102,8 @@ def _begun(serve_config: ServeConfig, method: Method, settings: Settings, roster
     """Round 0, and a folder for what follows."""
     data, folder = serve_config.config.data, serve_config.folder
     if settings.stop != "none":
-        raise ConfigError(
-            f"stop is {settings.stop!r}, and Flower runs the rounds that were planned",
-            where=WHERE,
-            remedy="leave stop out, and choose the number of rounds in one process",
-        )
+        what = f"stop is {settings.stop!r}, and Flower runs the rounds that were planned"
+        raise ConfigError(what, where=WHERE, remedy="leave stop out, and choose the number of rounds in one process")
     tasks, scaling = chosen_tasks(data), chosen_scaling(data)
     data.split()  # a wrong one is rejected before anybody is asked
     document = _document(serve_config.config, method)
@@ -140,7 +122,7 @@ def _begun(serve_config: ServeConfig, method: Method, settings: Settings, roster
     write(folder / "config.toml", to_toml(_without_gaps(document)).encode())
     _keep_versions(folder, context.study, roster)
     storage.create(run, folder)
-    return load(folder, method=method), _settled(context, agreed, members)
+    return load(folder, method=method), replace(context, agreed=agreed.to_dict(), members=members)
 
 
 def _round0(
@@ -161,16 +143,11 @@ def _round0(
         log.warning("polyfed: round 0: rejected %s: %s", client, reason)
     if rejected and not settings.is_enough(len(summaries), len(summaries) + len(rejected)):
         client, reason = min(rejected.items())
-        raise DataError(
-            f"{len(rejected)} of {len(summaries) + len(rejected)} clients are rejected, so there is no quorum; "
-            f"{client}: {reason}",
-            where="round 0",
-            remedy="correct it there, or lower run.quorum",
-        )
+        what = f"{len(rejected)} of {len(summaries) + len(rejected)} clients are rejected, so there is no quorum"
+        raise DataError(f"{what}; {client}: {reason}", where="round 0", remedy="correct it there, or lower run.quorum")
     if silent := sorted(name for name, summary in summaries.items() if summary.is_silent):
-        log.info(
-            "polyfed: too few labels to take part in rounds, served as clients that join late: %s", ", ".join(silent)
-        )
+        what = "polyfed: too few labels to take part in rounds, served as clients that join late: %s"
+        log.info(what, ", ".join(silent))
     return summaries, rejected
 
 
@@ -178,19 +155,17 @@ def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, rost
     """A run that stopped: the same study, so that clients find their states again."""
     folder = serve_config.folder
     if not (folder / "flower.json").is_file():
-        raise UsageError(
-            "the run there was not made on Flower", where=str(folder), remedy="go on with polyfed run --resume"
-        )
+        what = "the run there was not made on Flower"
+        raise UsageError(what, where=folder, remedy="go on with polyfed run --resume")
     storage.check_same(folder, method, settings)
     run = load(folder, method=method)
     storage.take_up(run)
     run.plan(settings.rounds)
     about = read_document(folder / "flower.json", FlowerDocument)
     roster.labels.update(run.prepared.round0.labels)
-    document = _document(serve_config.config, method)
-    context = RoundContext(about["study"], document, settings.seed, rounds=settings.rounds)
-    context = _settled(context, run.prepared.agreed, run.prepared.spec.clients)
-    members = run.prepared.spec.clients
+    document, members = _document(serve_config.config, method), run.prepared.spec.clients
+    agreed = run.prepared.agreed.to_dict()
+    context = RoundContext(about["study"], document, settings.seed, agreed, members, rounds=settings.rounds)
     _keep_versions(folder, about["study"], roster)
     here = roster.wait_for(context.to_dict(), members, len(members), serve_config.timeouts.wait)
     if absent := sorted(set(members) - here):
@@ -207,10 +182,6 @@ def _keep_versions(folder: Path, study: str, roster: Roster) -> None:
 
     roster.on_versions = write_down
     write_down()
-
-
-def _settled(context: RoundContext, agreed: Schema, members: tuple[str, ...]) -> RoundContext:
-    return replace(context, agreed=agreed.to_dict(), members=members)
 
 
 def _document(config: Config, method: Method) -> dict[str, Any]:

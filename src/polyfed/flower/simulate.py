@@ -6,15 +6,16 @@ What server and clients keep is below `<folder>/flower`; at the end all of it be
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from polyfed.data import OPEN
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.events import EventLog
@@ -30,7 +31,7 @@ from polyfed.flower.client_app import make_app
 from polyfed.flower.grid import InProcessGrid
 from polyfed.flower.node import folder_of
 from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.serving import ServeConfig, serve
+from polyfed.flower.serving import OnEvent, ServeConfig, serve
 from polyfed.flower.strategy import Timeouts
 from polyfed.folders.documents import read_content, read_document
 from polyfed.folders.lines import TIMING_FILE
@@ -41,8 +42,6 @@ from polyfed.nets.permission import reject_code
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
-
-OnEvent = Callable[[dict[str, Any]], None]
 
 
 def start(
@@ -84,16 +83,13 @@ def resume(
 
 
 def _run(
-    config: Config,
-    folder: Path,
-    federation: Federation,
-    engine: str,
-    on_event: OnEvent | None,
-    command: Sequence[str],
+    config: Config, folder: Path, federation: Federation, engine: str, on_event: OnEvent | None, command: Sequence[str]
 ) -> Run:
     below, n_clients = (folder / "flower").resolve(), len(federation)
     serve_config = ServeConfig(config, below / "server", Timeouts(nodes=n_clients, wait=60.0))
-    client_app, states = simulated_app(config, below / "nodes"), below / "nodes"
+    states, data = below / "nodes", config.data.model_dump_json()
+    # This process says where data and states of the clients are, and no message does.
+    client_app = make_app(lambda given: OwnConfig(states, limits=OPEN, simulated=(data, int(given["partition-id"]))))
     try:
         with _quiet():
             if engine == "flower-ray":
@@ -103,19 +99,13 @@ def _run(
                 server_run = serve(grid, serve_config, on_event)
     except KeyboardInterrupt:
         how = f"go on with: polyfed run --resume {folder} --engine {engine}"
-        raise Interrupted("stopped; the rounds until now are stored", where=str(folder), remedy=how) from None
+        raise Interrupted("stopped; the rounds until now are stored", where=folder, remedy=how) from None
     run = _assembled(server_run, serve_config, states, federation)
     run.command = list(command) or None
     storage.create(run, folder)
     write(folder / TIMING_FILE, read_content(serve_config.folder / TIMING_FILE))
     run.write_results(folder)
     return load(folder, method=server_run.method)
-
-
-def simulated_app(config: Config, states: Path) -> ClientApp:
-    """The app of clients that are all here: this process says where their data and states are, and no message does."""
-    data = config.data.model_dump_json()
-    return make_app(lambda given: OwnConfig.in_simulation(states, data, int(given["partition-id"])))
 
 
 def _assembled(server_run: Run, serve_config: ServeConfig, states: Path, federation: Federation) -> Run:
@@ -127,13 +117,8 @@ def _assembled(server_run: Run, serve_config: ServeConfig, states: Path, federat
     federation_state = FederationState(server_run.federation_state.round, server_run.federation_state.server, found)
     log = EventLog()
     log.rewrite(server_run.events)
-    return Run(
-        server_run.method,
-        federation.prepare(server_run.settings.seed),
-        server_run.settings,
-        federation_state=federation_state,
-        log=log,
-    )
+    prepared = federation.prepare(server_run.settings.seed)
+    return Run(server_run.method, prepared, server_run.settings, federation_state=federation_state, log=log)
 
 
 def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on_event: OnEvent | None) -> Run:
@@ -156,12 +141,10 @@ def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on
             failed.append(error)
 
     run_simulation(server, client_app, n_clients, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
+    if failed:
+        raise failed[0]
     if not done:
-        raise (
-            failed[0]
-            if failed
-            else PolyfedError("Flower's simulation ended without a result", where=str(serve_config.folder))
-        )
+        raise PolyfedError("Flower's simulation ended without a result", where=serve_config.folder)
     return done[0]
 
 

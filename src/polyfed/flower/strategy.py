@@ -17,12 +17,11 @@ from flwr.serverapp.strategy import Strategy
 from polyfed.engine.rounds import FederationState, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
-from polyfed.flower.backoff import Backoff
-from polyfed.flower.roster import Roster, failure, message_to
+from polyfed.flower.roster import Backoff, Roster, failure, message_to
 from polyfed.flower.round_context import RoundContext
 from polyfed.flower.scores import evaluation_events
 from polyfed.flower.wire import content, opened
-from polyfed.methods import ClientResult, ClientUpdate
+from polyfed.methods import ClientResult, ClientUpdate, State
 from polyfed.methods.messages import n_bytes
 
 log = logging.getLogger("flwr")
@@ -38,19 +37,12 @@ class NodeError(Exception):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long the server waits, and for whom.
+    """How long the server waits, and for whom."""
 
-    Attributes:
-        nodes: clients that must be there in round 0.
-        timeout: seconds that clients have for a round.
-        wait: seconds to wait for nodes to connect, in round 0 and when too few for a quorum are there.
-        lost: rounds in a row without a quorum after which the run ends.
-    """
-
-    nodes: int = 1
-    timeout: float = 600.0
-    wait: float = 120.0
-    lost: int = 3
+    nodes: int = 1  # clients that must be there in round 0
+    timeout: float = 600.0  # seconds that clients have for a round
+    wait: float = 120.0  # seconds for nodes to connect, in round 0 and when too few for a quorum are there
+    lost: int = 3  # rounds in a row without a quorum after which the run ends
 
 
 class PolyfedStrategy(Strategy):
@@ -87,14 +79,11 @@ class PolyfedStrategy(Strategy):
         run, method, settings = self.run, self.run.method, self.run.settings
         server, round = begun(method, run.federation_state, settings).server, run.federation_state.round + 1
         sampled = settings.participants(sorted(self.roster.labelled), round)
-        asked = self._choose(sampled, round)
         messages, self._asked, self._bytes_down = [], {}, 0
-        for client in asked:
-            sent, node = method.broadcast(server, client), self.roster.node_of[client]
-            self._asked[node] = client
+        for client in self._choose(sampled, round):
+            sent = method.broadcast(server, client)
             self._bytes_down += n_bytes(sent)
-            note = self._context_for(client, round).to_dict()
-            messages.append(message_to(node, MessageType.TRAIN, content(note, sent), self.timeouts.timeout))
+            messages.append(self._message(MessageType.TRAIN, client, sent, round, run.federation_state))
         self._sent = time.perf_counter()
         return messages
 
@@ -103,10 +92,9 @@ class PolyfedStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check every answer and let the method aggregate those that are fit for use."""
         round = self.run.federation_state.round + 1
-        outcomes = dict(self._absent)
         waited = time.perf_counter() - self._sent
         silence = f"none within {self.timeouts.timeout:g} s" if waited >= self.timeouts.timeout else "it went away"
-        outcomes |= {client: NoAnswer(silence) for client in self._asked.values()}
+        outcomes = self._absent | {client: NoAnswer(silence) for client in self._asked.values()}
         for reply in replies:
             client = self._asked.get(reply.metadata.src_node_id)
             if client is not None:
@@ -116,12 +104,13 @@ class PolyfedStrategy(Strategy):
                 self.backoff.failed(client, round)
             else:
                 self.backoff.succeeded(client)
+        tasks = [task.name for task in self.run.prepared.spec.tasks]
         federation_state, event = conclude(
             self.run.method,
             begun(self.run.method, self.run.federation_state, self.run.settings),
             outcomes,
             self.run.settings,
-            declared=self._declared(),
+            declared={client: {task: n.get(task, 0) for task in tasks} for client, n in self.roster.labels.items()},
             bytes_down=self._bytes_down,
         )
         for client, reason in event["rejected"].items():
@@ -136,25 +125,18 @@ class PolyfedStrategy(Strategy):
     ) -> Iterable[Message]:
         """Every few rounds everyone who is there gets the model and scores it; after the last round in any case."""
         assert self._next is not None
-        federation_state, settings = self._next[0], self.run.settings
+        (state, _), settings, method = self._next, self.run.settings, self.run.method
         self._asked = {}
-        if not settings.evaluates(federation_state.round):
+        if not settings.evaluates(state.round):
             return []
-        members, last = self.run.prepared.spec.clients, federation_state.round == settings.rounds
-        here = self.roster.refresh(self.context.to_dict(), members)
-        messages = []
-        for client in sorted(here):
-            if last or self.backoff.allows(client, federation_state.round):
-                prediction_state, node = (
-                    self.run.method.prediction_state(federation_state.server, client),
-                    self.roster.node_of[client],
-                )
-                self._asked[node] = client
-                note = self._context_for(client, federation_state.round, federation_state).to_dict()
-                messages.append(
-                    message_to(node, MessageType.EVALUATE, content(note, prediction_state), self.timeouts.timeout)
-                )
-        return messages
+        here = self.roster.refresh(self.context.to_dict(), self.run.prepared.spec.clients)
+        return [
+            self._message(
+                MessageType.EVALUATE, client, method.prediction_state(state.server, client), state.round, state
+            )
+            for client in sorted(here)
+            if state.round == settings.rounds or self.backoff.allows(client, state.round)
+        ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Write the round down. It counts from here on."""
@@ -203,13 +185,12 @@ class PolyfedStrategy(Strategy):
         }
         return asked
 
-    def _context_for(self, client: str, round: int, federation_state: FederationState | None = None) -> RoundContext:
-        marks = (federation_state or self.run.federation_state).clients
-        return self.context.at(round, int(marks[client]["round"]) if client in marks else 0)
-
-    def _declared(self) -> dict[str, dict[str, int]]:
-        tasks = [task.name for task in self.run.prepared.spec.tasks]
-        return {client: {task: labels.get(task, 0) for task in tasks} for client, labels in self.roster.labels.items()}
+    def _message(self, kind: str, client: str, sent: State, round: int, known: FederationState) -> Message:
+        """A question to a client, with the round of its last update that was used, as the `known` state has it."""
+        node, mark = self.roster.node_of[client], known.clients.get(client)
+        self._asked[node] = client
+        context = self.context.at(round, 0 if mark is None else int(mark["round"]))
+        return message_to(node, kind, content(context.to_dict(), sent), self.timeouts.timeout)
 
     def _note(self, client: str, reply: Message) -> dict[str, Any]:
         try:

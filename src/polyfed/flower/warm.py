@@ -86,17 +86,14 @@ class WarmNode:
         return False
 
     def _take_leave_of_the_killed(self) -> None:
-        """A node that was killed is online for the server, which would reject its key for a while and wait for its answer.
-
-        So it says goodbye in its place, and stays away until a server that waits has noticed.
-        """
+        """Say goodbye for a node that was killed: the server would reject its key for a while and wait for its answer."""
         try:
             before = int(self.alive.read_text())
             self.requests.deactivate(before)
         except (OSError, ValueError, TransportError, StatusError):
             return
         self.note("The node was killed before: the server knows now")
-        self.leaving.sleep(LONGEST + 1.0)
+        self.leaving.sleep(LONGEST + 1.0)  # until a server that waits has noticed
 
     def _reject(self, error: StatusError) -> None:
         code = internals.code_of(error)
@@ -105,10 +102,8 @@ class WarmNode:
         if code == internals.NODE_REJECTED:
             raise Rejected
         if code == UNAUTHORIZED:
-            raise PolyfedError(
-                "the server does not take this node's signature",
-                remedy="set the clocks of both machines, look at node.key",
-            )
+            what = "the server does not take this node's signature"
+            raise PolyfedError(what, remedy="set the clocks of both machines, look at node.key")
         self._say_away(error)
 
     # ---- being online -------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ is closed. Its parent (`deploy.worker`) can end it at any time; what counts is o
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import sys
 from multiprocessing.connection import Connection
+from pkgutil import resolve_name
 from typing import Any
 
 from flwr.app import Context, RecordDict
@@ -23,8 +23,7 @@ log = logging.getLogger("flwr")
 def work(pipe: Connection) -> None:
     """Read the node's number, config and app, say that all is loaded, then answer."""
     setup = json.loads(pipe.recv_bytes())
-    module, _, name = setup["app"].partition(":")
-    app = getattr(importlib.import_module(module), name)
+    app = resolve_name(setup["app"])
     pipe.send_bytes(b"ready")
     while True:
         packed = pipe.recv_bytes()

@@ -61,13 +61,13 @@ def read_content(path: Path, remedy: str = ANEW) -> bytes:
     """The bytes of a file that must be there."""
     try:
         if not path.exists():
-            raise DataError(f"there is no {path.name}", where=str(path.parent), remedy="give the folder of a run")
+            raise DataError(f"there is no {path.name}", where=path.parent, remedy="give the folder of a run")
         if not path.is_file():  # nobody would ever write to the other end of a pipe
-            raise DataError("is not a file", where=str(path), remedy=remedy)
+            raise DataError("is not a file", where=path, remedy=remedy)
         return path.read_bytes()
     except (OSError, MemoryError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
-        raise DataError(f"cannot be read ({why})", where=str(path), remedy=remedy) from error
+        raise DataError(f"cannot be read ({why})", where=path, remedy=remedy) from error
 
 
 def parsed(content: bytes, where: str, remedy: str) -> Any:
@@ -103,8 +103,5 @@ def digest(content: bytes) -> str:
 def _reject_other_format(document: Any, where: str) -> None:
     found = document.get("format") if isinstance(document, dict) else None
     if isinstance(document, dict) and "format" in document and found != FORMAT:
-        raise DataError(
-            f"is of another version of polyfed: format {str(found)[:20]}, not {FORMAT}",
-            where=where,
-            remedy="use the version that wrote it, or start the run anew",
-        )
+        what = f"is of another version of polyfed: format {str(found)[:20]}, not {FORMAT}"
+        raise DataError(what, where=where, remedy="use the version that wrote it, or start the run anew")

@@ -17,12 +17,14 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from polyfed.errors import DataError, UsageError
 from polyfed.files import drop_parts, fcntl, hold, is_at
-from polyfed.folders.documents import parsed, read_content, reject_unlike
-from polyfed.folders.making import drop_half_made, make_private
+from polyfed.folders.documents import parsed, read_content
+from polyfed.folders.making import drop_half_made
 from polyfed.folders.schemas import Owner
-from polyfed.folders.writing import with_path_in_errors
+from polyfed.folders.writing import make_private, with_path_in_errors
 
 RUN_LOCK, LATE_CLIENTS_LOCK = ".lock", ".late_clients.lock"
 
@@ -59,9 +61,9 @@ def owned(folder: Path, name: str = RUN_LOCK) -> Iterator[None]:
             del _mine[key]
 
 
-def owner_alive(folder: Path, name: str = RUN_LOCK) -> bool:
+def owner_alive(folder: Path) -> bool:
     """Whether somebody seems to be writing to the folder; asked without taking the lock, which may surprise a writer."""
-    owner = _owner(folder / name)
+    owner = _owner(folder / RUN_LOCK)
     if owner is None:
         return False
     if owner.host != socket.gethostname():
@@ -110,21 +112,15 @@ def _acquired(folder: Path, path: Path) -> int:
 
 
 def _busy(folder: Path, path: Path) -> UsageError:
-    owner = _owner(path)
-    who = "another process is"
-    if owner is not None:
+    who = "another process is at work on it"
+    if owner := _owner(path):
         elsewhere = f" on {owner.host}" if owner.host != socket.gethostname() else ""
-        who = f"process {owner.pid}{elsewhere} has been"
-        who += f" at work on it since {owner.since}"
-    else:
-        who += " at work on it"
-    return UsageError(who, where=str(folder), remedy="wait until it ends, or end it")
+        who = f"process {owner.pid}{elsewhere} has been at work on it since {owner.since}"
+    return UsageError(who, where=folder, remedy="wait until it ends, or end it")
 
 
 def _owner(path: Path) -> Owner | None:
     try:
-        described = parsed(read_content(path), str(path), "")
-        reject_unlike(described, Owner, str(path), "")
-    except DataError:
+        return Owner.model_validate(parsed(read_content(path), str(path), ""))
+    except (DataError, ValidationError):
         return None
-    return Owner.model_validate(described)

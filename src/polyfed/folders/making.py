@@ -10,21 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from polyfed.files import PART
-from polyfed.folders.writing import make_private, write
-
-__all__ = ["begin", "drop_half_made", "end", "is_free", "is_half_made", "make_private"]
+from polyfed.folders.writing import write
 
 MARK = ".making"
 LOCKS = (".lock", ".late_clients.lock")
 # All that a start writes; whatever else lies there is not ours to remove.
 FILES = (
-    "config.toml",
-    "flower.json",
-    "run.log",
-    "prepared.json",
-    "prepared.safetensors",
-    "events.jsonl",
-    "timing.jsonl",
+    *("config.toml", "flower.json", "run.log", "prepared.json", "prepared.safetensors"),
+    *("events.jsonl", "timing.jsonl"),
 )
 FOLDERS = ("checkpoints", "states", "flower")
 

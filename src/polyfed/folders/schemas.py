@@ -34,19 +34,22 @@ class Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
+class Sealed(Part):
+    """A document of its own, of this version."""
+
+    format: Literal[3]
+
+
 # ---- run.json, prepared.json -------------------------------------------------------------------------------------------
-
-
 class SettingsPart(Part):
     rounds: Count
     seed: Annotated[int, Field(ge=0)]
     sample: int | FiniteFloat | None = None
 
 
-class RunDocument(Part):
+class RunDocument(Sealed):
     """`run.json`; the values of options and of further settings are checked by those who use them."""
 
-    format: Literal[3]
     method: Name
     options: dict[str, Any]
     settings: SettingsPart
@@ -134,18 +137,16 @@ class PreparedPart(Part):
         return self
 
 
-class PreparedDocument(Part):
+class PreparedDocument(Sealed):
     """`prepared.json`, with the digest of `prepared.safetensors`."""
 
-    format: Literal[3]
     sha256: Sha256
     prepared: PreparedPart
 
 
-class LateClientsDocument(Part):
+class LateClientsDocument(Sealed):
     """`late_clients.json`, with the digest of its arrays, which are in a file that is named after it."""
 
-    format: Literal[3]
     sha256: Sha256
     names: list[Name]
     prepared: PreparedPart
@@ -158,12 +159,9 @@ class LateClientsDocument(Part):
 
 
 # ---- checkpoints/ ----------------------------------------------------------------------------------------------------
-
-
-class CheckpointDocument(Part):
+class CheckpointDocument(Sealed):
     """`checkpoints/000012.json`, with the digests of its arrays and of the events until then."""
 
-    format: Literal[3]
     round: Count
     clients: list[Name]
     events_size: Count
@@ -172,31 +170,24 @@ class CheckpointDocument(Part):
 
 
 # ---- of studies on Flower --------------------------------------------------------------------------------------------
-
-
-class FlowerDocument(Part):
+class FlowerDocument(Sealed):
     """`flower.json` of a server: the name of the study, and the versions of the nodes by Flower's number of each."""
 
-    format: Literal[3]
     study: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]{1,64}$")]
     nodes: dict[str, dict[str, str]] = {}
 
 
-class NodeDocument(Part):
+class NodeDocument(Sealed):
     """What says that the client with a file has begun a study."""
 
-    format: Literal[3]
     client: Name
     digest_of_data: Sha256
 
 
 # ---- a client's model in one file ------------------------------------------------------------------------------------
-
-
-class ModelDocument(Part):
+class ModelDocument(Sealed):
     """What stands beside the arrays of an exported model, with their digest; `study` is of its client alone."""
 
-    format: Literal[3]
     sha256: Sha256
     method: Name
     options: dict[str, Any]

@@ -51,7 +51,7 @@ def make_private(folder: Path) -> None:
 def reject_link(folder: Path) -> None:
     """An error if a part of a run folder leads elsewhere, where files would be written and removed."""
     if folder.is_symlink():
-        raise UsageError("is a link to another folder", where=str(folder), remedy="put the folder itself there")
+        raise UsageError("is a link to another folder", where=folder, remedy="put the folder itself there")
 
 
 @contextmanager
@@ -63,4 +63,4 @@ def with_path_in_errors(path: Path) -> Iterator[None]:
         if isinstance(error, (PolyfedError, BrokenPipeError)):  # the latter is of those who read what is printed
             raise
         remedy = "make room there; what was stored until now can be resumed" if error.errno in FULL else ELSEWHERE
-        raise UsageError(f"cannot be written: {error.strerror or error}", where=str(path), remedy=remedy) from error
+        raise UsageError(f"cannot be written: {error.strerror or error}", where=path, remedy=remedy) from error

@@ -62,10 +62,10 @@ class ClientUpdate:
             **{f"arrays/{name}": value for name, value in self.arrays.items()},
             **{f"sum/{name}": total for name, (total, _) in self.pooled.items()},
             **{f"count/{name}": count for name, (_, count) in self.pooled.items()},
-            "weight": _scalar(self.weight),
+            "weight": scalar(self.weight),
             # By position: the format forgets the order of names, and methods number the tasks by it.
-            **{f"labels/{i}/{task}": _scalar(count) for i, (task, count) in enumerate(self.counts.items())},
-            **{f"metrics/{name}": _scalar(value) for name, value in self.metrics.items()},
+            **{f"labels/{i}/{task}": scalar(count) for i, (task, count) in enumerate(self.counts.items())},
+            **{f"metrics/{name}": scalar(value) for name, value in self.metrics.items()},
         }
 
     @classmethod
@@ -88,6 +88,11 @@ def strip_prefix(state: Mapping[str, Tensor], prefix: str) -> State:
     """The entries under one prefix, `prefix/name`, by their plain names."""
     start = f"{prefix}/"
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
+
+
+def under(state: Mapping[str, Tensor], *prefixes: str) -> State:
+    """The entries under any of these prefixes, by their full names."""
+    return {name: value for name, value in state.items() if name.partition("/")[0] in prefixes}
 
 
 def with_prefix(prefix: str, values: Mapping[str, Tensor]) -> State:
@@ -128,8 +133,9 @@ def _kind(value: Tensor) -> tuple[torch.dtype, torch.Size]:
     return value.dtype, value.shape
 
 
-def _scalar(value: float) -> Tensor:
+def scalar(value: float) -> Tensor:
+    """A number as states and updates have it."""
     return torch.tensor(float(value), dtype=torch.float64)
 
 
-_ZERO = _scalar(0.0)
+_ZERO = scalar(0.0)

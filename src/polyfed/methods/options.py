@@ -46,6 +46,14 @@ def check_number(
     raise ConfigError(f"{option} is {shorten(value)}", remedy=f"give a {kind}{limit}")
 
 
+def check_numbers(
+    made: object, *options: str, whole: bool = False, least: float | None = None, above: float | None = None
+) -> None:
+    """`check_number` of several options of a method, by their names."""
+    for option in options:
+        check_number(option, getattr(made, option), whole=whole, least=least, above=above)
+
+
 def check_table(option: str, value: object) -> None:
     """Names with values."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):

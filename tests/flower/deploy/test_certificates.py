@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -95,9 +96,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for(deployment):
 
 
 def check(deployment, host=None):
-    return certificates.check_server_certificate(
-        deployment.certificate, deployment.key, deployment.authority, host or deployment.host, renew="renew it"
-    )
+    return certificates.check_server_certificate(replace(deployment, host=host or deployment.host), renew="renew it")
 
 
 def test_the_days_that_are_left(deployment):

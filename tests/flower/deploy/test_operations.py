@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="deployments need Flower: pip install 'polyfe
 
 from polyfed.cli import main
 from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
-from polyfed.flower.deploy import checkup, logs, runs, server
+from polyfed.flower.deploy import checkup, processes, runs, server
 from polyfed.flower.deploy.layout import read_deployment
 from polyfed.flower.deploy.making import make_deployment
 from polyfed.folders.documents import write_document
@@ -225,8 +225,8 @@ def test_a_clock_that_the_server_would_not_believe(deployment, monkeypatch, seco
 
 
 def test_a_log_rotates(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "LARGEST", 1000)
-    write = logs.rotating(tmp_path / "logs" / "node.log")
+    monkeypatch.setattr(processes, "LARGEST", 1000)
+    write = processes.rotating(tmp_path / "logs" / "node.log")
     for i in range(200):
         write(f"line {i}")
     found = sorted(path.name for path in (tmp_path / "logs").iterdir())

@@ -29,6 +29,7 @@ from polyfed.methods.bayesian_heads.polya_gamma_draws import draw_polya_gamma, g
 from polyfed.methods.bayesian_heads.task_gp import TaskGP, halves
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import strip_prefix
+from polyfed.methods.neural.cohorts import Cohort
 from polyfed.predictions import CountPrediction, ProportionPrediction, RobustPrediction
 from polyfed.seeds import Stream
 
@@ -390,7 +391,10 @@ def test_every_kind_of_task_is_learned_and_predicted(kind, options):
 
 def scalar_loss(made, data, kind, values, net):
     batch = {kind: np.arange(len(data.labels[kind][1]))}
-    return made.step(net, [dict(values)], [data], [batch], list(values), [Stream(0, "draws")])[0]
+    cohort = Cohort(net, [data])
+    stacked = cohort.stack([values])
+    (loss,), gradient, said = made.step(cohort, stacked, [batch], list(values), [Stream(0, "draws")])
+    return loss, {name: g[0] for name, g in gradient.items()}, said[0]
 
 
 @pytest.mark.parametrize(

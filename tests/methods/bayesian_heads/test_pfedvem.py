@@ -15,11 +15,13 @@ from federations import KINDS, START, federation, fit_of, my_networks, normed, o
 from method_toys import NUMBER, client_of, spec_of
 from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
-from polyfed.methods import FedPer
+from polyfed.methods import FedPer, Job
 from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
-from polyfed.methods.bayesian_heads.uncertain_heads import Labels, divergence, expected_loss, prior_variance
+from polyfed.methods.bayesian_heads.uncertain_heads import divergence, expected_loss, prior_variance
+from polyfed.methods.bayesian_heads.vem_trunks import Turn
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import ClientUpdate, from_bytes, strip_prefix, to_bytes
+from polyfed.methods.neural.cohorts import Labels
 from polyfed.seeds import Stream
 
 TWO = {"y": LabelCodec(Task("y", "binary", classes=("no", "yes")), ("no", "yes"), 0.0, 1.0)}
@@ -172,7 +174,9 @@ def test_many_steps_find_the_posterior():
     # one step of 1.: σ² + (μ − w)² has the mean 1, with w = 0
     state = {"mean/0": row(0.6, 0.8), "raw/0": raw(0.8, 0.6)}
     values = strip_prefix(headed({}, 0.0, 0.0), "theta")
-    [((mean, s), rho2)] = made.head_phase(net, "y", [(state, values, {}, data["ann"], Stream(0, "head"))])
+    [((mean, s), rho2)] = made.head_phase(
+        net, "y", [Turn(Job("", state, {}, data["ann"], Stream(0, "head")), values, {})]
+    )
     assert float(rho2) == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(mean, [[1 / 3, 1 / 3]], atol=0.05)
     np.testing.assert_allclose(softplus(s), [[3**-0.5, 3**-0.5]], atol=0.05)

@@ -10,7 +10,7 @@ from federations import START, federation, one_round, play
 from method_toys import NUMBER, at, begin, toy, value
 from polyfed.methods import PFedMe
 from polyfed.methods.messages import strip_prefix
-from polyfed.methods.neural.cohorts import Alone
+from polyfed.methods.neural.cohorts import Cohort
 
 
 def test_pfedme_by_hand():
@@ -43,7 +43,8 @@ def test_the_inner_problem_converges_to_the_proximal_point_and_its_envelope_has_
 
     def envelope(w, b):
         point = strip_prefix(at({}, w, b), "theta")
-        theta, _ = made.near(Alone(net, data["client 0"], made.gradient), point, point, [batch], 3000)
+        cohort = Cohort(net, [data["client 0"]])
+        theta, _ = made.near(cohort, cohort.stack([point]), cohort.stack([point]), [batch], 3000)
         found = np.array([float(theta["head.0.weight"]), float(theta["head.0.bias"])])
         return found, 0.5 * (2 - found.sum()) ** 2 + penalty / 2 * ((found - [w, b]) ** 2).sum()
 
@@ -143,19 +144,19 @@ def test_nothing_of_the_own_parameters_is_shared_memory():
 
 def test_a_batch_serves_all_inner_steps(monkeypatch):
     spec, data = federation(1, kinds=("regression",))
-    seen, plain = [], PFedMe.gradient
+    seen, plain = [], Cohort.gradient
 
-    def recorded(self, net, values, data, batch, names, objective=None):
-        seen.append(tuple(batch["regression"]))
-        return plain(self, net, values, data, batch, names, objective)
+    def recorded(self, values, batch, names):
+        seen.append(tuple(batch["regression"].y[0].tolist()))
+        return plain(self, values, batch, names)
 
-    monkeypatch.setattr(PFedMe, "gradient", recorded)
+    monkeypatch.setattr(Cohort, "gradient", recorded)
     play(PFedMe(inner_steps=3, local_steps=7, batch_size=2), spec, data, rounds=1)
     groups = [seen[i : i + 3] for i in range(0, len(seen), 3)]
     assert len(groups) == 7
     assert all(len(set(group)) == 1 for group in groups)
-    n = len(data["client 0"].labels["regression"][0])  # an epoch is over when every label had its turn
-    assert sorted(row for group in groups[: -(-n // 2)] for row in group[0]) == list(range(n))
+    y = data["client 0"].labels["regression"][1]  # an epoch is over when every label had its turn
+    assert sorted(label for group in groups[: -(-len(y) // 2)] for label in group[0]) == sorted(y)
 
 
 def test_weights_decay_only_if_asked_for():
@@ -164,6 +165,6 @@ def test_weights_decay_only_if_asked_for():
     for decay, wanted in ((0.0, 2.3 / 3), (0.5, 2.3 / 3.5)):
         made = PFedMe(hidden=(), penalty=1.0, personal_rate=0.3, weight_decay=decay)
         point = strip_prefix(at({}, 0.3, 0.3), "theta")
-        alone = Alone(made.net(NUMBER, 1), data["client 0"], made.gradient)
-        theta, _ = made.near(alone, point, point, [{"y": np.arange(4)}], 500)
+        alone = Cohort(made.net(NUMBER, 1), [data["client 0"]])
+        theta, _ = made.near(alone, alone.stack([point]), alone.stack([point]), [{"y": np.arange(4)}], 500)
         assert value(theta, "head.0.weight") == pytest.approx(wanted, abs=1e-12)

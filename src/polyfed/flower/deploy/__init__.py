@@ -4,7 +4,7 @@ Nothing here needs Flower to be imported but a warm node. Its programs are start
 and each of their commands is shown, so that whoever knows Flower can go on without polyfed.
 
 - `certificates`, `keys`: who is who
-- `layout`, `making`, `app_files`, `machine_files`, `container_files`: the folder, and all that is written into it
+- `layout`, `making`, `app_files`, `machine_files`: the folder, and all that is written into it
 - `commands`, `processes`, `worker`: Flower's programs, and the process that does a node's work
-- `server`, `restarts`, `node`, `stock`, `runs`, `checkup`, `logs`: what `polyfed deploy` does with them
+- `server`, `restarts`, `node`, `stock`, `runs`, `checkup`: what `polyfed deploy` does with them
 """

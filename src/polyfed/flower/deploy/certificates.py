@@ -13,12 +13,16 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from polyfed.errors import ConfigError, PolyfedError
-
-if TYPE_CHECKING:
-    from cryptography import x509
+from polyfed.flower.deploy.keys import CURVE, PLAIN, read_key_file
+from polyfed.flower.deploy.layout import Deployment
 
 SKEW = timedelta(days=1)  # clocks of other machines may be behind
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -33,9 +37,7 @@ class Pair(NamedTuple):
 
 def make_authority(days: int) -> Pair:
     """A new authority, which can sign certificates of servers and nothing further."""
-    from cryptography import x509
-
-    key, name = _new_key(), _name("polyfed authority")
+    key, name = ec.generate_private_key(CURVE), _name("polyfed authority")
     built = (
         _builder(name, name, key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -46,70 +48,57 @@ def make_authority(days: int) -> Pair:
 
 def make_server_certificate(certificate: bytes, key: bytes, *, names: Sequence[str], days: int) -> Pair:
     """A certificate for these host names and addresses, signed by the authority."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
-    authority, signing, mine = x509.load_pem_x509_certificate(certificate), load_pem_private_key(key, None), _new_key()
-    public: Any = signing.public_key()
+    authority, mine = x509.load_pem_x509_certificate(certificate), ec.generate_private_key(CURVE)
+    signing: Any = serialization.load_pem_private_key(key, None)
     built = (
         _builder(_name("polyfed server"), authority.subject, mine, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
-        .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_alternative, dict.fromkeys(names)))), critical=False)
     )
     return _signed(built, mine, signing)
 
 
 def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
     """The certificate of a file; an error if it is missing, unreadable or not valid today."""
-    from cryptography import x509
-
+    content = read_key_file(path, "the certificate is missing", remedy)
     try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
-    except FileNotFoundError:
-        raise ConfigError("the certificate is missing", where=str(path), remedy=remedy) from None
-    except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}", where=str(path), remedy="check its permissions"
-        ) from None
+        found = x509.load_pem_x509_certificate(content)
     except ValueError:
-        raise ConfigError("is not a certificate in PEM", where=str(path), remedy=remedy) from None
+        raise ConfigError("is not a certificate in PEM", where=path, remedy=remedy) from None
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
         what = f"the certificate expired on {found.not_valid_after_utc:%d %B %Y}"
-        raise ConfigError(what, where=str(path), remedy=remedy)
+        raise ConfigError(what, where=path, remedy=remedy)
     if now < found.not_valid_before_utc:
         what = f"the certificate is valid from {found.not_valid_before_utc:%d %B %Y} on"
-        raise ConfigError(what, where=str(path), remedy="set the clock of this machine")
+        raise ConfigError(what, where=path, remedy="set the clock of this machine")
     return found
 
 
-def check_server_certificate(certificate: Path, key: Path, authority: Path, host: str, *, renew: str) -> int:
+def check_server_certificate(deployment: Deployment, *, renew: str) -> int:
     """How many days the server's certificate is still valid; an error if a client would reject it."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
+    certificate, key, authority, host = deployment.certificate, deployment.key, deployment.authority, deployment.host
     above = read_certificate(authority, remedy="restore it: the nodes trust this one and no other")
     mine = read_certificate(certificate, remedy=renew)
     try:
         mine.verify_directly_issued_by(above)
     except Exception:  # cryptography has one error for each way in which it can be wrong
         what = f"the certificate is not signed by {authority}"
-        raise ConfigError(what, where=str(certificate), remedy=renew) from None
+        raise ConfigError(what, where=certificate, remedy=renew) from None
     named = mine.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     known = [*named.get_values_for_type(x509.DNSName), *map(str, named.get_values_for_type(x509.IPAddress))]
     if host not in known:
         what = f"the certificate is for {', '.join(known)}, not for {host!r}"
-        raise ConfigError(what, where=str(certificate), remedy=renew)
+        raise ConfigError(what, where=certificate, remedy=renew)
     try:
-        fits = load_pem_private_key(key.read_bytes(), None).public_key() == mine.public_key()
+        fits = serialization.load_pem_private_key(key.read_bytes(), None).public_key() == mine.public_key()
     except (OSError, ValueError):
-        raise ConfigError("there is no private key that can be read", where=str(key), remedy=renew) from None
+        raise ConfigError("there is no private key that can be read", where=key, remedy=renew) from None
     if not fits:
-        raise ConfigError(f"is not the key of {certificate.name}", where=str(key), remedy=renew)
+        raise ConfigError(f"is not the key of {certificate.name}", where=key, remedy=renew)
     return (mine.not_valid_after_utc - datetime.now(UTC)).days
 
 
@@ -129,34 +118,20 @@ def check_host(host: str) -> str:
     raise ConfigError(f"{host!r} is no name or address of a machine", where="--host", remedy=remedy)
 
 
-def _alternatives(names: Sequence[str]) -> list[Any]:
-    from cryptography import x509
-
-    made: list[Any] = []
-    for name in dict.fromkeys(names):
-        try:
-            made.append(x509.IPAddress(ipaddress.ip_address(name)))
-        except ValueError:
-            made.append(x509.DNSName(name))
-    return made
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
-def _new_key() -> Any:
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP384R1())
-
-
-def _name(text: str) -> Any:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
+def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _builder(subject: Any, issuer: Any, key: Any, days: int) -> Any:
-    from cryptography import x509
-
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     try:
         end = now + timedelta(days=days)
@@ -174,22 +149,16 @@ def _builder(subject: Any, issuer: Any, key: Any, days: int) -> Any:
     )
 
 
-def _usage(**granted: bool) -> Any:
-    from cryptography import x509
-
-    names = (
-        "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign"
-    )
-    every = dict.fromkeys((*names.split(), "encipher_only", "decipher_only"), False)
-    return x509.KeyUsage(**{**every, **granted})
+def _usage(**granted: bool) -> x509.KeyUsage:
+    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
+    every = dict.fromkeys(f"{names} key_cert_sign crl_sign encipher_only decipher_only".split(), False)
+    return x509.KeyUsage(**(every | granted))
 
 
-def _signed(built: Any, key: Any, signing: Any) -> Pair:
-    from cryptography.hazmat.primitives import hashes, serialization
-
+def _signed(built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, signing: Any) -> Pair:
     try:
         certificate = built.sign(signing, hashes.SHA384())
     except ValueError as error:
         raise PolyfedError(f"the certificate cannot be made ({error})", remedy="look at --host and --days") from None
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return Pair(certificate.public_bytes(encoding), key.private_bytes(encoding, form, serialization.NoEncryption()))
+    return Pair(certificate.public_bytes(encoding), key.private_bytes(encoding, form, PLAIN))

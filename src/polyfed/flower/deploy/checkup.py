@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyfed.errors import PolyfedError
-from polyfed.flower.deploy.certificates import read_certificate
+from polyfed.flower.deploy.certificates import check_server_certificate, read_certificate
 from polyfed.flower.deploy.keys import check_private_key
 from polyfed.flower.deploy.layout import Deployment, NodeFolder
-from polyfed.flower.deploy.server import SOON, answers, check_certificate, node_numbers, reject_port_in_use, versions_of
+from polyfed.flower.deploy.server import SOON, answers, node_numbers, reject_port_in_use, versions_of
 
-AHEAD, BEHIND = (
-    5.0,
-    300.0,
-)  # seconds that a node's clock may differ from the server's: Flower rejects its signature else
+# Seconds that a node's clock may differ from the server's: Flower rejects its signature else.
+AHEAD, BEHIND = 5.0, 300.0
 ROOM = 1e9  # bytes
 LONGEST = 5_000_000  # bytes of an answer that is read
 
@@ -42,25 +40,18 @@ def check_server(deployment: Deployment) -> Iterator[Check]:
     """Of the machine of the server, whether it runs or not."""
     yield from _versions()
     renew = f"polyfed deploy renew {deployment.root}"
-    yield _tried("certificate", lambda: _days(check_certificate(deployment, renew), renew))
+    yield _tried("certificate", lambda: _days(check_server_certificate(deployment, renew=renew), renew))
     yield _tried("authority", lambda: _days_of(deployment.authority, "polyfed deploy init, for all machines anew"))
     yield _private(deployment.key)
-    away = not deployment.authority_key.exists()
-    detail = (
-        "is not here, as it should be" if away else f"{deployment.authority_key} is needed for renew alone: put it away"
-    )
+    secret = deployment.authority_key
+    detail = f"{secret} is needed for renew alone: put it away" if secret.exists() else "is not here, as it should be"
     yield Check("key of the authority", True, detail)
     up = answers(deployment)
-    if up:
-        yield Check("port", True, f"the server answers at {deployment.address}")
-    else:
-        yield _tried("port", lambda: _free(deployment))
+    yield _tried("port", lambda: f"the server answers at {deployment.address}" if up else _free(deployment))
     numbers = node_numbers(deployment)
     absent = [name for name in deployment.nodes if name not in numbers]
-    detail = f"{len(deployment.nodes)} nodes" + (
-        f", not registered yet: {', '.join(absent)}" if absent else ", all registered"
-    )
-    yield Check("nodes", not (up and absent), detail)
+    registered = f"not registered yet: {', '.join(absent)}" if absent else "all registered"
+    yield Check("nodes", not (up and absent), f"{len(deployment.nodes)} nodes, {registered}")
     yield _versions_of_nodes(deployment, numbers)
     yield _room(deployment.root)
 
@@ -96,11 +87,8 @@ def _versions_of_nodes(deployment: Deployment, numbers: Mapping[str, str]) -> Ch
     for name, found in reported.items():
         theirs = {**found, "flwr": _release(found.get("flwr", ""))}
         odd += [f"{name} has {what} {found.get(what, '?')}" for what in here if theirs.get(what) != here[what]]
-    if odd:
-        return Check("versions of nodes", False, f"{', '.join(odd)}; install the same on all machines")
-    return Check(
-        "versions of nodes", True, f"as here: {', '.join(reported)}" if reported else "no node has reported any yet"
-    )
+    detail = f"as here: {', '.join(reported)}" if reported else "no node has reported any yet"
+    return _judged("versions of nodes", not odd, ", ".join(odd) or detail, "install the same on all machines")
 
 
 def _installed(name: str) -> str:
@@ -142,7 +130,7 @@ def _server_of(folder: NodeFolder) -> Iterator[Check]:
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
     fine = -BEHIND < ahead - 1.0 < AHEAD  # it reports whole seconds
     detail = f"{abs(ahead):.0f} s {'ahead of' if ahead >= 0 else 'behind'} the server's"
-    yield Check("clock", fine, detail + ("" if fine else "; set it: the server rejects this node's signatures"))
+    yield _judged("clock", fine, detail, "set it: the server rejects this node's signatures")
 
 
 def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
@@ -153,8 +141,7 @@ def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
     except (OSError, ValueError, KeyError, TypeError):
         return Check("flwr of the server", True, "the server does not report it")
     fine = _release(found) == _release(_installed("flwr"))
-    detail = ascii(found)[1:-1]
-    return Check("flwr of the server", fine, detail + ("" if fine else "; install the same on both machines"))
+    return _judged("flwr of the server", fine, ascii(found)[1:-1], "install the same on both machines")
 
 
 def _table(folder: NodeFolder) -> str:
@@ -173,13 +160,16 @@ def _free(deployment: Deployment) -> str:
 
 def _private(path: Path) -> Check:
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
-    fine = not mode & 0o077
-    return Check(f"{path.name} is private", fine, f"mode {mode:o}" + ("" if fine else f"; chmod 600 {path}"))
+    return _judged(f"{path.name} is private", not mode & 0o077, f"mode {mode:o}", f"chmod 600 {path}")
 
 
 def _room(folder: Path) -> Check:
     free = shutil.disk_usage(folder).free
-    return Check("disk", free >= ROOM, f"{free / 1e9:.1f} GB free" + ("" if free >= ROOM else "; make room"))
+    return _judged("disk", free >= ROOM, f"{free / 1e9:.1f} GB free", "make room")
+
+
+def _judged(name: str, fine: bool, detail: str, remedy: str) -> Check:
+    return Check(name, fine, detail if fine else f"{detail}; {remedy}")
 
 
 def _days_of(path: Path, remedy: str) -> str:

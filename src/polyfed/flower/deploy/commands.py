@@ -77,11 +77,8 @@ def ask(deployment: Deployment, *arguments: str, note: Note | None = None) -> di
     except ValueError:
         document = {"success": False, "error-message": answer.stderr + answer.stdout}
     if not document.get("success"):  # flwr ends with 0 even then
-        raise PolyfedError(
-            _reason(str(document.get("error-message", ""))),
-            where=f"flwr {arguments[0]}",
-            remedy=f"is the server up? polyfed deploy server starts it, at {deployment.address}",
-        )
+        remedy = f"is the server up? polyfed deploy server starts it, at {deployment.address}"
+        raise PolyfedError(_reason(str(document.get("error-message", ""))), where=f"flwr {arguments[0]}", remedy=remedy)
     return document
 
 

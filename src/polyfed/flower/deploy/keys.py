@@ -11,40 +11,43 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from polyfed.errors import ConfigError
+
+CURVE, PLAIN = ec.SECP384R1(), serialization.NoEncryption()
 
 
 def make_keys(name: str) -> tuple[bytes, bytes]:
     """A private and a public key; the name is a remark in the public one."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+    key = ec.generate_private_key(CURVE)
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, PLAIN)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return private, public + b" " + name.encode() + b"\n"
 
 
 def check_private_key(path: Path) -> None:
     """An error unless the file is a key that Flower would take."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
     remedy = "copy the node's folder again, or make another with polyfed deploy add"
+    content = read_key_file(path, "the node's private key is missing", remedy)
     try:
-        key = load_ssh_private_key(path.read_bytes(), None)
-    except FileNotFoundError:
-        raise ConfigError("the node's private key is missing", where=str(path), remedy=remedy) from None
-    except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}", where=str(path), remedy="check its permissions"
-        ) from None
+        key = serialization.load_ssh_private_key(content, None)
     except Exception:  # besides ValueError, cryptography raises errors of its own for keys that it does not support
-        raise ConfigError("is not a private key in OpenSSH's format", where=str(path), remedy=remedy) from None
+        raise ConfigError("is not a private key in OpenSSH's format", where=path, remedy=remedy) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError("is not a key of an elliptic curve", where=str(path), remedy=remedy)
+        raise ConfigError("is not a key of an elliptic curve", where=path, remedy=remedy)
+
+
+def read_key_file(path: Path, missing: str, remedy: str) -> bytes:
+    """The file of a key or a certificate; an error if it is missing or may not be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(missing, where=path, remedy=remedy) from None
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(what, where=path, remedy="check its permissions") from None
 
 
 def check_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:

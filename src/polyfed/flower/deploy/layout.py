@@ -21,6 +21,16 @@ PORT = 8000  # Flower's own
 CODE = re.compile(r"[A-Za-z_][\w.]*:[^\s,\"'\\]+")
 
 
+class _Below:
+    """A path below `root` of the folder it belongs to."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, owner: Deployment | NodeFolder, kind: type | None = None) -> Path:
+        return owner.root.joinpath(*self._parts)
+
+
 @dataclass(frozen=True)
 class Deployment:
     """A server and its nodes; `root` is absolute."""
@@ -31,42 +41,12 @@ class Deployment:
     bind: str
     nodes: tuple[str, ...]
 
-    @property
-    def authority(self) -> Path:
-        return self.root / "ca" / "ca.crt"
-
-    @property
-    def authority_key(self) -> Path:
-        return self.root / "ca" / "ca.key"
-
-    @property
-    def server(self) -> Path:
-        return self.root / "server"
-
-    @property
-    def certificate(self) -> Path:
-        return self.server / "server.crt"
-
-    @property
-    def key(self) -> Path:
-        return self.server / "server.key"
-
-    @property
-    def database(self) -> Path:
-        return self.server / "superlink.db"
-
-    @property
-    def restarting(self) -> Path:
-        """A file that is there while the server takes a new certificate, and answers nobody."""
-        return self.server / ".restarting"
-
-    @property
-    def flower_home(self) -> Path:
-        return self.root / "flower"
-
-    @property
-    def app(self) -> Path:
-        return self.root / "app"
+    authority, authority_key = _Below("ca", "ca.crt"), _Below("ca", "ca.key")
+    server = _Below("server")
+    certificate, key = _Below("server", "server.crt"), _Below("server", "server.key")
+    database, numbers = _Below("server", "superlink.db"), _Below("server", "nodes.json")
+    restarting = _Below("server", ".restarting")  # there while the server takes a new certificate, and answers nobody
+    flower_home, app = _Below("flower"), _Below("app")
 
     @property
     def is_server(self) -> bool:
@@ -114,44 +94,39 @@ class NodeFolder:
     limits: Limits = DEPLOYED
     allow_code: tuple[str, ...] = ()
 
-    @property
-    def authority(self) -> Path:
-        return self.root / "ca.crt"
+    authority, key = _Below("ca.crt"), _Below("node.key")
+    state, flower_home = _Below("state"), _Below("flower")
+    alive = _Below(".alive")  # touched while the node is connected; it goes when the node leaves in order
 
-    @property
-    def key(self) -> Path:
-        return self.root / "node.key"
 
-    @property
-    def state(self) -> Path:
-        return self.root / "state"
+@dataclass(frozen=True)
+class NodeWork:
+    """What a node brings: its table, its client's name, where the state is that only it knows, what its owner allows."""
 
-    @property
-    def flower_home(self) -> Path:
-        return self.root / "flower"
+    data: Path
+    client: str
+    state: Path
+    superlink: str
+    limits: Limits = DEPLOYED
+    allow_code: tuple[str, ...] = ()
 
-    @property
-    def alive(self) -> Path:
-        """A file that is touched while the node is connected, and goes when it leaves in order."""
-        return self.root / ".alive"
+    def config(self) -> dict[str, str | int | float]:
+        """As polyfed's client app reads it (`OwnConfig.of`)."""
+        config: dict[str, str | int | float] = {"data": str(self.data), "client": self.client, "state": str(self.state)}
+        config |= {"min-rows": self.limits.min_rows, "min-count": self.limits.min_count}
+        return config | ({"allow-code": ",".join(self.allow_code)} if self.allow_code else {})
 
 
 def read_deployment(folder: Path) -> Deployment:
     """What `polyfed deploy init` wrote."""
-    path = folder / "deploy.toml"
-    if not path.is_file():
-        what = "there is no deployment in it" if folder.is_dir() else "there is no such folder"
-        raise UsageError(what, where=str(folder), remedy=f"make one with polyfed deploy init {folder} --host NAME")
-    given = _read(path, {"host": str, "port": int, "bind": str, "nodes": list})
+    path = _file_in(folder, "deploy.toml", "deployment", f"make one with polyfed deploy init {folder} --host NAME")
+    given = _read(path, {"host": str, "port": int, "bind": str, "nodes": list}, {})
     return Deployment(folder.absolute(), given["host"], given["port"], given["bind"], tuple(map(str, given["nodes"])))
 
 
 def read_node(folder: Path) -> NodeFolder:
     """What `polyfed deploy init` wrote for one node."""
-    path = folder / "node.toml"
-    if not path.is_file():
-        what = "there is no node in it" if folder.is_dir() else "there is no such folder"
-        raise UsageError(what, where=str(folder), remedy="give the node's folder, such as nodes/basel")
+    path = _file_in(folder, "node.toml", "node", "give the node's folder, such as nodes/basel")
     optional = {"data": str, "client": str, "min_rows": int, "min_count": int, "allow_code": list}
     given = _read(path, {"name": str, "superlink": str}, optional)
     allowed = tuple(check_code(name, str(path)) for name in given.pop("allow_code", ()))
@@ -159,7 +134,7 @@ def read_node(folder: Path) -> NodeFolder:
     try:
         limits = replace(DEPLOYED, **least)
     except ConfigError as error:
-        raise ConfigError(error.what, where=str(path), remedy=error.remedy) from None
+        raise ConfigError(error.what, where=path, remedy=error.remedy) from None
     return NodeFolder(folder.absolute(), **given, limits=limits, allow_code=allowed)
 
 
@@ -200,17 +175,24 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _read(path: Path, required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
+def _file_in(folder: Path, name: str, what: str, remedy: str) -> Path:
+    if not (folder / name).is_file():
+        problem = f"there is no {what} in it" if folder.is_dir() else "there is no such folder"
+        raise UsageError(problem, where=folder, remedy=remedy)
+    return folder / name
+
+
+def _read(path: Path, required: dict[str, type], optional: dict[str, type]) -> dict[str, Any]:
     remedy = "restore the file as polyfed deploy wrote it"
     try:
         given = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot be read ({error})", where=str(path), remedy=remedy) from None
-    known = {**required, **(optional or {})}
+        raise ConfigError(f"cannot be read ({error})", where=path, remedy=remedy) from None
+    known = required | optional
     for key in required:
         if key not in given:
-            raise ConfigError(f"{key} is missing", where=str(path), remedy=remedy)
+            raise ConfigError(f"{key} is missing", where=path, remedy=remedy)
     for key, value in given.items():
         if key not in known or not isinstance(value, known[key]):
-            raise ConfigError(f"{key} = {value!r} is not understood", where=str(path), remedy=remedy)
+            raise ConfigError(f"{key} = {value!r} is not understood", where=path, remedy=remedy)
     return given

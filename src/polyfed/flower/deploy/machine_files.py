@@ -1,18 +1,50 @@
-"""What starts a server or a node on its machine: scripts, systemd units, and the page that says which file goes where."""
+"""What starts a server or a node on its machine, alone, with systemd or in a container; and which file goes where."""
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
+from polyfed import __version__
 from polyfed.flower.deploy.layout import Deployment, address
 
 
 def server_files() -> dict[str, str]:
     """Name → text, for the folder of the server."""
-    return {"start.sh": _SERVER_SCRIPT, "polyfed-server.service": _SERVER_UNIT}
+    here = "/srv/polyfed"
+    unit = _UNIT.format(what="server", folder=here, script=f"{here}/server/start.sh", remark="")
+    return {"start.sh": _SERVER_SCRIPT, "polyfed-server.service": unit}
+
+
+def container_files(deployment: Deployment) -> dict[str, str]:
+    """Name → text of what runs the server in a container, for the folder of all."""
+    listening = 'The server must listen at all addresses: bind = "0.0.0.0" in deploy.toml.'
+    compose = _COMPOSE.format(
+        how=f"docker compose up -d, in this folder. {listening}",
+        service="server",
+        command='["server", "."]',
+        mounts=f'ports: ["{deployment.port}:{deployment.port}"]\n    volumes: [".:/deployment"]',
+    )
+    return _image_files() | {"compose.yaml": compose}
 
 
 def node_files(name: str) -> dict[str, str]:
     """Name → text, for the folder of a node."""
-    return {"start.sh": _NODE_SCRIPT, f"polyfed-node-{name}.service": _NODE_UNIT.replace("NODE", name)}
+    here, service = f"/srv/polyfed/{name}", name.lower()
+    compose = _COMPOSE.format(
+        how=f"TABLE=/data/{service}.csv docker compose up -d, in this folder.",
+        service=f"node-{service}",
+        command='["node", ".", "--data", "/data/table.csv"]',
+        mounts='volumes: [".:/deployment", "${TABLE:?name the table}:/data/table.csv:ro"]',
+    )
+    remark = " node.toml may name the data."
+    unit = _UNIT.format(what=f"node {name}", folder=here, script=f"{here}/start.sh", remark=remark)
+    files = {"start.sh": _NODE_SCRIPT, f"polyfed-node-{name}.service": unit}
+    return files | _image_files() | {"compose.yaml": compose}
+
+
+def _image_files() -> dict[str, str]:
+    # An image is built of packages alone: no key, state or run of this folder is handed to the engine that builds it.
+    return {"Containerfile": _IMAGE.format(polyfed=__version__, flwr=version("flwr")), ".dockerignore": "*\n"}
 
 
 def readme(deployment: Deployment) -> str:
@@ -43,18 +75,18 @@ exec "${POLYFED:-polyfed}" deploy node "$(dirname "$0")" "$@"
 """
 
 # Exit codes 2, 3, 4 and 6 (usage, settings, data, not installed) are for a person: starting again would not help.
-_SERVER_UNIT = """\
-# To /etc/systemd/system, after correcting the three lines with paths and the user.
+_UNIT = """\
+# To /etc/systemd/system, after correcting the three lines with paths and the user.{remark}
 [Unit]
-Description=polyfed server
+Description=polyfed {what}
 After=network-online.target
 Wants=network-online.target
 
 [Service]
 User=polyfed
 Environment=POLYFED=/opt/polyfed/bin/polyfed
-WorkingDirectory=/srv/polyfed
-ExecStart=/bin/sh /srv/polyfed/server/start.sh
+WorkingDirectory={folder}
+ExecStart=/bin/sh {script}
 Restart=on-failure
 RestartSec=10
 RestartPreventExitStatus=2 3 4 6
@@ -67,28 +99,32 @@ NoNewPrivileges=true
 WantedBy=multi-user.target
 """
 
-_NODE_UNIT = """\
-# To /etc/systemd/system, after correcting the three lines with paths and the user. node.toml may name the data.
-[Unit]
-Description=polyfed node NODE
-After=network-online.target
-Wants=network-online.target
+_IMAGE = """\
+# The same image for the server and the nodes; the folder of either is mounted at /deployment.
+FROM docker.io/library/python:3.12-slim
+# The default build of torch brings CUDA along: --build-arg PIP_EXTRA_INDEX_URL=... names an index with the small CPU build.
+ARG PIP_EXTRA_INDEX_URL
+RUN pip install --no-cache-dir 'polyfed[flower]=={polyfed}' 'flwr=={flwr}' && useradd --uid 1000 polyfed
+USER polyfed
+WORKDIR /deployment
+ENTRYPOINT ["polyfed", "deploy"]
+"""
 
-[Service]
-User=polyfed
-Environment=POLYFED=/opt/polyfed/bin/polyfed
-WorkingDirectory=/srv/polyfed/NODE
-ExecStart=/bin/sh /srv/polyfed/NODE/start.sh
-Restart=on-failure
-RestartSec=10
-RestartPreventExitStatus=2 3 4 6
-KillMode=mixed
-TimeoutStopSec=40
-UMask=0077
-NoNewPrivileges=true
-
-[Install]
-WantedBy=multi-user.target
+# The user in the container must be able to write to the folder, hence its number. The logs are the engine's, and rotate.
+_COMPOSE = """\
+# {how}
+services:
+  {service}:
+    build: {{context: ., dockerfile: Containerfile}}
+    command: {command}
+    user: "${{UID:-1000}}:${{GID:-1000}}"
+    {mounts}
+    init: true
+    restart: on-failure
+    stop_grace_period: 40s
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    logging: {{driver: local, options: {{max-size: 10m, max-file: "5"}}}}
 """
 
 _README = """\

@@ -13,18 +13,11 @@ from polyfed.data import DEPLOYED
 from polyfed.errors import ConfigError, UsageError
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import write_whole
+from polyfed.flower.deploy import certificates
 from polyfed.flower.deploy.app_files import app_files, study_text
-from polyfed.flower.deploy.certificates import (
-    LOOPBACK,
-    check_host,
-    make_authority,
-    make_server_certificate,
-    read_certificate,
-)
-from polyfed.flower.deploy.container_files import container_files, node_container_files
 from polyfed.flower.deploy.keys import check_names, make_keys
 from polyfed.flower.deploy.layout import PORT, Deployment, address, is_loopback
-from polyfed.flower.deploy.machine_files import node_files, readme, server_files
+from polyfed.flower.deploy.machine_files import container_files, node_files, readme, server_files
 
 AUTHORITY_DAYS = 3650  # longer than the server's, so that this can be renewed without a visit to the nodes
 ANY = ("0.0.0.0", "::")
@@ -34,18 +27,18 @@ def make_deployment(
     root: Path, host: str, nodes: Sequence[str], *, port: int = PORT, bind: str | None = None, days: int = 365
 ) -> Deployment:
     """A new folder with all that the machines need."""
-    host, names = check_host(host), check_names(nodes)
+    host, names = certificates.check_host(host), check_names(nodes)
     if days < 1:
         raise ConfigError(f"{days} days are none", where="--days", remedy="give at least 1")
-    bind = check_host(bind) if bind else "127.0.0.1" if is_loopback(host) else "0.0.0.0"
+    bind = certificates.check_host(bind) if bind else "127.0.0.1" if is_loopback(host) else "0.0.0.0"
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         what = "is not empty" if root.is_dir() else "is a file"
-        raise UsageError(what, where=str(root), remedy="give a new folder, or add a node with polyfed deploy add")
+        raise UsageError(what, where=root, remedy="give a new folder, or add a node with polyfed deploy add")
     with _appearing_at(root) as made:
         deployment = Deployment(made, host, port, bind, tuple(names))
         for folder in ("ca", "server", "server/keys", "nodes", "runs", "flower"):
             (made / folder).mkdir(mode=0o700)
-        authority = make_authority(max(days, AUTHORITY_DAYS))
+        authority = certificates.make_authority(max(days, AUTHORITY_DAYS))
         _write(made / "ca", {"ca.crt": authority.certificate})
         _write(made / "ca", {"ca.key": authority.key}, mode=0o600)
         _write(made / "server", server_files())
@@ -64,35 +57,27 @@ def add_node(deployment: Deployment, name: str) -> Deployment:
     if deployment.node(name).exists():
         raise UsageError("is there already", where=str(deployment.node(name)), remedy="remove it, or use another name")
     grown = replace(deployment, nodes=(*deployment.nodes, name))
-    try:
+    with _writing_to(deployment.root):
         _make_node(grown, name)
         grown.write()
-    except OSError as error:
-        raise _unwritable(deployment.root, error) from None
     return grown
 
 
-def remove_node(deployment: Deployment, name: str) -> Deployment:
+def remove_node(deployment: Deployment, name: str) -> None:
     """A node less. Its folder here stays: whoever has its key is nobody to the server."""
-    check_is_node(deployment, name)
-    left = replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name))
-    left.write()
+    replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name)).write()
     deployment.public_key(name).unlink(missing_ok=True)
-    return left
 
 
 def renew_key(deployment: Deployment, name: str) -> Path:
     """A new key for a node; the file that goes to its machine, in place of the one there."""
-    check_is_node(deployment, name)
     private, public = make_keys(name)
     folder = deployment.node(name)
-    try:
+    with _writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(folder, {"node.pub": public})
         _write(folder, {"node.key": private}, mode=0o600)
         write_whole(deployment.public_key(name), public)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
     return folder / "node.key"
 
 
@@ -100,22 +85,23 @@ def check_is_node(deployment: Deployment, name: str) -> None:
     """An error if the deployment has no such node."""
     if name not in deployment.nodes:
         known = ", ".join(deployment.nodes) or "none"
-        raise UsageError(f"there is no node {name!r}", where=str(deployment.root), remedy=f"its nodes are {known}")
+        raise UsageError(f"there is no node {name!r}", where=deployment.root, remedy=f"its nodes are {known}")
 
 
 def renew(deployment: Deployment, days: int) -> None:
     """A new certificate for the server, signed by the same authority, so that the nodes need nothing new."""
-    read_certificate(deployment.authority, remedy="restore it, or make a new deployment")
+    certificates.read_certificate(deployment.authority, remedy="restore it, or make a new deployment")
     try:
         authority_key = deployment.authority_key.read_bytes()
     except OSError as error:
         remedy = "put the key of the authority back for this command"
-        raise ConfigError(
-            f"cannot be read: {error.strerror}", where=str(deployment.authority_key), remedy=remedy
-        ) from None
+        raise ConfigError(f"cannot be read: {error.strerror}", where=deployment.authority_key, remedy=remedy) from None
     bound = [] if deployment.bind in ANY else [deployment.bind]
-    pair = make_server_certificate(
-        deployment.authority.read_bytes(), authority_key, names=[deployment.host, *bound, *LOOPBACK], days=days
+    pair = certificates.make_server_certificate(
+        deployment.authority.read_bytes(),
+        authority_key,
+        names=[deployment.host, *bound, *certificates.LOOPBACK],
+        days=days,
     )
     _write(deployment.server, {deployment.key.name: pair.key}, mode=0o600)
     _write(deployment.server, {deployment.certificate.name: pair.certificate})
@@ -139,7 +125,7 @@ def _make_node(deployment: Deployment, name: str) -> None:
             folder, {"node.toml": described + _REMARKS, "ca.crt": deployment.authority.read_bytes(), "node.pub": public}
         )
         _write(folder, {"node.key": private}, mode=0o600)
-        _write(folder, node_files(name) | node_container_files(name))
+        _write(folder, node_files(name))
     write_whole(deployment.public_key(name), public)
 
 
@@ -155,21 +141,21 @@ def _write(folder: Path, files: Mapping[str, str | bytes], mode: int = 0o644) ->
 @contextmanager
 def _appearing_at(folder: Path) -> Iterator[Path]:
     """A folder to fill, which takes its place when it is full, or goes away."""
-    try:
+    with _writing_to(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         making = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise _unwritable(folder, error) from None
+        try:
+            yield making
+            making.replace(folder)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
     try:
-        yield making
-        making.replace(folder)
+        yield
     except OSError as error:
-        shutil.rmtree(making, ignore_errors=True)
-        raise _unwritable(folder, error) from None
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-
-
-def _unwritable(folder: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot be written: {error.strerror}", where=str(folder), remedy="choose another folder")
+        what = f"cannot be written: {error.strerror}"
+        raise UsageError(what, where=folder, remedy="choose another folder") from None

@@ -7,41 +7,23 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from polyfed.data import DEPLOYED, Limits
+from polyfed.data import DEPLOYED
 from polyfed.data.tables.files import load_table
 from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError
 from polyfed.flower.deploy.certificates import read_certificate
 from polyfed.flower.deploy.commands import Note
 from polyfed.flower.deploy.keys import check_private_key
-from polyfed.flower.deploy.layout import NodeFolder, check_code, split_address
+from polyfed.flower.deploy.layout import NodeFolder, NodeWork, check_code, split_address
 from polyfed.flower.deploy.processes import Signals
 from polyfed.flower.deploy.restarts import COPY_AUTHORITY, WRONG_AUTHORITY, RestartPolicy
+from polyfed.flower.deploy.stock import run_supernode
 from polyfed.flower.deploy.worker import Worker
 from polyfed.folders.lock import owned
 
 NODE_LOCK = ".node.lock"  # two processes with one key would each take the other's messages
-
-
-@dataclass(frozen=True)
-class NodeWork:
-    """What a node brings: its table, its client's name, where the state is that only it knows, what its owner allows."""
-
-    data: Path
-    client: str
-    state: Path
-    superlink: str
-    limits: Limits = DEPLOYED
-    allow_code: tuple[str, ...] = ()
-
-    def config(self) -> dict[str, str | int | float]:
-        """As polyfed's client app reads it (`OwnConfig.of`)."""
-        config: dict[str, str | int | float] = {"data": str(self.data), "client": self.client, "state": str(self.state)}
-        config |= {"min-rows": self.limits.min_rows, "min-count": self.limits.min_count}
-        return config | ({"allow-code": ",".join(self.allow_code)} if self.allow_code else {})
 
 
 def prepare(
@@ -55,7 +37,7 @@ def prepare(
     """Check all that can be checked before anything is started."""
     given = data if data is not None else folder.data and folder.root / folder.data
     if not given:
-        raise DataError("there is no table", where=str(folder.root), remedy="give --data FILE, or data in node.toml")
+        raise DataError("there is no table", where=folder.root, remedy="give --data FILE, or data in node.toml")
     table = given.absolute()
     load_table(table)
     read_certificate(folder.authority, remedy=COPY_AUTHORITY)
@@ -69,9 +51,8 @@ def prepare(
         for made in (work.state, folder.flower_home):
             made.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise ConfigError(
-            f"cannot be made: {error.strerror}", where=str(error.filename), remedy="give --state DIR"
-        ) from None
+        what = f"cannot be made: {error.strerror}"
+        raise ConfigError(what, where=error.filename, remedy="give --state DIR") from None
     return work
 
 
@@ -104,8 +85,6 @@ class End(NamedTuple):
 
 def _run_stock(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
     """Flower's own SuperNode, which starts a process for each message."""
-    from polyfed.flower.deploy.stock import run_supernode
-
     code, said, seconds = run_supernode(folder, work, note, signals)
     return End(f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds))
 
@@ -151,9 +130,8 @@ def _look_at_server(folder: NodeFolder, superlink: str) -> str:
             what = f"the certificate of the server is not for {host!r}"
             raise PolyfedError(what, remedy="use the name that was given to polyfed deploy init") from None
         if error.verify_code == 10:
-            raise PolyfedError(
-                "the certificate of the server has expired", remedy="polyfed deploy renew there"
-            ) from None
+            what = "the certificate of the server has expired"
+            raise PolyfedError(what, remedy="polyfed deploy renew there") from None
         raise PolyfedError(WRONG_AUTHORITY, remedy=COPY_AUTHORITY) from None
     except OSError as error:
         reason = error.strerror or str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import re
 import signal
@@ -13,10 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
+from polyfed.errors import UsageError
+
+LARGEST, KEPT = 5_000_000, 5  # bytes of a log, and older files beside it
 GRACE = 25.0  # seconds to end in order; Flower itself takes up to ten
 
 
@@ -60,9 +65,6 @@ class Program:
         if code is not None:
             self._reader.join(timeout=5)  # its own children may keep the pipe open
         return code
-
-    def text(self) -> str:
-        return "\n".join(self.said)
 
     def stop(self) -> None:
         """End it in order, and by force if that takes too long."""
@@ -110,7 +112,7 @@ class Signals:
             self._before[number] = signal.signal(number, self._receive)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -129,3 +131,20 @@ class Signals:
 def _end_with_parent() -> None:
     """Ask Linux for a SIGTERM when the parent is gone, even if that was killed: an orphan would keep the port and the key."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def rotating(path: Path) -> Callable[[str], None]:
+    """A log that does not fill the disk: lines with their time; when the file is full it is `path.1`, and a new one begins."""
+    log = logging.getLogger(f"polyfed.deploy.{path.absolute()}")
+    log.propagate = False
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handler = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
+        except OSError as error:
+            what = f"cannot be written: {error.strerror}"
+            raise UsageError(what, where=path, remedy="choose another file for --log") from None
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        log.addHandler(handler)
+    return log.info

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +29,8 @@ MISSES = 5  # questions in a row without an answer after which the server is tak
 LOOK = 0.5  # seconds between two looks at the folder of the run
 
 
-@dataclass(frozen=True)
-class StudyConfig:
-    """A study as it is sent: its text, and what a folder is named after."""
-
-    text: str
-    name: str
-    rounds: int
-
-
-@dataclass(frozen=True)
-class End:
-    """How a run ended; `reason` is empty if it was completed."""
-
-    status: str
-    reason: str
-
-    @property
-    def completed(self) -> bool:
-        return self.status == COMPLETED
-
-
-def read_prepared(path: Path, rounds: int | None = None) -> StudyConfig:
-    """Check a study before it is sent anywhere; the tables are the nodes' own business."""
+def read_prepared(path: Path, rounds: int | None = None) -> tuple[str, str]:
+    """The text of a study, checked before it is sent anywhere, and a name for its folder; the tables are the nodes' own."""
     document = read_document(path)
     where = str(path)
     if rounds is not None:
@@ -66,28 +44,26 @@ def read_prepared(path: Path, rounds: int | None = None) -> StudyConfig:
         data.pop("sha256", None)
     config = check(document, where)
     if not config.data.tasks:
-        raise ConfigError(
-            "there are no targets", where=f"{where}, data.tasks", remedy='add for example binary = ["sick"]'
-        )
+        what = "there are no targets"
+        raise ConfigError(what, where=f"{where}, data.tasks", remedy='add for example binary = ["sick"]')
     if build_method(config, where).pools_data:
         what = f"method {config.method.name!r} puts all data in one place"
         raise ConfigError(what, where=f"{where}, method.name", remedy="choose one that does not: polyfed methods")
-    settings = build_settings(config, where)
-    name = f"{path.stem}-{config.method.name}-{config.run.seed}"
-    return StudyConfig(to_toml(document), name, settings.rounds)
+    build_settings(config, where)
+    return to_toml(document), f"{path.stem}-{config.method.name}-{config.run.seed}"
 
 
-def new_folder(deployment: Deployment, study: StudyConfig, folder: Path | None) -> str:
+def new_folder(deployment: Deployment, name: str, folder: Path | None) -> str:
     """The folder of a new run, as the server sees it."""
-    if folder is None and not deployment.is_server:
-        what = "the folder of the run is on the server, so it cannot be chosen here"
-        raise UsageError(what, remedy="give --folder with an absolute path on the server")
     if not deployment.is_server:
+        if folder is None:
+            what = "the folder of the run is on the server, so it cannot be chosen here"
+            raise UsageError(what, remedy="give --folder with an absolute path on the server")
         return str(folder)
-    chosen = (deployment.root / "runs" / study.name if folder is None else folder).absolute()
+    chosen = (deployment.root / "runs" / name if folder is None else folder).absolute()
     if chosen.exists() and not (chosen.is_dir() and is_free(chosen)):
         remedy = f"go on with polyfed deploy resume {deployment.root} {chosen}, or choose another --folder"
-        raise UsageError("is not empty", where=str(chosen), remedy=remedy)
+        raise UsageError("is not empty", where=chosen, remedy=remedy)
     return str(chosen)
 
 
@@ -100,8 +76,8 @@ def submit(deployment: Deployment, config: Mapping[str, str | int | float], note
     return str(answer["run-id"])
 
 
-def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note) -> End:
-    """Show the rounds as they come, until the run has ended."""
+def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note) -> tuple[str, str | None]:
+    """Show the rounds as they come, until the run has ended: its status, and why if it was not completed."""
     rounds, asked, status, misses = _Rounds(folder), 0.0, "", 0
     described: dict[str, Any] = {}
     try:
@@ -110,7 +86,7 @@ def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note)
                 note(line)
             if time.monotonic() - asked > POLL or (rounds.are_over() and time.monotonic() - asked > SOON):
                 try:
-                    described, misses = _one(deployment, run_id), 0
+                    described, misses = ask(deployment, "list", "--run-id", run_id)["runs"][0], 0
                     now = str(described["status"])
                 except PolyfedError:
                     now, misses = status, misses + 1
@@ -129,8 +105,8 @@ def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note)
     for line in rounds.new():
         note(line)
     if status == COMPLETED:
-        return End(status, "")
-    return End(status, reason_of(log_of(deployment, run_id), str(described.get("status-details", ""))))
+        return status, None
+    return status, reason_of(log_of(deployment, run_id), str(described.get("status-details", "")))
 
 
 def reason_of(log: str, details: str) -> str:
@@ -249,10 +225,6 @@ def _planned(folder: Path) -> int:
         return read_folder_document(folder / "run.json", RunDocument)["settings"]["rounds"]
     except DataError:
         return 0
-
-
-def _one(deployment: Deployment, run_id: str) -> dict[str, Any]:
-    return ask(deployment, "list", "--run-id", run_id)["runs"][0]
 
 
 def _since(node: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,6 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import write_whole
@@ -24,12 +23,10 @@ LOOK = 15.0  # seconds between two looks whether a new certificate can be taken:
 
 
 def serve(deployment: Deployment, note: Note) -> None:
-    """Run the server in the foreground until a signal comes; an error if it ends by itself.
-
-    A SuperLink reads its certificate once, so after `renew` it is restarted, as soon as no run is under way.
-    """
+    """Run the server in the foreground until a signal comes; an error if it ends by itself."""
     with Signals() as signals:
         try:
+            # A SuperLink reads its certificate once, so after `renew` it is restarted, as soon as no run is under way.
             while _serve_until_renewed(deployment, signals, note):
                 note("The certificate is new: the server is restarted with it")
                 deployment = read_deployment(deployment.root)  # nodes may have been added and revoked since
@@ -46,7 +43,7 @@ def serve(deployment: Deployment, note: Note) -> None:
 def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -> bool:
     """Whether the server ended because there is a new certificate; otherwise a signal came."""
     renew = f"polyfed deploy renew {deployment.root}"
-    days = check_certificate(deployment, f"make one with {renew}")
+    days = check_server_certificate(deployment, renew=f"make one with {renew}")
     note(f"The certificate is valid for {days} days" + (f"; renew it soon: {renew}" if days < SOON else ""))
     command = superlink_command(deployment)
     reject_port_in_use(deployment.bind, deployment.port)
@@ -68,17 +65,12 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
                     deployment.restarting.touch()
                     return True
         if signals.received is None:
-            raise _ended(link)
+            said = [line for line in link.said if line.strip()]
+            what = f"the server ended by itself with code {link.code}; its last words: {said[-1] if said else 'none'}"
+            raise PolyfedError(what.rstrip("."), remedy="its log above says more")
         return False
     finally:
         link.stop()
-
-
-def check_certificate(deployment: Deployment, remedy: str) -> int:
-    """How many days the server's certificate is still valid; an error if a node would reject it."""
-    return check_server_certificate(
-        deployment.certificate, deployment.key, deployment.authority, deployment.host, renew=remedy
-    )
 
 
 def _can_take_renewed(deployment: Deployment, certificate: bytes) -> bool:
@@ -86,7 +78,7 @@ def _can_take_renewed(deployment: Deployment, certificate: bytes) -> bool:
     try:
         if deployment.certificate.read_bytes() == certificate:
             return False
-        check_certificate(deployment, "")
+        check_server_certificate(deployment, renew="")
         return all(str(run["status"]).startswith("finished") for run in ask(deployment, "list")["runs"])
     except (OSError, PolyfedError):  # it is being written, or the server is busy: the next look is soon
         return False
@@ -107,10 +99,8 @@ def superlink_command(deployment: Deployment) -> list[str]:
 
 
 def register(deployment: Deployment, note: Note) -> list[str]:
-    """Register the keys of nodes that the server does not know yet; their names.
-
-    Flower forgets names, so which node has which number is kept beside the database.
-    """
+    """Register the keys of nodes that the server does not know yet; their names."""
+    # Flower forgets names, so which node has which number is kept beside the database.
     known = {node["node-id"] for node in ask(deployment, "supernode", "list")["nodes"]}
     numbers = {name: number for name, number in node_numbers(deployment).items() if number in known}
     new = []
@@ -127,7 +117,7 @@ def register(deployment: Deployment, note: Note) -> list[str]:
             raise
         numbers[name] = str(answer["node-id"])
         new.append(name)
-        write_whole(_numbers_file(deployment), json.dumps(numbers, indent=2).encode())
+        write_whole(deployment.numbers, json.dumps(numbers, indent=2).encode())
     return new
 
 
@@ -142,14 +132,14 @@ def unregister(deployment: Deployment, name: str, note: Note) -> bool:
         if "not found" not in str(error).lower():  # somebody else did it
             raise
     del numbers[name]
-    write_whole(_numbers_file(deployment), json.dumps(numbers, indent=2).encode())
+    write_whole(deployment.numbers, json.dumps(numbers, indent=2).encode())
     return True
 
 
 def node_numbers(deployment: Deployment) -> dict[str, str]:
     """Name → Flower's number of the node, for those that were registered."""
     try:
-        return dict(json.loads(_numbers_file(deployment).read_bytes()))
+        return dict(json.loads(deployment.numbers.read_bytes()))
     except (OSError, ValueError):
         return {}
 
@@ -165,9 +155,8 @@ def reject_port_in_use(host: str, port: int) -> None:
     """An error if somebody listens there already: Flower would start, fail late, and say little."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the server will do: old connections do not count
+        # As the server will do: old connections do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
@@ -203,13 +192,3 @@ def answers(deployment: Deployment) -> bool:
 def _without_polls(note: Note) -> Note:
     """Each node asks every three seconds whether there is work, and Flower writes a line about it each time."""
     return lambda line: None if "[uvicorn.access]" in line and line.endswith(" 200") else note(line)
-
-
-def _ended(link: Program) -> PolyfedError:
-    said = [line for line in link.said if line.strip()]
-    what = f"the server ended by itself with code {link.code}; its last words: {said[-1] if said else 'none'}"
-    return PolyfedError(what.rstrip("."), remedy="its log above says more")
-
-
-def _numbers_file(deployment: Deployment) -> Path:
-    return deployment.server / "nodes.json"

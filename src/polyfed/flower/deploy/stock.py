@@ -6,8 +6,7 @@ import socket
 import time
 
 from polyfed.flower.deploy.commands import Note, environment, node_config, program, shown
-from polyfed.flower.deploy.layout import NodeFolder
-from polyfed.flower.deploy.node import NodeWork
+from polyfed.flower.deploy.layout import NodeFolder, NodeWork
 from polyfed.flower.deploy.processes import Program, Signals
 
 TOUCH = 10.0  # seconds between two signs of life in the node's folder
@@ -42,8 +41,8 @@ def run_supernode(folder: NodeFolder, work: NodeWork, note: Note, signals: Signa
     code = node.code if code is None else code
     if code == 0:  # it said goodbye, so it may come back at once
         folder.alive.unlink(missing_ok=True)
-    said = node.text() + ("\nSuperNode ID" if connected else "")  # the line may have gone by
-    return code or 0, said, node.seconds
+    said = [*node.said, "SuperNode ID"] if connected else node.said  # the line may have gone by
+    return code or 0, "\n".join(said), node.seconds
 
 
 def _free_port() -> int:

@@ -52,9 +52,8 @@ class ClassTree:
 
     @classmethod
     def grow(cls, means: Tensor, classes: Sequence[int]) -> ClassTree:
-        order = sorted(range(len(classes)), key=lambda i: classes[i])
-        ordered = tuple(classes[i] for i in order)
-        return cls(ordered, tuple(_branches(means.detach()[order], ordered)))
+        """From the mean features of classes in increasing order."""
+        return cls(tuple(classes), tuple(_branches(means.detach(), tuple(classes))))
 
     def leaf_probabilities(self, turns: Sequence[Tensor]) -> Tensor:
         """(rows, classes) from the probabilities of left and right at each branch, (rows, 2), given that one comes there."""
@@ -87,8 +86,7 @@ def _two_means(points: Tensor) -> Tensor:
         distance = torch.cdist(points, centres)
         now = distance[:, 0] <= distance[:, 1]
         if bool(now.all()):  # all in one place: nothing tells them apart, so any halves will do
-            now = torch.arange(len(points)) < (len(points) + 1) // 2
-            return now
+            return torch.arange(len(points)) < (len(points) + 1) // 2
         if bool((now == near).all()):
             break
         near = now

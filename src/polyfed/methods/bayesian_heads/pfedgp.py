@@ -23,32 +23,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, zip_longest
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm
-from polyfed.methods.base import ClientResult, Job, Predictor
+from polyfed.methods.base import Job, Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
 from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNode, TaskGP, losses
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
-from polyfed.methods.neural.cohorts import side_by_side
-from polyfed.methods.neural.shared_network import SharedNetwork
-from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.neural.cohorts import Cohort, TrainedSideBySide
+from polyfed.methods.options import check_choice, check_number, check_numbers
 from polyfed.modelling.rows import likelihoods_of
-from polyfed.nets import Network
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
 
 @dataclass(frozen=True)
-class PFedGP(SharedNetwork):
+class PFedGP(TrainedSideBySide):
     """Options as of `SharedNetwork` (an epoch is one step on all labels, up to `batch_size` of each task), and
 
     Args:
@@ -91,9 +88,8 @@ class PFedGP(SharedNetwork):
         check_choice("objective", self.objective, ("predictive", "marginal"))
         if not isinstance(self.learn_kernel, bool):
             raise ConfigError(f"learn_kernel is {self.learn_kernel!r}", remedy="give true or false")
-        for option in ("amplitude", "length", "clip"):
-            check_number(option, getattr(self, option), above=0)
-        check_number("n_sweeps", self.n_sweeps, whole=True, least=1)
+        check_numbers(self, "amplitude", "length", "clip", above=0)
+        check_numbers(self, "n_sweeps", whole=True, least=1)
         for option in ("n_chains", "n_test_chains"):
             check_number(option, getattr(self, option), whole=True, least=2)
             if getattr(self, option) % 2:
@@ -149,106 +145,75 @@ class PFedGP(SharedNetwork):
 
     # ---- a client -----------------------------------------------------------------------------------------------
 
-    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        return self._learned([Job("", state, message, data, stream)])[0]
-
-    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
-        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
-
-    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
-        """A round of clients that train side by side; one alone may have any network."""
-        net, data = self.net_of(jobs[0].data), [job.data for job in jobs]
+    def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+        net = self.net_of(jobs[0].data)
+        cohort = Cohort(net, [job.data for job in jobs], train=self.bn_buffers != "frozen")
         before = [{**job.message, **strip_prefix(job.state, "personal")} for job in jobs]
-        values, velocity = [dict(mine) for mine in before], [{} for _ in jobs]
-        names, scores = self.trainable(net, before[0]), [[0.0] for _ in jobs]
-        taught = [dict.fromkeys(mine.tasks, 0.0) for mine in data]
+        values, velocity = cohort.stack(before), {}
+        names, scores = self.trainable(net, values), [[0.0] for _ in jobs]
+        taught = [dict.fromkeys(job.data.tasks, 0.0) for job in jobs]
         for epoch in range(self.local_epochs):
             scores = [[] for _ in jobs]
             plans = [self.batches(net, job.data, job.stream, epoch) for job in jobs]
             for k, batches in enumerate(zip_longest(*plans, fillvalue={})):
                 draws = [replace(job.stream, purpose=f"{job.stream.purpose} gibbs {epoch} {k}") for job in jobs]
-                for j, (loss, gradient, said) in enumerate(self.step(net, values, data, batches, names, draws)):
-                    scores[j] += [loss] if batches[j] else []
-                    taught[j] |= dict.fromkeys(said, 1.0)
-                    self.descend(values[j], gradient, velocity[j])
+                losses, gradient, said = self.step(cohort, values, batches, names, draws)
+                touched = {name: [bool(s) and net.owner(name) in (None, *s) for s in said] for name in gradient}
+                moves = {name: torch.tensor(clients) for name, clients in touched.items()}
+                self.descend(values, gradient, velocity, moves=moves)
+                for j, tasks in enumerate(said):
+                    scores[j] += [losses[j]] if batches[j] else []
+                    taught[j] |= dict.fromkeys(tasks, 1.0)
         one, found = torch.ones((), dtype=torch.float64), []
-        for j, job in enumerate(jobs):
-            arrays = {name: values[j][name] - before[j][name] for name in job.message}
+        for j, (job, after) in enumerate(zip(jobs, cohort.unstack(values), strict=True)):
+            arrays = {name: after[name] - before[j][name] for name in job.message}
             pooled = {task: (seen * one, one) for task, seen in taught[j].items()}
-            loss = float(np.mean(scores[j] or [0.0]))
-            update = ClientUpdate(arrays, pooled, float(job.data.n_labels), job.data.counts(), {"loss": loss})
-            kept = with_prefix("personal", {name: values[j][name] for name in self.personal(net)})
+            metrics = {"loss": float(np.mean(scores[j] or [0.0]))}
+            kept = with_prefix("personal", {name: after[name] for name in self.personal(net)})
+            update = ClientUpdate(arrays, pooled, float(job.data.n_labels), job.data.counts(), metrics)
             found.append(({**job.state, **kept}, update))
         return found
 
     def step(
         self,
-        net: Network,
-        values: Sequence[State],
-        data: Sequence[ClientData],
+        cohort: Cohort,
+        values: State,
         batches: Sequence[Mapping[str, np.ndarray]],
         names: Sequence[str],
         draws: Sequence[Stream],
-    ) -> list[tuple[float, State, list[str]]]:
+    ) -> tuple[list[float], State, list[list[str]]]:
         """Of each client the sum of its tasks' losses, its clipped gradient, and the tasks that said something."""
-        leaves = {name: torch.stack([mine[name] for mine in values]).requires_grad_() for name in names}
-        features = self._features(net, values, leaves, data, batches)
-        starts = accumulate((own[..., 0].numel() for own in features.values()), initial=0)
-        first = dict(zip(features, starts, strict=False))
-        z = torch.cat([torch.zeros(0, net.width), *(own.flatten(0, 1) for own in features.values())])
-        tasks = {task: TaskGP.of(self, leaves, data[0], task) for task in features}
+        leaves = {name: values[name].detach().requires_grad_() for name in names}
+        live = {**values, **leaves, **{name: values[name].clone() for name in cohort.net.buffers}}
+        rows = cohort.batch(batches)
+        features = [unit_features(cohort.each(cohort.net.features, live, of.x, task)) for task, of in rows.items()]
+        values.update({name: live[name] for name in cohort.net.buffers})  # moved on by the forward pass
+        z = torch.cat([torch.zeros(0, cohort.net.width), *(own.flatten(0, 1) for own in features)])
+        first = dict(zip(rows, accumulate((own[..., 0].numel() for own in features), initial=0), strict=False))
+        tasks = {task: TaskGP.of(self, leaves, cohort.members[0], task) for task in rows}
         nodes: list[ScoredNode] = []
         owners: list[int] = []
-        said: list[list[str]] = [[] for _ in values]
-        for j, (mine, batch) in enumerate(zip(data, batches, strict=True)):
+        said: list[list[str]] = [[] for _ in batches]
+        for j, (mine, batch) in enumerate(zip(cohort.members, batches, strict=True)):
             generator = torch.Generator().manual_seed(draws[j].integer())
             for task, positions in batch.items():
                 y, weights = (torch.from_numpy(a[positions]) for a in (mine.labels[task][1], mine.weights_of(task)))
-                at = first[task] + j * features[task].shape[1] + torch.arange(len(y))
+                at = first[task] + j * rows[task].x.shape[1] + torch.arange(len(y))
                 taught = list(tasks[task].of_client(j).nodes(z.detach(), at, y, weights, generator))
                 nodes += taught
                 owners += [j] * len(taught)
                 said[j] += [task] if taught else []
-        if not nodes:
-            return [(0.0, {}, []) for _ in values]
-        totals = torch.zeros(len(values), dtype=torch.float64).index_add(0, torch.tensor(owners), losses(nodes, z))
-        if not totals.requires_grad:  # no hidden layer, no noise, a fixed kernel: there is nothing to learn
-            return [(total, {}, mine) for total, mine in zip(totals.tolist(), said, strict=True)]
+        totals = torch.zeros(len(batches), dtype=torch.float64)
+        if nodes:
+            totals = totals.index_add(0, torch.tensor(owners), losses(nodes, z))
+        if not totals.requires_grad:  # no label says anything, or no hidden layer, no noise, a fixed kernel
+            return totals.tolist(), {}, said
         grads = torch.autograd.grad(totals.sum(), list(leaves.values()), allow_unused=True)
         gradient = {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
-        norm = torch.cat([g.reshape(len(values), -1) for g in gradient.values()], 1).norm(dim=1)
-        share = (self.clip / norm.clamp_min(1e-300)).clamp_max(1.0).tolist()
-        found = []
-        for j, (total, mine) in enumerate(zip(totals.tolist(), said, strict=True)):
-            touched = [name for name in gradient if mine and net.owner(name) in (None, *mine)]
-            found.append((total, {name: share[j] * gradient[name][j] for name in touched}, mine))
-        return found
-
-    def _features(
-        self,
-        net: Network,
-        values: Sequence[State],
-        leaves: State,
-        data: Sequence[ClientData],
-        batches: Sequence[Mapping[str, np.ndarray]],
-    ) -> dict[str, Tensor]:
-        """task → features of its rows, (clients, rows, width), the shorter filled up."""
-        live = {**values[0], **{name: leaf[0] for name, leaf in leaves.items()}}
-        live |= {name: values[0][name].clone() for name in net.buffers}
-        found = {}
-        for task in dict.fromkeys(chain(*batches)):
-            of_task = zip(data, batches, strict=True)
-            x = [
-                torch.from_numpy(mine.x[mine.labels[task][0][batch[task]] if task in batch else []])
-                for mine, batch in of_task
-            ]
-            if len(data) > 1:
-                z = net.features(leaves, pad_sequence(x, batch_first=True), task)
-            else:
-                z = net.features(live, x[0], task, train=self.bn_buffers != "frozen")[None]
-            found[task] = unit_features(z)
-        values[0].update({name: live[name] for name in net.buffers})  # moved on by the forward pass
-        return found
+        norm = torch.cat([g.reshape(len(batches), -1) for g in gradient.values()], 1).norm(dim=1)
+        share = (self.clip / norm.clamp_min(1e-300)).clamp_max(1.0)
+        clipped = {name: share.reshape(-1, *(1,) * (g.dim() - 1)) * g for name, g in gradient.items()}
+        return totals.tolist(), clipped, said
 
     # ---- predictions ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ A client keeps q(β_j) = N(μ_j, diag σ_j²), σ = softplus(s), for the head of
 
 Without that care 3. runs away: with q fixed its curvature is ‖x‖² E‖β‖², and nothing in 3. can make β smaller.
 
-
 The server takes w = Σ μ_j/ρ_j² / Σ 1/ρ_j² and the mean of the trunks: a client that is unsure, or unlike the others, says
 less about w. `server_rate` is 1 − β of the publication.
 
@@ -27,7 +26,7 @@ measured under q, not at μ: the optimum of the bound is E_q (y − f)², which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -35,31 +34,31 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
+from torch.nn.utils.rnn import pad_sequence
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import LabelForm
-from polyfed.methods.base import ClientResult, Job, Predictor
+from polyfed.methods.base import Job, Predictor
 from polyfed.methods.bayesian_heads.uncertain_heads import (
-    Labels,
     Posterior,
     as_layer,
     as_matrix,
     divergence,
     expected_loss,
-    filled_up,
-    number,
+    information,
+    kept,
     outputs,
     precision_of,
     prior_variance,
     softplus_inverse,
     with_one,
 )
-from polyfed.methods.bayesian_heads.vem_trunks import Turn, drawn, train_side_by_side
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
-from polyfed.methods.neural.base import Neural, Objective
-from polyfed.methods.neural.cohorts import side_by_side
-from polyfed.methods.options import check_choice, check_number
-from polyfed.methods.supervised import rows_of, supervision_of, weights_of
+from polyfed.methods.bayesian_heads.vem_trunks import Trunks, Turn, drawn
+from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, under, with_prefix
+from polyfed.methods.neural.base import Neural
+from polyfed.methods.neural.cohorts import Labels, Rows, TrainedSideBySide
+from polyfed.methods.options import check_choice, check_numbers
+from polyfed.methods.supervised import supervision_of
 from polyfed.nets import Network
 from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream
@@ -69,7 +68,7 @@ _AVERAGED = {LabelForm.BINARY: "proba", LabelForm.CLASS: "proba", LabelForm.PAIR
 
 
 @dataclass(frozen=True)
-class PFedVEM(Neural):
+class PFedVEM(TrainedSideBySide, Neural):
     """Options as of `Neural` (of the trunk; `momentum` of the heads too), and
 
     Args:
@@ -100,18 +99,16 @@ class PFedVEM(Neural):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("read_out", self.read_out, ("mc", "mean"))
-        for option in ("n_draws", "head_steps", "join_rounds", "read_draws"):
-            check_number(option, getattr(self, option), whole=True, least=1)
-        for option in ("initial_std", "head_rate"):
-            check_number(option, getattr(self, option), above=0)
+        check_numbers(self, "n_draws", "head_steps", "join_rounds", "read_draws", whole=True, least=1)
+        check_numbers(self, "initial_std", "head_rate", above=0)
 
     # ---- the server -------------------------------------------------------------------------------------------
 
     def broadcast(self, server: State, client: str) -> State:
-        return with_prefix("theta", strip_prefix(server, "theta")) | with_prefix("noise", strip_prefix(server, "noise"))
+        return under(server, "theta", "noise")
 
     def template(self, server: State) -> ClientUpdate:
-        plain, nothing = super().template(server), (number(0.0), number(0.0))
+        plain, nothing = super().template(server), (scalar(0.0), scalar(0.0))
         precisions = {precision_of(i): nothing for i in range(len(plain.counts))}
         return replace(plain, pooled={**plain.pooled, **precisions})
 
@@ -130,64 +127,51 @@ class PFedVEM(Neural):
 
     # ---- a client -----------------------------------------------------------------------------------------------
 
-    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        return self._learned([Job("", state, message, data, stream)])[0]
-
-    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
-        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
-
-    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
-        """A round of clients that train side by side; one alone may have any network."""
-        net, noise = self.net_of(jobs[0].data), [strip_prefix(job.message, "noise") for job in jobs]
-        before = [{**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")} for job in jobs]
-        turns = [Turn(job, dict(values), {}) for job, values in zip(jobs, before, strict=True)]
-        kept: list[State] = [{} for _ in jobs]
-        precisions = [{precision_of(i): (number(0.0), number(0.0)) for i in range(len(net.tasks))} for _ in jobs]
+    def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+        net, nothing = self.net_of(jobs[0].data), (scalar(0.0), scalar(0.0))
+        turns = [
+            Turn(job, {**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")}, {}) for job in jobs
+        ]
+        states = [dict(job.state) for job in jobs]
+        sure = [dict.fromkeys(map(precision_of, range(len(net.tasks))), nothing) for _ in jobs]
         for i, task in enumerate(net.tasks):
             who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
-            own = [(jobs[j].state, before[j], noise[j], jobs[j].data, jobs[j].stream) for j in who]
-            for j, (q, rho2) in zip(who, self.head_phase(net, task, own), strict=True):
+            for j, (q, rho2) in zip(who, self.head_phase(net, task, [turns[j] for j in who]), strict=True):
                 turns[j].heads[task] = q
-                precisions[j][precision_of(i)] = (1 / rho2, number(1.0))
-                kept[j] |= {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
                 turns[j].values.update(as_layer(i, q[0]))
-        rates, losses = self.trunk_phase(net, turns)
+                sure[j][precision_of(i)] = (1 / rho2, scalar(1.0))
+                states[j] |= kept(i, q, rho2)
         found = []
-        for job, turn, own, rate, loss, sure in zip(jobs, turns, kept, rates, losses, precisions, strict=True):
-            arrays = {
-                name: turn.values[name] - v for name, v in strip_prefix(job.message, "theta").items()
-            }  # of heads, μ − w
-            own |= with_prefix("personal", {name: turn.values[name] for name in self.personal(net)})
-            update = self.update(arrays, net, turn.values, job.data, loss)
+        for j, (turn, (rates, loss)) in enumerate(zip(turns, self.trunk_phase(net, turns), strict=True)):
+            data, after = turn.job.data, turn.values
+            arrays = {name: after[name] - v for name, v in strip_prefix(turn.job.message, "theta").items()}  # μ − w
+            update = self.update(arrays, net, after, data, loss)
             measured = [task for task in update.pooled if task in turn.heads]
-            spread = {t: self.noise_under(net, turn.values, job.data, t, turn.heads[t]) for t in measured}
-            found.append(({**job.state, **own, **rate}, replace(update, pooled={**update.pooled, **spread, **sure})))
+            spread = {task: self.noise_under(net, after, data, task, turn.heads[task]) for task in measured}
+            states[j] |= with_prefix("personal", {name: after[name] for name in self.personal(net)}) | rates
+            found.append((states[j], replace(update, pooled=update.pooled | spread | sure[j])))
         return found
 
-    def head_phase(
-        self, net: Network, task: str, clients: Sequence[tuple[State, State, State, ClientData, Stream]]
-    ) -> list[tuple[Posterior, Tensor]]:
-        """1. and 2. for one task of each client (state, parameters, noise, data, stream): q of its head, and ρ².
+    def head_phase(self, net: Network, task: str, turns: Sequence[Turn]) -> list[tuple[Posterior, Tensor]]:
+        """1. and 2. for one task of each client: q of its head, and ρ².
 
         The trunk stands still, so features are computed once and any network will do.
         """
-        if not clients:
+        if not turns:
             return []
-        i, features, labels = list(net.tasks).index(task), [], []
-        for _, values, _, data, _ in clients:
-            at, y = data.labels[task]
-            with torch.no_grad():
-                features.append(with_one(net.features(values, torch.from_numpy(data.x[at]), task)))
-            labels.append(Labels.of(torch.from_numpy(y), data.codecs[task], weights_of(data, task, slice(None))))
-        h, held = filled_up(features, labels)
-        w = torch.stack([as_matrix(i, values) for _, values, _, _, _ in clients])
+        i, members = list(net.tasks).index(task), [turn.job.data for turn in turns]
+        with torch.no_grad():
+            x = [torch.from_numpy(data.x[data.labels[task][0]]) for data in members]
+            own = [with_one(net.features(turn.values, mine, task)) for turn, mine in zip(turns, x, strict=True)]
+        h, held = pad_sequence(own, batch_first=True), Rows.stack(members, task, [np.arange(len(mine)) for mine in x])
+        w = torch.stack([as_matrix(i, turn.values) for turn in turns])
         start = torch.full_like(w[0], softplus_inverse(self.initial_std))
-        mean = torch.stack([state.get(f"mean/{i}", mine) for (state, *_), mine in zip(clients, w, strict=True)])
-        raw = torch.stack([state.get(f"raw/{i}", start) for state, *_ in clients])
-        sigma2 = torch.stack([noise.get(task, torch.ones((), dtype=torch.float64)) for _, _, noise, _, _ in clients])
+        mean = torch.stack([turn.job.state.get(f"mean/{i}", mine) for turn, mine in zip(turns, w, strict=True)])
+        raw = torch.stack([turn.job.state.get(f"raw/{i}", start) for turn in turns])
+        sigma2 = torch.stack([turn.job.message.get(f"noise/{task}", scalar(1.0)) for turn in turns])
         rho2 = prior_variance(mean, raw, w)
-        step = (self.head_rate / (held.information(sigma2) + 1 / rho2))[:, None, None]
-        rngs = [_own(stream, f"head draws {i}").numpy() for *_, stream in clients]
+        step = (self.head_rate / (information(held, sigma2) + 1 / rho2))[:, None, None]
+        rngs = [_own(turn.job.stream, f"head draws {i}").numpy() for turn in turns]
         velocity = torch.zeros(2, *w.shape, dtype=torch.float64)
         for _ in range(self.head_steps):
             live = (mean.detach().requires_grad_(), raw.detach().requires_grad_())
@@ -195,10 +179,10 @@ class PFedVEM(Neural):
             bound = expected_loss(live, h, held, sigma2, draws) + divergence(*live, w, rho2)
             velocity = self.momentum * velocity + torch.stack(torch.autograd.grad(bound.sum(), live))
             mean, raw = mean - step * velocity[0], raw - step * velocity[1]
-        return [((mean[j], raw[j]), rho2[j]) for j in range(len(clients))]
+        return [((mean[j], raw[j]), rho2[j]) for j in range(len(turns))]
 
-    def trunk_phase(self, net: Network, turns: Sequence[Turn]) -> tuple[list[State], list[float]]:
-        """3.: the parameters in `turns` move on; the rates to remember, and the losses.
+    def trunk_phase(self, net: Network, turns: Sequence[Turn]) -> list[tuple[State, float]]:
+        """3.: the parameters in `turns` move on; of each client the rates to remember, and the loss.
 
         Trunks that tasks have to themselves have rates of their own.
         """
@@ -215,7 +199,9 @@ class PFedVEM(Neural):
                 if not left:
                     break
                 trying = sorted(left)
-                tried = self.trained(net, [mine[j] for j in trying], names, [rate[j] for j in trying], attempt)
+                rngs = [_own(mine[j].job.stream, f"trunk draws {attempt}").numpy() for j in trying]
+                trunks = Trunks(self, net, [mine[j] for j in trying], rngs)
+                tried = trunks.run_epochs(names, [rate[j] for j in trying])
                 for j, (values, loss) in zip(trying, tried, strict=True):
                     if self.trunk_loss(net, replace(mine[j], values=values)) <= worst[j]:  # not so if it is no number
                         turns[j].values.update(values)
@@ -224,37 +210,16 @@ class PFedVEM(Neural):
                     else:
                         rate[j] /= 2
             for j in rate:
-                rates[j][key], totals[j] = number(rate[j]), totals[j] + worst[j]
-        return rates, totals
-
-    def trained(
-        self, net: Network, turns: Sequence[Turn], names: list[str], rates: Sequence[float], attempt: int
-    ) -> list[tuple[State, float]]:
-        """Epochs on the trunks of these clients; parameters, and the mean loss of the last epoch."""
-        rngs = [_own(turn.job.stream, f"trunk draws {attempt}").numpy() for turn in turns]
-        if len(turns) > 1:
-            return train_side_by_side(self, net, turns, names, rates, rngs)
-        data, objective = turns[0].job.data, self.averaged(net, turns[0], rngs[0])
-        return [
-            self.train(
-                net,
-                turns[0].values,
-                data,
-                turns[0].job.stream,
-                epochs=self.local_epochs,
-                names=names,
-                rate=rates[0],
-                objective=objective,
-            )
-        ]
+                rates[j][key], totals[j] = scalar(rate[j]), totals[j] + worst[j]
+        return list(zip(rates, totals, strict=True))
 
     def trunk_loss(self, net: Network, turn: Turn) -> float:
         """What 3. makes smaller, on all labels and under the same draws whenever it is asked for in a round."""
         everything = {task: np.arange(len(at)) for task, (at, _) in turn.job.data.labels.items()}
-        live = {**turn.values, **{name: turn.values[name].clone() for name in net.buffers}}  # a forward pass moves them
+        trunk = Trunks(self, net, [turn], [_own(turn.job.stream, "trunk loss").numpy()])
+        values = trunk.stack([turn.values])
         with torch.no_grad():
-            objective = self.averaged(net, turn, _own(turn.job.stream, "trunk loss").numpy())
-            return float(objective(live, everything))
+            return float(trunk.loss(values, dict(values), trunk.batch([everything])))
 
     def noise_under(
         self, net: Network, values: State, data: ClientData, task: str, q: Posterior
@@ -266,39 +231,20 @@ class PFedVEM(Neural):
         f, labels = outputs(h, self._mirrored(q)), Labels.of(torch.from_numpy(y), codec)
         n, weights = 2 * self.read_draws, torch.from_numpy(data.weights_of(task))
         total, count = supervision_of(codec).spread(f.flatten(0, -2), labels.under(f), codec, weights.repeat(n))
-        return torch.tensor(total / n, dtype=torch.float64), torch.tensor(count / n, dtype=torch.float64)
+        return scalar(total / n), scalar(count / n)
 
     def _mirrored(self, q: Posterior) -> Tensor:
         """Draws of a head in pairs around μ, the same for all rows and at any time: a prediction depends on its row alone."""
         half = Stream(0, "read-out").numpy().standard_normal((self.read_draws, *q[0].shape))
         return q[0] + softplus(q[1]) * torch.from_numpy(np.concatenate([half, -half]))
 
-    def averaged(self, net: Network, turn: Turn, rng: np.random.Generator) -> Objective:
-        """The loss of the trunk, averaged over draws of the heads."""
-
-        def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
-            total = torch.zeros((), dtype=torch.float64)
-            for task, positions in batch.items():
-                x, y, codec = rows_of(turn.job.data, task, positions)
-                h = with_one(net.features(live, x, task, train=self.bn_buffers != "frozen"))
-                mean, raw = turn.heads[task]
-                heads = mean + softplus(raw) * drawn([rng], (self.n_draws, *mean.shape))[0]
-                weights = weights_of(turn.job.data, task, positions)
-                total = total + Labels.of(y, codec, weights).loss(outputs(h, heads))
-            return total
-
-        return objective
-
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
-        state, net = super().join(server, data, stream), self.net_of(data)
-        values = self.values(server, None)
+        state, net, values = super().join(server, data, stream), self.net_of(data), self.values(server, None)
         for i, (task, n) in enumerate(data.counts().items()):
             for k in range(self.join_rounds if n else 0):
-                own = _own(stream, f"join {k}")
-                ((mean, raw), rho2), *_ = self.head_phase(
-                    net, task, [(state, values, strip_prefix(server, "noise"), data, own)]
-                )
-                state = {**state, f"mean/{i}": mean, f"raw/{i}": raw, f"rho2/{i}": rho2}
+                turn = Turn(Job("", state, under(server, "noise"), data, _own(stream, f"join {k}")), values, {})
+                [(q, rho2)] = self.head_phase(net, task, [turn])
+                state = state | kept(i, q, rho2)
         return state
 
     # ---- predictions ----------------------------------------------------------------------------------------------
@@ -341,9 +287,6 @@ class PFedVEM(Neural):
             read, field, heads = supervision_of(codec).predict, _AVERAGED[form], self._mirrored(q)
             changes[field] = np.mean([getattr(read((h @ beta.T).numpy(), 0.0, codec), field) for beta in heads], axis=0)
         return replace(prediction, **changes)  # pyright: ignore[reportArgumentType]
-
-
-# ---- names and shapes ----------------------------------------------------------------------------------------------
 
 
 def _own(stream: Stream, purpose: str) -> Stream:

@@ -6,66 +6,28 @@ heads (..., outputs, features + 1), and the share of each row in its client's me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from polyfed.data import LabelCodec
 from polyfed.kinds import LabelForm
 from polyfed.methods.messages import State
-from polyfed.methods.supervised import LEAST_NOISE, supervision_of
+from polyfed.methods.neural.cohorts import Labels
+from polyfed.methods.supervised import LEAST_NOISE
 
 Posterior = tuple[Tensor, Tensor]  # μ and s of a head, (..., outputs, features + 1): the last column is the bias
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Coded labels (..., rows) of a task, and the share of each in the mean loss of its client."""
-
-    y: Tensor
-    shares: Tensor
-    codec: LabelCodec
-
-    @classmethod
-    def of(cls, y: Tensor, codec: LabelCodec, weights: Tensor | None = None) -> Labels:
-        """Those of one client, which may count more or less."""
-        once = torch.ones(len(y), dtype=torch.float64)
-        return cls(y, (once if weights is None else weights) / len(y), codec)
-
-    def loss(self, f: Tensor) -> Tensor:
-        """The mean loss over rows and draws, (...), at outputs (..., draws, rows, outputs)."""
-        return self.averaged(supervision_of(self.codec).losses(f.flatten(0, -2), self.under(f), self.codec), f)
-
-    def under(self, f: Tensor) -> Tensor:
-        """The labels of all rows under each draw, one after the other."""
-        rows = self.shares.dim()
-        return self.y.unsqueeze(rows - 1).expand(*f.shape[:-1], *self.y.shape[rows:]).flatten(0, rows)
-
-    def averaged(self, losses: Tensor, f: Tensor) -> Tensor:
-        return (self.shares.unsqueeze(-2) * losses.reshape(f.shape[:-1])).sum(-1).mean(-1)
-
-    def information(self, noise: Tensor) -> Tensor:
-        """How much all labels of a client say about f, in the unit of the mean loss."""
-        form, scale = self.codec.task.form, self.codec.scale
-        held = (self.shares > 0).to(torch.float64)
-        if form is LabelForm.NUMBER:
-            return held.sum(-1) / noise.clamp_min(LEAST_NOISE)
-        if form is LabelForm.COUNT:  # μ/(1 + μ/ρ) each, of a negative binomial with mean μ
-            return held.sum(-1) * scale / (1 + scale * noise)
-        return (held * self.y[..., 1]).sum(-1) if form is LabelForm.PAIR else held.sum(-1)
-
-
-def filled_up(h: Sequence[Tensor], labels: Sequence[Labels]) -> tuple[Tensor, Labels]:
-    """Features and labels of many clients, the shorter ones filled up with copies of a row that weigh nothing."""
-    n = max(map(len, h))
-    features = torch.stack([pad(mine, (0, 0, 0, n - len(mine))) for mine in h])
-    y = torch.stack([torch.cat([mine.y, mine.y[:1].expand(n - len(mine.y), *mine.y.shape[1:])]) for mine in labels])
-    shares = torch.stack([pad(mine.shares, (0, n - len(mine.y))) for mine in labels])
-    return features, Labels(y, shares, labels[0].codec)
+def information(labels: Labels, noise: Tensor) -> Tensor:
+    """How much all labels of a client say about f, in the unit of the mean loss."""
+    form, scale = labels.codec.task.form, labels.codec.scale
+    held = (labels.shares > 0).to(torch.float64)
+    if form is LabelForm.NUMBER:
+        return held.sum(-1) / noise.clamp_min(LEAST_NOISE)
+    if form is LabelForm.COUNT:  # μ/(1 + μ/ρ) each, of a negative binomial with mean μ
+        return held.sum(-1) * scale / (1 + scale * noise)
+    return (held * labels.y[..., 1]).sum(-1) if form is LabelForm.PAIR else held.sum(-1)
 
 
 def with_one(h: Tensor) -> Tensor:
@@ -104,10 +66,7 @@ def expected_loss(q: Posterior, h: Tensor, labels: Labels, noise: Tensor, draws:
     if form is LabelForm.PAIR:  # by trials: the mean loss counts rows
         y = labels.under(f)
         return n * labels.averaged(y[:, 1] * softplus(f.flatten(0, -2)[:, 0]) - y[:, 0] * f.flatten(0, -2)[:, 0], f)
-    return labels.information(noise) * labels.loss(f)
-
-
-# ---- names and shapes ----------------------------------------------------------------------------------------------
+    return information(labels, noise) * labels.loss(f)
 
 
 def as_matrix(i: int, values: State) -> Tensor:
@@ -118,6 +77,11 @@ def as_layer(i: int, head: Tensor) -> State:
     return {f"head.{i}.weight": head[:, :-1].clone(), f"head.{i}.bias": head[:, -1].clone()}
 
 
+def kept(i: int, q: Posterior, rho2: Tensor) -> State:
+    """What a client remembers of the head of task i."""
+    return {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
+
+
 def softplus_inverse(std: float) -> float:
     return std + float(np.log(-np.expm1(-std)))
 
@@ -125,7 +89,3 @@ def softplus_inverse(std: float) -> float:
 def precision_of(i: int) -> str:
     """Under which name 1/ρ² of the head of task i is sent."""
     return f"precision/{i}"
-
-
-def number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)

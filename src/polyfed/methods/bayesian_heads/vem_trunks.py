@@ -1,9 +1,10 @@
-"""pFedVEM's epochs on the trunk, of several clients side by side; `PFedVEM.train` is the same for one."""
+"""pFedVEM's epochs on the trunk, of several clients side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from polyfed.methods.base import Job
-from polyfed.methods.bayesian_heads.uncertain_heads import Labels, Posterior, outputs, with_one
+from polyfed.methods.bayesian_heads.uncertain_heads import Posterior, outputs, with_one
 from polyfed.methods.messages import State
 from polyfed.methods.neural.cohorts import Cohort, Positions, Rows
 from polyfed.nets import Network
@@ -47,8 +48,13 @@ class Trunks(Cohort):
     def __init__(
         self, method: PFedVEM, net: Network, turns: Sequence[Turn], rngs: Sequence[np.random.Generator]
     ) -> None:
-        super().__init__(net, [turn.job.data for turn in turns])
-        self.method, self.rngs, self.heads = method, rngs, _stacked(turns)
+        super().__init__(net, [turn.job.data for turn in turns], train=method.bn_buffers != "frozen")
+        self.method, self.turns, self.rngs = method, turns, rngs
+        self.heads: dict[str, Posterior] = {}  # zeros for a client that has none
+        for task, like in {task: q for turn in turns for task, q in turn.heads.items()}.items():
+            missing = (torch.zeros_like(like[0]), torch.zeros_like(like[1]))
+            mean, raw = zip(*(turn.heads.get(task, missing) for turn in turns), strict=True)
+            self.heads[task] = (torch.stack(mean), torch.stack(raw))
 
     def batch(self, positions: Sequence[Positions]) -> dict[str, tuple[Rows, Tensor]]:
         """Rows and heads of each task. Clients draw in the order of their own tasks, and only for those of this step."""
@@ -66,51 +72,22 @@ class Trunks(Cohort):
 
     def loss_of(self, live: State, task: str, rows: tuple[Rows, Tensor]) -> Tensor:
         there, heads = rows
-        h = with_one(self.net.features(live, there.x, task))
-        return Labels(there.y, there.shares, there.codec).loss(outputs(h, heads))
+        h = with_one(self.each(self.net.features, live, there.x, task))
+        return there.loss(outputs(h, heads))
 
-
-def train_side_by_side(
-    method: PFedVEM,
-    net: Network,
-    turns: Sequence[Turn],
-    names: Sequence[str],
-    rates: Sequence[float],
-    rngs: Sequence[np.random.Generator],
-) -> list[tuple[State, float]]:
-    """What `train` makes of each: parameters, and the mean loss of the last epoch. Who has no batch left stands still."""
-    cohort = Trunks(method, net, turns, rngs)
-    values = cohort.stack([turn.values for turn in turns])
-    rate, velocity = torch.tensor(rates, dtype=torch.float64), {name: torch.zeros_like(values[name]) for name in names}
-    losses: list[list[float]] = [[] for _ in turns]
-    for epoch in range(method.local_epochs):
-        plans = [list(method.batches(net, turn.job.data, turn.job.stream, epoch)) for turn in turns]
-        losses = [[] for _ in turns]
-        for k in range(max(map(len, plans))):
-            positions: list[Mapping[str, np.ndarray]] = [plan[k] if k < len(plan) else {} for plan in plans]
-            loss, gradient = cohort.gradient(values, cohort.batch(positions), names)
-            active = torch.tensor([bool(mine) for mine in positions])
-            for j, mine in enumerate(losses):
-                mine += [float(loss[j])] if positions[j] else []
-            for name, g in gradient.items():
-                shape = (-1, *(1,) * (g.dim() - 1))
-                g = g + method.weight_decay * values[name] if method.weight_decay else g
-                velocity[name] = torch.where(
-                    active.reshape(shape), method.momentum * velocity[name] + g, velocity[name]
-                )
-                moved = values[name] - rate.reshape(shape) * velocity[name]
-                values[name] = torch.where(active.reshape(shape), moved, values[name])
-    means = [float(np.mean(mine)) if mine else 0.0 for mine in losses]
-    return list(zip(cohort.unstack(values), means, strict=True))
-
-
-def _stacked(turns: Sequence[Turn]) -> dict[str, Posterior]:
-    """q of each task's head; zeros for a client that has none."""
-    tasks = dict.fromkeys(task for turn in turns for task in turn.heads)
-    found = {}
-    for task in tasks:
-        like = next(turn.heads[task] for turn in turns if task in turn.heads)
-        missing = (torch.zeros_like(like[0]), torch.zeros_like(like[1]))
-        heads = [turn.heads.get(task, missing) for turn in turns]
-        found[task] = (torch.stack([q[0] for q in heads]), torch.stack([q[1] for q in heads]))
-    return found
+    def run_epochs(self, names: Sequence[str], rates: Sequence[float]) -> list[tuple[State, float]]:
+        """Epochs of SGD: parameters, and the mean loss of the last epoch. Clients that have no batch left stand still."""
+        method, values = self.method, self.stack([turn.values for turn in self.turns])
+        rate, velocity = torch.tensor(rates, dtype=torch.float64), {}
+        losses: list[list[float]] = [[] for _ in self.turns]
+        for epoch in range(method.local_epochs):
+            plans = [method.batches(self.net, turn.job.data, turn.job.stream, epoch) for turn in self.turns]
+            losses = [[] for _ in self.turns]
+            for positions in zip_longest(*plans, fillvalue={}):
+                loss, gradient = self.gradient(values, self.batch(positions), names)
+                active = torch.tensor([bool(mine) for mine in positions])
+                for j, mine in enumerate(losses):
+                    mine += [float(loss[j])] if positions[j] else []
+                method.descend(values, gradient, velocity, rate, dict.fromkeys(gradient, active))
+        means = [float(np.mean(mine)) if mine else 0.0 for mine in losses]
+        return list(zip(self.unstack(values), means, strict=True))

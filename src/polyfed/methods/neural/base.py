@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, with_prefix
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.supervised import rows_of, supervision_of, weights_of
 from polyfed.nets import Network
@@ -20,8 +21,8 @@ from polyfed.seeds import Stream
 
 # (parameters, their gradient) → the direction in which SGD goes instead
 Correction = Callable[[State, State], State]
-# (parameters, task → positions of a batch) → the loss that is minimised instead of the sum of the tasks' mean losses
-Objective = Callable[[State, Mapping[str, np.ndarray]], Tensor]
+# (parameters, task, positions among its labels) → the loss that is minimised instead of their mean loss
+Objective = Callable[[State, str, np.ndarray], Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Neural(SharedNetwork):
         return super().init(spec, stream) | noise_to_pool(spec, 1.0)
 
     def template(self, server: State) -> ClientUpdate:
-        nothing = (_scalar(0.0), _scalar(0.0))
-        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "noise"), nothing))
+        pooled = dict.fromkeys(strip_prefix(server, "noise"), (scalar(0.0), scalar(0.0)))
+        return replace(super().template(server), pooled=pooled)
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return tasks_of_noise(server, name)
@@ -59,12 +60,9 @@ class Neural(SharedNetwork):
         return values
 
     def update(self, arrays: State, net: Network, values: State, data: ClientData, loss: float) -> ClientUpdate:
-        pooled = {}
-        for task, codec in data.codecs.items():
-            measure = supervision_of(codec).noise
-            if measure:
-                total, count = _noise(net, values, data, task) if task in data.labels else (0.0, 0.0)
-                pooled[task] = (_scalar(total), _scalar(count))
+        noisy = [task for task, codec in data.codecs.items() if supervision_of(codec).noise]
+        sums = {task: _noise(net, values, data, task) for task in noisy}
+        pooled = {task: (scalar(total), scalar(count)) for task, (total, count) in sums.items()}
         return ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": loss})
 
     def train(
@@ -78,13 +76,9 @@ class Neural(SharedNetwork):
         names: Sequence[str] | None = None,
         rate: float | None = None,
         correct: Correction | None = None,
-        steps: dict[str, int] | None = None,
         objective: Objective | None = None,
     ) -> tuple[State, float]:
-        """Minibatch SGD on some parameters (all that can be trained, by default), and the mean loss of the last epoch.
-
-        `correct` changes the gradient; `steps` receives how many steps each parameter took.
-        """
+        """Minibatch SGD on some parameters (all that can be trained, by default), and the mean loss of the last epoch."""
         names = list(self.trainable(net, values) if names is None else names)
         values = {name: value.clone() for name, value in values.items()}
         velocity: State = {}
@@ -94,10 +88,7 @@ class Neural(SharedNetwork):
             for batch in self.batches(net, data, stream, epoch):
                 loss, gradient = self.gradient(net, values, data, batch, names, objective)
                 losses.append(loss)
-                gradient = correct(values, gradient) if correct else gradient
-                self.descend(values, gradient, velocity, rate)
-                if steps is not None:
-                    steps |= {name: steps.get(name, 0) + 1 for name in gradient}
+                self.descend(values, correct(values, gradient) if correct else gradient, velocity, rate)
         return values, float(np.mean(losses)) if losses else 0.0
 
     def gradient(
@@ -113,20 +104,20 @@ class Neural(SharedNetwork):
         leaves = {name: values[name].detach().requires_grad_() for name in names}
         # Copies of the running statistics: a forward pass moves them in place, and they may be the server's.
         live = {**values, **leaves, **{name: values[name].clone() for name in net.buffers}}
-        loss = self.loss(net, live, data, batch) if objective is None else objective(live, batch)
+        of_task = objective or partial(self.loss, net, data)
+        loss = sum((of_task(live, task, positions) for task, positions in batch.items()), scalar(0.0))
         for name in net.buffers:  # moved on by the forward pass
             values[name] = live[name]
         grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         return loss.item(), {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
 
-    def loss(self, net: Network, live: State, data: ClientData, batch: Mapping[str, np.ndarray]) -> Tensor:
-        """The sum of the tasks' mean losses on a batch."""
-        total = torch.zeros((), dtype=torch.float64)
-        for task, positions in batch.items():
-            x, y, codec = rows_of(data, task, positions)
-            outputs = net(live, x, task, train=self.bn_buffers != "frozen")
-            total = total + supervision_of(codec).loss(outputs, y, codec, weights_of(data, task, positions))
-        return total
+    def loss(
+        self, net: Network, data: ClientData, live: State, task: str, positions: np.ndarray, *, train: bool = True
+    ) -> Tensor:
+        """The mean loss of some labels of a task; without `train`, running statistics stand still."""
+        x, y, codec = rows_of(data, task, positions)
+        outputs = net(live, x, task, train=train and self.bn_buffers != "frozen")
+        return supervision_of(codec).loss(outputs, y, codec, weights_of(data, task, positions))
 
     def train_personal(self, server: State, state: State, data: ClientData, stream: Stream, epochs: int) -> State:
         """The state of a client after training what is its own, on top of what the server has."""
@@ -144,21 +135,18 @@ class Neural(SharedNetwork):
 
     def reader(self, server: State, values: State, data: ClientData) -> Predictor:
         """Predictions of these parameters; the noise is the client's own, or that of all where it has no labels."""
-        net, pooled = self.net_of(data), strip_prefix(server, "noise")
-        noise: dict[str, float] = {}
-        for task in pooled:
-            total, count = _noise(net, values, data, task) if task in data.labels else (0.0, 0.0)
-            noise[task] = total / count if count > 0 else float(pooled[task])
+        net, noise = self.net_of(data), {}
+        for task, pooled in strip_prefix(server, "noise").items():
+            total, count = _noise(net, values, data, task)
+            noise[task] = total / count if count > 0 else float(pooled)
 
         def predict(x: np.ndarray) -> Predictions:
-            with torch.no_grad():
-                outputs = {task: net(values, torch.from_numpy(x), task).numpy() for task in data.tasks}
-            return Predictions(
-                {
-                    task: supervision_of(codec).predict(outputs[task], noise.get(task, 0.0), codec)
-                    for task, codec in data.codecs.items()
-                }
-            )
+            found = {}
+            for task, codec in data.codecs.items():
+                with torch.no_grad():
+                    outputs = net(values, torch.from_numpy(x), task).numpy()
+                found[task] = supervision_of(codec).predict(outputs, noise.get(task, 0.0), codec)
+            return Predictions(found)
 
         return predict
 
@@ -166,8 +154,8 @@ class Neural(SharedNetwork):
 def noise_to_pool(spec: FederationSpec, start: float) -> State:
     """What the server keeps of the noise of tasks that have one, and a mark at those whose count is no number of labels."""
     kinds = {task: supervision_of(codec) for task, codec in spec.codecs.items()}
-    noise = {task: _scalar(start) for task, kind in kinds.items() if kind.noise}
-    marks = {task: _scalar(1.0) for task in noise if not kinds[task].counts_labels}
+    noise = {task: scalar(start) for task, kind in kinds.items() if kind.noise}
+    marks = {task: scalar(1.0) for task in noise if not kinds[task].counts_labels}
     return with_prefix("noise", noise) | with_prefix("uncounted", marks)
 
 
@@ -186,12 +174,9 @@ def pooled_noise(server: State, sent: Sequence[ClientUpdate]) -> State:
 
 
 def _noise(net: Network, values: State, data: ClientData, task: str) -> tuple[float, float]:
-    at, y = data.labels[task]
+    if task not in data.labels:
+        return 0.0, 0.0
+    x, y, codec = rows_of(data, task, slice(None))
     with torch.no_grad():
-        outputs = net(values, torch.from_numpy(data.x[at]), task)
-    kind, codec = supervision_of(data.codecs[task]), data.codecs[task]
-    return kind.spread(outputs, torch.from_numpy(y), codec, weights_of(data, task, slice(None)))
-
-
-def _scalar(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
+        outputs = net(values, x, task)
+    return supervision_of(codec).spread(outputs, y, codec, weights_of(data, task, slice(None)))

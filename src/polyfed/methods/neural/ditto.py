@@ -22,7 +22,7 @@ from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -48,10 +48,10 @@ class Ditto(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("penalty", self.penalty, least=0)
-        check_number("personal_rate", self.personal_rate, above=0)
-        check_number("personal_epochs", self.personal_epochs, whole=True, least=1)
-        check_number("join_epochs", self.join_epochs, whole=True, least=0)
+        check_numbers(self, "penalty", least=0)
+        check_numbers(self, "personal_rate", above=0)
+        check_numbers(self, "personal_epochs", whole=True, least=1)
+        check_numbers(self, "join_epochs", whole=True, least=0)
         if self.penalty * self.personal_rate >= 2:
             raise ConfigError(
                 f"penalty {self.penalty:g} times personal_rate {self.personal_rate:g} is {self.penalty * self.personal_rate:g}",

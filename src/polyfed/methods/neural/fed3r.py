@@ -31,11 +31,11 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Method, Predictor
-from polyfed.methods.messages import ClientUpdate, State, client_key, strip_prefix, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_noise
 from polyfed.methods.neural.ridge import Ridge, held_out, moments, objection_to, ridge, with_constant
 from polyfed.methods.neural.shared_network import network_of
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.methods.supervised import n_outputs, rows_of, supervision_of, target_of, weights_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -69,12 +69,12 @@ class Fed3R(Method):
         if isinstance(self.penalty, str) and self.penalty != "gcv":
             raise ConfigError(f"penalty is {self.penalty!r}", remedy="give 'gcv' or a number above 0")
         if self.penalty != "gcv":
-            check_number("penalty", self.penalty, above=0)
+            check_numbers(self, "penalty", above=0)
         if self.own_penalty is not None:
-            check_number("own_penalty", self.own_penalty, above=0)
-        check_number("random_features", self.random_features, whole=True, least=0)
-        check_number("bandwidth", self.bandwidth, above=0)
-        check_number("min_labels", self.min_labels, whole=True, least=1)
+            check_numbers(self, "own_penalty", above=0)
+        check_numbers(self, "random_features", whole=True, least=0)
+        check_numbers(self, "bandwidth", above=0)
+        check_numbers(self, "min_labels", whole=True, least=1)
 
     @property
     def takes_weights(self) -> bool:
@@ -103,9 +103,9 @@ class Fed3R(Method):
             server[f"moments/{i}"] = torch.zeros(width + k, width + k, dtype=torch.float64)
             server[f"head/{i}"] = torch.zeros(width, k, dtype=torch.float64)
             server[f"inverse/{i}"] = torch.zeros(width, width, dtype=torch.float64)
-            server[f"penalty/{i}"] = _scalar(0.0)  # as long as there is nothing to solve
+            server[f"penalty/{i}"] = scalar(0.0)  # as long as there is nothing to solve
             if codec.classes:
-                server[f"slope/{i}"] = _scalar(len(codec.classes))
+                server[f"slope/{i}"] = scalar(len(codec.classes))
                 server[f"slopes/{i}"] = len(codec.classes) * torch.tensor(SLOPES, dtype=torch.float64)
         return server | noise_to_pool(spec, 0.0)  # zero: not measured yet
 
@@ -131,16 +131,9 @@ class Fed3R(Method):
         return {name: value for name, value in server.items() if not name.startswith(own)}
 
     def template(self, server: State) -> ClientUpdate:
-        nothing = (_scalar(0.0), _scalar(0.0))
-        arrays = with_prefix("moments", strip_prefix(server, "moments")) | with_prefix(
-            "losses", strip_prefix(server, "slopes")
-        )
-        return ClientUpdate(
-            arrays,
-            dict.fromkeys(strip_prefix(server, "noise"), nothing),
-            counts=dict.fromkeys(_tasks(server), 0),
-            metrics={"loss": 0.0},
-        )
+        arrays = under(server, "moments") | with_prefix("losses", strip_prefix(server, "slopes"))
+        pooled = dict.fromkeys(strip_prefix(server, "noise"), (scalar(0.0), scalar(0.0)))
+        return ClientUpdate(arrays, pooled, counts=dict.fromkeys(_tasks(server), 0), metrics={"loss": 0.0})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return tasks_of_noise(server, name)
@@ -174,7 +167,7 @@ class Fed3R(Method):
             after[f"moments/{i}"] = M
             if new and M[width - 1, width - 1] > 0:
                 fit = ridge(M, width, None if self.penalty == "gcv" else float(self.penalty))
-                after |= {f"head/{i}": fit.head, f"inverse/{i}": fit.inverse, f"penalty/{i}": _scalar(fit.penalty)}
+                after |= {f"head/{i}": fit.head, f"inverse/{i}": fit.inverse, f"penalty/{i}": scalar(fit.penalty)}
             if f"slope/{i}" in server:
                 losses = torch.stack([update.arrays[f"losses/{i}"] for update in sent]).sum(0)
                 if losses.any():
@@ -211,7 +204,7 @@ class Fed3R(Method):
                     losses.append(float(kind.loss(f, y, codec, weights)))
                     measured = kind.spread(f, y, codec, weights)
             if kind.noise:
-                pooled[task] = (_scalar(measured[0]), _scalar(measured[1]))
+                pooled[task] = (scalar(measured[0]), scalar(measured[1]))
         metrics = {"loss": float(np.sum(losses))}
         return state, ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), metrics)
 
@@ -274,7 +267,3 @@ def _slopes(values: State, i: int) -> list[Tensor]:
 
 def _fit(values: State, i: int) -> Ridge:
     return Ridge(values[f"head/{i}"], values[f"inverse/{i}"], float(values[f"penalty/{i}"]))
-
-
-def _scalar(value: float) -> Tensor:
-    return torch.tensor(float(value), dtype=torch.float64)

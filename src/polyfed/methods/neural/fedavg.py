@@ -4,9 +4,10 @@ McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learn
 Data", AISTATS 2017, arXiv:1602.05629, algorithm 1: x ← x + Σ_i (n_i / Σ n) (y_i − x), the average in its delta form, so
 that what nobody changes stays equal to the bit.
 
-`fedavg-ft` tunes the averaged network on a client's own rows before it predicts (Yu, Bagdasaryan, Shmatikov, 2020,
-arXiv:2002.04758). Why so plain a step is hard to beat: Collins, Hassani, Mokhtari, Shakkottai: "FedAvg with Fine Tuning:
-Local Updates Lead to Representation Learning", NeurIPS 2022, arXiv:2205.13692. They tune the head, as is the default here.
+`fedavg-ft` tunes the averaged network on a client's own rows before it predicts: Yu, Bagdasaryan, Shmatikov: "Salvaging
+Federated Learning by Local Adaptation", 2020, arXiv:2002.04758. Why so plain a step is hard to beat: Collins, Hassani,
+Mokhtari, Shakkottai: "FedAvg with Fine Tuning: Local Updates Lead to Representation Learning", NeurIPS 2022,
+arXiv:2205.13692. They tune the head, as is the default here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyfed.methods.neural.finetuning import FineTuned
+from polyfed.data import ClientData
+from polyfed.methods.base import Predictor
+from polyfed.methods.messages import State
+from polyfed.methods.neural.base import Neural
+from polyfed.methods.neural.shared_network import SharedNetwork
+from polyfed.methods.options import check_choice, check_numbers
+from polyfed.seeds import Stream
+
+
+@dataclass(frozen=True)
+class FineTuned(Neural):
+    """Options as of `Neural`, and
+
+    Args:
+        finetune_epochs: a client's own model is the server's after so many epochs on its own data; 0: the server's itself.
+        finetune_part: what these epochs move: `all`, or the `head` alone.
+    """
+
+    finetune_epochs: int = 0
+    finetune_part: str = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, "finetune_epochs", whole=True, least=0)
+        check_choice("finetune_part", self.finetune_part, ("all", "head"))
+
+    @property
+    def personalises(self) -> bool:
+        return self.finetune_epochs > 0 or self.bn_buffers == "local"
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        """The server's model, tuned on a client's own labels; nothing of it is kept or sent."""
+        if state is None or not self.finetune_epochs or not data.n_labels:
+            return super().predictor(server, state, data)
+        net, values = self.net_of(data), self.values(server, state)
+        # Of the network, not of the method: one that trains no heads in its rounds tunes them here all the same.
+        names = net.heads if self.finetune_part == "head" else SharedNetwork.trainable(self, net, values)
+        stream, epochs = Stream(0, "finetune"), self.finetune_epochs
+        tuned, _ = self.train(net, values, data, stream, epochs=epochs, names=names)
+        return self.reader(server, tuned, data)
 
 
 @dataclass(frozen=True)

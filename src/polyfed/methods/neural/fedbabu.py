@@ -18,7 +18,7 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.messages import State, strip_prefix, with_prefix
-from polyfed.methods.neural.finetuning import FineTuned
+from polyfed.methods.neural.fedavg import FineTuned
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 

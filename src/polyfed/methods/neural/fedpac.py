@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +33,7 @@ from torch.nn.functional import linear
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, client_key, strip_prefix, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import Neural, Objective
 from polyfed.methods.neural.fedpac_statistics import (
     Statistics,
@@ -40,7 +41,7 @@ from polyfed.methods.neural.fedpac_statistics import (
     statistics_of,
     with_pooled_std,
 )
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.methods.supervised import groups_of, rows_of, supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
@@ -74,10 +75,10 @@ class FedPAC(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("alignment", self.alignment, least=0)
-        check_number("head_rate", self.head_rate, above=0)
-        check_number("head_epochs", self.head_epochs, whole=True, least=1)
-        check_number("join_epochs", self.join_epochs, whole=True, least=0)
+        check_numbers(self, "alignment", least=0)
+        check_numbers(self, "head_rate", above=0)
+        check_numbers(self, "head_epochs", whole=True, least=1)
+        check_numbers(self, "join_epochs", whole=True, least=0)
         if not isinstance(self.combine, bool):
             raise ConfigError(f"combine is {self.combine!r}", remedy="give true or false")
 
@@ -98,32 +99,18 @@ class FedPAC(Neural):
         return server
 
     def broadcast(self, server: State, client: str) -> State:
-        key = client_key(client)
-        heads = [name for name in strip_prefix(server, "theta") if f"combined/{key}/{name}" in server]
-        return (
-            with_prefix("theta", strip_prefix(server, "theta"))
-            | with_prefix("prototype", strip_prefix(server, "prototype"))
-            | with_prefix("known", strip_prefix(server, "known"))
-            | with_prefix("combined", {name: server[f"combined/{key}/{name}"] for name in heads})
-            | {"key": torch.tensor(key)}
-        )
+        mixed = with_prefix("combined", strip_prefix(server, f"combined/{client_key(client)}"))
+        return under(server, "theta", "prototype", "known") | mixed | {"key": torch.tensor(client_key(client))}
 
     def prediction_state(self, server: State, client: str) -> State:
-        mine = f"combined/{client_key(client)}/"  # no other client's
-        return super().prediction_state(server, client) | {
-            n: value for n, value in server.items() if n.startswith(mine)
-        }
+        mine = f"combined/{client_key(client)}"  # no other client's
+        return super().prediction_state(server, client) | with_prefix(mine, strip_prefix(server, mine))
 
     def template(self, server: State) -> ClientUpdate:
-        plain, zero = super().template(server), torch.zeros((), dtype=torch.float64)
-        arrays = {
-            **plain.arrays,
-            **with_prefix("moment", strip_prefix(server, "moment")),
-            **with_prefix("variance", dict.fromkeys(strip_prefix(server, "moment"), zero)),
-            **with_prefix("prototype", strip_prefix(server, "prototype")),
-            **with_prefix("count", strip_prefix(server, "known")),
-        }
-        return replace(plain, arrays=arrays)
+        plain = super().template(server)
+        variances = with_prefix("variance", dict.fromkeys(strip_prefix(server, "moment"), scalar(0.0)))
+        counts = with_prefix("count", strip_prefix(server, "known"))
+        return replace(plain, arrays=plain.arrays | under(server, "moment", "prototype") | variances | counts)
 
     def is_evidence(self, name: str) -> bool:
         """How many labels of each class there are, and how much their features vary, is as it is."""
@@ -204,7 +191,7 @@ class FedPAC(Neural):
             else:
                 means, codec = message[f"prototype/{i}"], data.codecs[task]
                 moment = torch.zeros_like(means if codec.classes else means.repeat(2, 1))
-                sent = (moment, _scalar(0.0), torch.zeros_like(means), torch.zeros_like(means[:, 0]))
+                sent = (moment, scalar(0.0), torch.zeros_like(means), torch.zeros_like(means[:, 0]))
             arrays |= {f"{n}/{i}": v for n, v in zip(("moment", "variance", "prototype", "count"), sent, strict=True)}
         own = {name: after[name] for name in heads if net.owner(name) in tasks}
         kept = {name: after[name] for name in super().personal(net)}
@@ -215,37 +202,25 @@ class FedPAC(Neural):
         self, net: Network, values: State, data: ClientData, stream: Stream, epochs: int
     ) -> tuple[State, float]:
         """Steps on the heads alone; the features are those of the statistics, running statistics stand still."""
-
-        def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
-            total = torch.zeros((), dtype=torch.float64)
-            for task, positions in batch.items():
-                x, y, codec = rows_of(data, task, positions)
-                total = total + supervision_of(codec).loss(
-                    net(live, x, task), y, codec, weights_of(data, task, positions)
-                )
-            return total
-
-        stream = replace(stream, purpose=f"{stream.purpose} head")
+        stream, still = replace(stream, purpose=f"{stream.purpose} head"), partial(self.loss, net, data, train=False)
         return self.train(
-            net, values, data, stream, epochs=epochs, names=net.heads, rate=self.head_rate, objective=objective
+            net, values, data, stream, epochs=epochs, names=net.heads, rate=self.head_rate, objective=still
         )
 
     def aligned(self, net: Network, data: ClientData, pull: Mapping[str, Tensor]) -> Objective:
         """The loss of the trunk: that of the tasks, and the distance of features from the means in `pull`."""
 
-        def objective(live: State, batch: Mapping[str, np.ndarray]) -> Tensor:
-            total = torch.zeros((), dtype=torch.float64)
-            for task, positions in batch.items():
-                x, y, codec = rows_of(data, task, positions)
-                h, i = net.features(live, x, task, train=self.bn_buffers != "frozen"), list(net.tasks).index(task)
-                f = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
-                total = total + supervision_of(codec).loss(f, y, codec, weights_of(data, task, positions))
-                if task in pull:
-                    away = h - groups_of(y, codec) @ pull[task]
-                    counted = torch.from_numpy(data.weights_of(task)[positions])[:, None]
-                    squares = counted * away.square() if codec.classes else (counted * away).mean(0).square()
-                    total = total + self.alignment * squares.mean()
-            return total
+        def objective(live: State, task: str, positions: np.ndarray) -> Tensor:
+            x, y, codec = rows_of(data, task, positions)
+            h, i = net.features(live, x, task, train=self.bn_buffers != "frozen"), list(net.tasks).index(task)
+            f = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
+            loss = supervision_of(codec).loss(f, y, codec, weights_of(data, task, positions))
+            if task not in pull:
+                return loss
+            away = h - groups_of(y, codec) @ pull[task]
+            counted = torch.from_numpy(data.weights_of(task)[positions])[:, None]
+            squares = counted * away.square() if codec.classes else (counted * away).mean(0).square()
+            return loss + self.alignment * squares.mean()
 
         return objective
 
@@ -269,7 +244,3 @@ def _targets(net: Network, message: State, task: str, own: Statistics) -> Tensor
     i = list(net.tasks).index(task)
     known = message[f"known/{i}"] > 0
     return torch.where(known[:, None], message[f"prototype/{i}"], own.means) if known.any() else None
-
-
-def _scalar(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)

@@ -13,7 +13,7 @@ import torch
 from polyfed.data import ClientData
 from polyfed.methods.messages import ClientUpdate, State, with_prefix
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.options import check_choice, check_numbers
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -40,8 +40,8 @@ class FedPer(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("n_personal_layers", self.n_personal_layers, whole=True, least=1)
-        check_number("head_epochs", self.head_epochs, whole=True, least=0)
+        check_numbers(self, "n_personal_layers", whole=True, least=1)
+        check_numbers(self, "head_epochs", whole=True, least=0)
         check_choice("head_init", self.head_init, ("shared", "own"))
 
     def personal(self, net: Network) -> list[str]:

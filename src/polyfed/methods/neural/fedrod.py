@@ -29,7 +29,7 @@ from torch.nn.functional import linear
 from polyfed.data import ClientData, LabelCodec
 from polyfed.methods.messages import State
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, supervision_of, weights_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
@@ -52,7 +52,7 @@ class FedRoD(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("join_epochs", self.join_epochs, whole=True, least=0)
+        check_numbers(self, "join_epochs", whole=True, least=0)
 
     def initial(self, net: Network, codecs: Mapping[str, LabelCodec], seed: int) -> State:
         values = super().initial(net, codecs, seed)
@@ -65,18 +65,16 @@ class FedRoD(Neural):
         """Both heads are linear in the same features: their sum is the head of a client's own model."""
         return values | {name: values[name] + values[OWN + name] for name in net.heads}
 
-    def loss(self, net: Network, live: State, data: ClientData, batch: Mapping[str, np.ndarray]) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64)
-        for task, positions in batch.items():
-            x, y, codec = rows_of(data, task, positions)
-            loss, i = supervision_of(codec).loss, list(net.tasks).index(task)
-            h = net.features(live, x, task, train=self.bn_buffers != "frozen")
-            generic = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
-            own = linear(h.detach(), live[f"{OWN}head.{i}.weight"], live[f"{OWN}head.{i}.bias"])
-            weights = weights_of(data, task, positions)
-            balanced = loss(generic + self.balance(data, task), y, codec, weights)
-            total = total + balanced + loss(generic.detach() + own, y, codec, weights)
-        return total
+    def loss(
+        self, net: Network, data: ClientData, live: State, task: str, positions: np.ndarray, *, train: bool = True
+    ) -> Tensor:
+        x, y, codec = rows_of(data, task, positions)
+        loss, i, weights = supervision_of(codec).loss, list(net.tasks).index(task), weights_of(data, task, positions)
+        h = net.features(live, x, task, train=train and self.bn_buffers != "frozen")
+        generic = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
+        own = linear(h.detach(), live[f"{OWN}head.{i}.weight"], live[f"{OWN}head.{i}.bias"])
+        balanced = loss(generic + self.balance(data, task), y, codec, weights)
+        return balanced + loss(generic.detach() + own, y, codec, weights)
 
     def balance(self, data: ClientData, task: str) -> Tensor:
         """log n_c of all of a client's labels; a class that it has not got is taken out of the softmax (log 0)."""

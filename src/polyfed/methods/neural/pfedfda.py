@@ -37,9 +37,9 @@ from torch.nn.functional import cross_entropy
 
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_number, check_numbers
 from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, target_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
@@ -123,7 +123,7 @@ class PFedFDA(Neural):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("shrinkage", self.shrinkage, above=0, most=1)
-        check_number("ridge", self.ridge, above=0)
+        check_numbers(self, "ridge", above=0)
 
     def personal(self, net: Network) -> list[str]:
         return [*net.heads, *super().personal(net)]
@@ -144,14 +144,14 @@ class PFedFDA(Neural):
         return server
 
     def broadcast(self, server: State, client: str) -> State:
-        return with_prefix("theta", strip_prefix(server, "theta")) | _shares(server)
+        return under(server, "theta", *SHARES)
 
     def prediction_state(self, server: State, client: str) -> State:
-        return super().prediction_state(server, client) | _shares(server)
+        return super().prediction_state(server, client) | under(server, *SHARES)
 
     def template(self, server: State) -> ClientUpdate:
         plain = super().template(server)
-        return replace(plain, arrays=plain.arrays | _shares(server))
+        return replace(plain, arrays=plain.arrays | under(server, *SHARES))
 
     def is_evidence(self, name: str) -> bool:
         return name.startswith("known/")
@@ -273,10 +273,6 @@ class PFedFDA(Neural):
             weight, bias = self.head(data.codecs[task], gaussians, priors)
             values |= {f"head.{i}.weight": weight, f"head.{i}.bias": bias}
         return self.reader(server, values, data)
-
-
-def _shares(state: State) -> State:
-    return {name: value for name, value in state.items() if name.startswith(tuple(f"{what}/" for what in SHARES))}
 
 
 def _received(state: State, i: int) -> Gaussians:

@@ -19,17 +19,17 @@ from torch import Tensor
 
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
-from polyfed.methods.base import ClientResult, Job, Predictor
+from polyfed.methods.base import Job, Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.neural.cohorts import Alone, Cohort, Positions, side_by_side
-from polyfed.methods.options import check_number
+from polyfed.methods.neural.cohorts import Cohort, Positions, TrainedSideBySide
+from polyfed.methods.options import check_numbers
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
 
 @dataclass(frozen=True)
-class PFedMe(Neural):
+class PFedMe(TrainedSideBySide, Neural):
     """Options as of `Neural` (`learning_rate` is η, of w; `server_rate` is β; `local_epochs` is not used), and
 
     Args:
@@ -54,20 +54,13 @@ class PFedMe(Neural):
         super().__post_init__()
         if self.momentum:
             raise ConfigError(f"momentum is {self.momentum!r}", remedy="leave it at 0: pFedMe's steps are plain")
-        check_number("penalty", self.penalty, least=0)
-        check_number("personal_rate", self.personal_rate, above=0)
-        for option in ("inner_steps", "local_steps"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "penalty", least=0)
+        check_numbers(self, "personal_rate", above=0)
+        check_numbers(self, "inner_steps", "local_steps", whole=True, least=1)
 
-    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        return self._learned([Job("", state, message, data, stream)])[0]
-
-    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
-        return side_by_side(jobs, self.net_of, self.batch_size, self._learned, self._attempt)
-
-    def _learned(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
+    def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
-        cohort = self._cohort(net, [job.data for job in jobs])
+        cohort = Cohort(net, [job.data for job in jobs], train=self.bn_buffers != "frozen")
         before = [{**job.message, **strip_prefix(job.state, "personal")} for job in jobs]
         w = cohort.stack(before)
         names, theta, losses = self.trainable(net, w), dict(w), torch.zeros(len(jobs))
@@ -104,9 +97,6 @@ class PFedMe(Neural):
                 theta[name] = torch.sub(theta[name], slope, alpha=self.personal_rate)
         return theta, losses
 
-    def _cohort(self, net: Network, members: Sequence[ClientData]) -> Cohort:
-        return Cohort(net, members) if len(members) > 1 else Alone(net, members[0], self.gradient)
-
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         if state is None:
             return super().predictor(server, None, data)
@@ -121,8 +111,10 @@ class PFedMe(Neural):
         net, state = self.net_of(data), super().join(server, data, stream)
         if not data.n_labels:
             return state | with_prefix("theta", w)
-        theta, _ = self.near(self._cohort(net, [data]), w, w, [everything], self.inner_steps * self.local_steps)
-        return state | with_prefix("theta", theta)
+        cohort = Cohort(net, [data], train=self.bn_buffers != "frozen")
+        start = cohort.stack([w])
+        theta, _ = self.near(cohort, start, start, [everything], self.inner_steps * self.local_steps)
+        return state | with_prefix("theta", cohort.unstack(theta)[0])
 
     def _endless(self, net: Network, data: ClientData, stream: Stream) -> Iterator[dict[str, np.ndarray]]:
         for epoch in count() if data.n_labels else ():

@@ -10,8 +10,9 @@ x over the sampled clients, and (1/N) Σ Δc_i to c with N the number of registe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_choice
 from polyfed.seeds import Stream
@@ -76,29 +77,23 @@ class Scaffold(Neural):
         return super().start(data, stream) | with_prefix("control", zero)
 
     def broadcast(self, server: State, client: str) -> State:
-        return with_prefix("theta", strip_prefix(server, "theta")) | with_prefix(
-            "control", strip_prefix(server, "control")
-        )
+        return under(server, "theta", "control")
 
     def template(self, server: State) -> ClientUpdate:
         plain = super().template(server)
-        arrays = plain.arrays | with_prefix("control", strip_prefix(server, "control"))
-        return ClientUpdate(arrays, plain.pooled, plain.weight, plain.counts, plain.metrics)
+        return replace(plain, arrays=plain.arrays | under(server, "control"))
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        net, x, c, own = (
-            self.net_of(data),
-            strip_prefix(message, "theta"),
-            strip_prefix(message, "control"),
-            strip_prefix(state, "control"),
-        )
+        net, own = self.net_of(data), strip_prefix(state, "control")
+        x, c = strip_prefix(message, "theta"), strip_prefix(message, "control")
         before = {**x, **strip_prefix(state, "personal")}
-        steps: dict[str, int] = {}
+        steps: Counter[str] = Counter()
 
         def corrected(values: State, gradient: State) -> State:
+            steps.update(gradient.keys())
             return {name: g - own[name] + c[name] for name, g in gradient.items()}
 
-        after, loss = self.train(net, before, data, stream, epochs=self.local_epochs, correct=corrected, steps=steps)
+        after, loss = self.train(net, before, data, stream, epochs=self.local_epochs, correct=corrected)
         if self.option == "I":
             everything = {task: np.arange(len(at)) for task, (at, _) in data.labels.items()}
             _, gradient = self.gradient(net, dict(before), data, everything, list(own))

@@ -18,8 +18,8 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Method
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
-from polyfed.methods.options import check_choice, check_number
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under, with_prefix
+from polyfed.methods.options import check_choice, check_number, check_numbers
 from polyfed.methods.supervised import n_outputs
 from polyfed.nets import ACTIVATIONS, Network
 from polyfed.seeds import Stream
@@ -65,12 +65,9 @@ class SharedNetwork(Method):
         check_choice("activation", self.activation, list(ACTIVATIONS))
         check_choice("bn_buffers", self.bn_buffers, BUFFERS)
         check_choice("weighting", self.weighting, ("samples", "uniform"))
-        check_number("learning_rate", self.learning_rate, above=0)
-        check_number("server_rate", self.server_rate, above=0)
-        check_number("momentum", self.momentum, least=0)
-        check_number("weight_decay", self.weight_decay, least=0)
-        for option in ("local_epochs", "batch_size"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "learning_rate", "server_rate", above=0)
+        check_numbers(self, "momentum", "weight_decay", least=0)
+        check_numbers(self, "local_epochs", "batch_size", whole=True, least=1)
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
             raise ConfigError(f"hidden is {self.hidden!r}", remedy="give the widths of the layers, such as [64, 32]")
         for width in self.hidden:
@@ -118,7 +115,7 @@ class SharedNetwork(Method):
 
     def prediction_state(self, server: State, client: str) -> State:
         """Parameters and noise; not what the server needs to aggregate, some of which is of other clients."""
-        return {n: value for n, value in server.items() if n.startswith(("theta/", "initial/", "noise/", "task/"))}
+        return under(server, "theta", "initial", "noise", "task")
 
     def template(self, server: State) -> ClientUpdate:
         counts = dict.fromkeys(strip_prefix(server, "task"), 0)
@@ -184,15 +181,31 @@ class SharedNetwork(Method):
         for k in range(max((len(parts) for parts in plan.values()), default=0)):
             yield {task: parts[k] for task, parts in plan.items() if k < len(parts)}
 
-    def descend(self, values: State, gradient: State, velocity: State, rate: float | None = None) -> None:
-        """One step of SGD. Weights decay; a prior that pulls them to zero would pull noise and kernels to one."""
-        rate = rate or self.learning_rate
+    def descend(
+        self,
+        values: State,
+        gradient: State,
+        velocity: State,
+        rate: float | Tensor | None = None,
+        moves: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """One step of SGD. Weights decay; a prior that pulls them to zero would pull noise and kernels to one.
+
+        Stacked parameters of several clients have rates (clients,), and step where `moves` says so.
+        """
         for name, g in gradient.items():
+            shape, before = (-1, *(1,) * (g.dim() - 1)), values[name]
             if self.weight_decay and name.startswith(("trunk.", "head.")):
-                g = g + self.weight_decay * values[name]
+                g = g + self.weight_decay * before
             if self.momentum:
-                g = velocity[name] = self.momentum * velocity[name] + g if name in velocity else g
-            values[name] = values[name] - rate * g
+                g = self.momentum * velocity[name] + g if name in velocity else g
+            step = rate.reshape(shape) if isinstance(rate, Tensor) else rate or self.learning_rate
+            values[name] = before - step * g
+            if moves is not None:
+                some = moves[name].reshape(shape)
+                values[name] = torch.where(some, values[name], before)
+                g = torch.where(some, g, velocity.get(name, torch.zeros_like(g)))
+            velocity[name] = g
 
 
 @lru_cache(maxsize=64)

@@ -6,22 +6,25 @@ for, with the seed that the server drew, and kept as long as these data are.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from importlib import import_module
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.errors import ConfigError
+from polyfed.errors import ConfigError, MissingExtraError
 from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.base import Method, Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
-from polyfed.methods.rivals.inputs import Inputs
-from polyfed.methods.rivals.reading import Classes, Numbers, Rates, fit_task
+from polyfed.methods.rivals.inputs import Inputs, Labelled, Numbers, Predicted
+from polyfed.methods.rivals.reading import fit_task
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -43,14 +46,14 @@ class Rival(Method):
         return False  # there is one model, whoever asks for it
 
     @abstractmethod
-    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
+    def fit_numbers(self, rows: Labelled) -> Numbers:
         """A model of real targets: mean and, if it has one, standard deviation of y at new inputs."""
 
     @abstractmethod
-    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+    def fit_classes(self, rows: Labelled) -> Predicted:
         """A model of classes 0, 1, ..., each of which occurs in y: their probabilities at new inputs."""
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
+    def fit_rates(self, rows: Labelled) -> Predicted:
         """A model of counts: the expected one at new inputs."""
         raise NotImplementedError
 
@@ -93,15 +96,32 @@ class Rival(Method):
         return models[self, seed]
 
     def _fitted_to(self, data: ClientData, seed: int) -> Predictor:
-        x = Inputs.of(data.x, named=self.needs_client)
-        nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+        x, nothing = Inputs.of(data.x, named=self.needs_client), (np.zeros(0, dtype=np.int64), np.zeros(0))
         by_task = {}
         for task, codec in data.codecs.items():
             at, y = data.labels.get(task, nothing)
-            by_task[task] = fit_task(self, x.take(at), y, codec, seed, data.weights.get(task))
+            by_task[task] = fit_task(self, Labelled(x.take(at), y, data.weights.get(task), seed), codec)
 
         def predict(new: np.ndarray) -> Predictions:
             inputs = Inputs.of(new, named=self.needs_client)
             return Predictions({task: one(inputs) for task, one in by_task.items()})
 
         return predict
+
+
+def require(library: str, method: str) -> Any:
+    """A library of the extra `rivals`, or how to get it."""
+    try:
+        return import_module(library)
+    except ImportError:
+        raise MissingExtraError(
+            f"{library} is not installed", where=f"method {method!r}", remedy="pip install 'polyfed[rivals]'"
+        ) from None
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Optimisers of other libraries warn where few labels say little; what they found is used all the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -6,17 +6,14 @@ the other follows Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from polyfed.methods.options import check_number
-from polyfed.methods.rivals.base import Rival
-from polyfed.methods.rivals.extras import require
-from polyfed.methods.rivals.inputs import Clients, Inputs
-from polyfed.methods.rivals.reading import Classes, Numbers, Rates
+from polyfed.methods.options import check_number, check_numbers
+from polyfed.methods.rivals.base import Rival, require
+from polyfed.methods.rivals.inputs import Clients, Inputs, Labelled, Numbers, Predicted
 
 
 @dataclass(frozen=True)
@@ -39,44 +36,41 @@ class HistGradientBoostingPooled(Rival):
     min_samples_leaf: int = 20
 
     def __post_init__(self) -> None:
-        check_number("iterations", self.iterations, whole=True, least=1)
-        check_number("min_samples_leaf", self.min_samples_leaf, whole=True, least=1)
-        check_number("learning_rate", self.learning_rate, above=0)
+        check_numbers(self, "iterations", "min_samples_leaf", whole=True, least=1)
+        check_numbers(self, "learning_rate", above=0)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
-        from sklearn.ensemble import HistGradientBoostingRegressor
+    def fit_numbers(self, rows: Labelled) -> Numbers:
+        mean = self._regressed(rows, "squared_error")
+        return lambda new: (mean(new), None)
 
-        columns = _columns(x)
-        model = HistGradientBoostingRegressor(**self._options(seed)).fit(columns(x), y, sample_weight=weights)
-        return lambda new: (model.predict(columns(new)), None)
-
-    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+    def fit_classes(self, rows: Labelled) -> Predicted:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        columns = _columns(x)
-        model = HistGradientBoostingClassifier(**self._options(seed)).fit(columns(x), y, sample_weight=weights)
+        columns = _columns(rows.x)
+        model = HistGradientBoostingClassifier(**self._options(rows.seed))
+        model.fit(columns(rows.x), rows.y, sample_weight=rows.weights)
         return lambda new: model.predict_proba(columns(new))
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
+    def fit_rates(self, rows: Labelled) -> Predicted:
+        return self._regressed(rows, "poisson")
+
+    def _regressed(self, rows: Labelled, loss: Literal["squared_error", "poisson"]) -> Predicted:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        columns = _columns(x)
-        model = HistGradientBoostingRegressor(loss="poisson", **self._options(seed)).fit(
-            columns(x), y, sample_weight=weights
-        )
+        columns, model = _columns(rows.x), HistGradientBoostingRegressor(loss=loss, **self._options(rows.seed))
+        model.fit(columns(rows.x), rows.y, sample_weight=rows.weights)
         return lambda new: model.predict(columns(new))
 
     def _options(self, seed: int) -> dict[str, Any]:
-        return {
-            "max_iter": self.iterations,
-            "learning_rate": self.learning_rate,
+        learned = {"max_iter": self.iterations, "learning_rate": self.learning_rate}
+        return learned | {
             "min_samples_leaf": self.min_samples_leaf,
             "categorical_features": [0],
             "random_state": seed,
         }
 
 
-def _columns(x: Inputs) -> Callable[[Inputs], np.ndarray]:
+def _columns(x: Inputs) -> Predicted:
     """The client's position first, missing where it is not known, then the features."""
     clients = Clients.of(x)
     return lambda new: np.column_stack([clients.positions(new), new.features])
@@ -102,42 +96,39 @@ class CatBoostPooled(Rival):
     border_count: int = 64
 
     def __post_init__(self) -> None:
-        for option in ("iterations", "border_count"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "iterations", "border_count", whole=True, least=1)
         check_number("depth", self.depth, whole=True, least=1, below=17)  # CatBoost's own limit
 
     @classmethod
     def require(cls) -> None:
         require("catboost", cls.name)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
-        predict = self._boosted("CatBoostRegressor", x, y, weights, seed, "predict", loss_function="RMSE")
+    def fit_numbers(self, rows: Labelled) -> Numbers:
+        predict = self._boosted("CatBoostRegressor", rows, "predict", "RMSE")
         return lambda new: (predict(new), None)
 
-    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
-        loss = "Logloss" if y.max() == 1 else "MultiClass"
-        return self._boosted("CatBoostClassifier", x, y, weights, seed, "predict_proba", loss_function=loss)
+    def fit_classes(self, rows: Labelled) -> Predicted:
+        loss = "Logloss" if rows.y.max() == 1 else "MultiClass"
+        return self._boosted("CatBoostClassifier", rows, "predict_proba", loss)
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
-        return self._boosted("CatBoostRegressor", x, y, weights, seed, "predict", loss_function="Poisson")
+    def fit_rates(self, rows: Labelled) -> Predicted:
+        return self._boosted("CatBoostRegressor", rows, "predict", "Poisson")
 
-    def _boosted(
-        self, kind: str, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int, ask: str, **options: Any
-    ) -> Callable[[Inputs], np.ndarray]:
+    def _boosted(self, kind: str, rows: Labelled, ask: str, loss: str) -> Predicted:
         catboost = require("catboost", self.name)
-        if not _varies(x):  # CatBoost does not learn from constants
-            return _of_constants(y, weights, classes=ask == "predict_proba")
+        if not _varies(rows.x):  # CatBoost does not learn from constants
+            return _of_constants(rows, classes=ask == "predict_proba")
         model = getattr(catboost, kind)(
+            loss_function=loss,
             iterations=self.iterations,
             depth=self.depth,
             border_count=self.border_count,
-            random_seed=seed,
+            random_seed=rows.seed,
             thread_count=1,  # the same model on any machine
             verbose=False,
             allow_writing_files=False,
-            **options,
         )
-        model.fit(catboost.Pool(_typed(catboost, x), y, weight=weights))
+        model.fit(catboost.Pool(_typed(catboost, rows.x), rows.y, weight=rows.weights))
         return lambda new: np.asarray(getattr(model, ask)(catboost.Pool(_typed(catboost, new))), dtype=np.float64)
 
 
@@ -151,8 +142,8 @@ def _varies(x: Inputs) -> bool:
     return several or bool(len(x) and np.ptp(x.features.astype(np.float32), axis=0).any())
 
 
-def _of_constants(y: np.ndarray, weights: np.ndarray | None, *, classes: bool) -> Callable[[Inputs], np.ndarray]:
+def _of_constants(rows: Labelled, *, classes: bool) -> Predicted:
     if not classes:
-        return lambda new: np.full(len(new), np.average(y, weights=weights))
-    often = np.bincount(y, weights)
+        return lambda new: np.full(len(new), np.average(rows.y, weights=rows.weights))
+    often = np.bincount(rows.y, rows.weights)
     return lambda new: np.tile(often / often.sum(), (len(new), 1))

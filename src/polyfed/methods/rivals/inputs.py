@@ -1,4 +1,4 @@
-"""Rows as rivals see them: features, and of pooled rows whose each is.
+"""Rows as rivals see them: features, of pooled rows whose each is, and labels.
 
 >>> x = Inputs.of(np.array([[0.5, 3.0], [0.1, 3.0], [0.2, 7.0]]), named=True)
 >>> known = Clients.of(x)
@@ -8,6 +8,7 @@ array([ 1., nan])
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,32 @@ class Inputs:
 
     def __len__(self) -> int:
         return len(self.features)
+
+
+Predicted = Callable[[Inputs], np.ndarray]  # probabilities of classes, or rates, at new inputs
+Numbers = Callable[[Inputs], tuple[np.ndarray, np.ndarray | None]]  # mean and, if the model has one, standard deviation
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Coded labels y at x, their weights, None if all count alike, and the seed of what is learned from them."""
+
+    x: Inputs
+    y: np.ndarray
+    weights: np.ndarray | None
+    seed: int
+
+    def take(self, rows: np.ndarray) -> Labelled:
+        return Labelled(
+            self.x.take(rows), self.y[rows], None if self.weights is None else self.weights[rows], self.seed
+        )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def counted(self) -> np.ndarray:
+        return np.ones(len(self)) if self.weights is None else self.weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,17 +6,14 @@ arXiv:1201.0490.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from polyfed.methods.options import check_number
-from polyfed.methods.rivals.base import Rival
-from polyfed.methods.rivals.extras import quietly
-from polyfed.methods.rivals.inputs import Clients, Inputs
-from polyfed.methods.rivals.reading import Classes, Numbers, Rates
+from polyfed.methods.options import check_numbers
+from polyfed.methods.rivals.base import Rival, quietly
+from polyfed.methods.rivals.inputs import Clients, Inputs, Labelled, Numbers, Predicted
 
 STEPS = 1000
 
@@ -37,46 +34,38 @@ class LinearPooled(Rival):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("strength", self.strength, above=0)
+        check_numbers(self, "strength", above=0)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
+    def fit_numbers(self, rows: Labelled) -> Numbers:
         from sklearn.linear_model import BayesianRidge
 
-        columns, model = _columns(x), BayesianRidge()
-        with quietly():
-            model.fit(columns(x), y, sample_weight=weights)
-        return lambda new: model.predict(columns(new), return_std=True)  # pyright: ignore[reportReturnType]
+        model, columns = _fitted(BayesianRidge(), rows)
+        return lambda new: model.predict(columns(new), return_std=True)
 
-    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+    def fit_classes(self, rows: Labelled) -> Predicted:
         from sklearn.linear_model import LogisticRegression
 
-        columns, model = _columns(x), LogisticRegression(C=self.strength, max_iter=STEPS)
-        with quietly():
-            model.fit(columns(x), y, sample_weight=weights)
+        model, columns = _fitted(LogisticRegression(C=self.strength, max_iter=STEPS), rows)
         return lambda new: model.predict_proba(columns(new))
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
+    def fit_rates(self, rows: Labelled) -> Predicted:
         from sklearn.linear_model import PoissonRegressor
 
-        columns, model = _columns(x), PoissonRegressor(alpha=1.0 / self.strength, max_iter=STEPS)
-        with quietly():
-            model.fit(columns(x), y, sample_weight=weights)
-        return lambda new: _finite(model, columns(new))
+        model, columns = _fitted(PoissonRegressor(alpha=1.0 / self.strength, max_iter=STEPS), rows)
+        # Far from all data a rate may be anything; e^50 is endless already.
+        return lambda new: np.exp(np.clip(columns(new) @ model.coef_ + model.intercept_, -50, 50))
 
 
-def _columns(x: Inputs) -> Callable[[Inputs], np.ndarray]:
-    """Indicators of the clients and the features, each with spread one."""
+def _fitted(model: Any, rows: Labelled) -> tuple[Any, Predicted]:
+    """The model, and its columns: indicators of the clients and the features, each with spread one."""
     from sklearn.preprocessing import StandardScaler
 
-    clients = Clients.of(x)
+    clients = Clients.of(rows.x)
 
     def together(new: Inputs) -> np.ndarray:
         return np.column_stack([clients.one_hot(new), new.features])
 
-    scaler: Any = StandardScaler().fit(together(x))
-    return lambda new: scaler.transform(together(new))
-
-
-def _finite(model: Any, columns: np.ndarray) -> np.ndarray:
-    """Far from all data a rate may be anything; e^50 is endless already."""
-    return np.exp(np.clip(columns @ model.coef_ + model.intercept_, -50, 50))
+    scaler: Any = StandardScaler().fit(together(rows.x))
+    with quietly():
+        model.fit(scaler.transform(together(rows.x)), rows.y, sample_weight=rows.weights)
+    return model, lambda new: scaler.transform(together(new))

@@ -6,18 +6,16 @@ Machine Learning", MIT Press 2006, doi:10.7551/mitpress/3206.001.0001.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from polyfed.kinds import LabelForm, own_kinds
-from polyfed.methods.options import check_number
-from polyfed.methods.rivals.base import Rival
-from polyfed.methods.rivals.extras import quietly
-from polyfed.methods.rivals.inputs import Inputs
-from polyfed.methods.rivals.reading import Classes, Numbers, Rates
+from polyfed.methods.options import check_numbers
+from polyfed.methods.rivals.base import Rival, quietly
+from polyfed.methods.rivals.inputs import Inputs, Labelled, Numbers, Predicted
 
 
 @dataclass(frozen=True)
@@ -36,34 +34,33 @@ class RandomForestLocal(Rival):
     min_samples_leaf: int = 2
 
     def __post_init__(self) -> None:
-        for option in ("trees", "min_samples_leaf"):
-            check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "trees", "min_samples_leaf", whole=True, least=1)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
-        model = self._regressor(x, y, weights, seed, oob_score=True)
-        left = y - model.oob_prediction_
-        # A row that no tree has left out was not predicted; with trees enough there is none.
-        known, counted = np.isfinite(left), np.ones(len(y)) if weights is None else weights
-        spread = float(np.sqrt(np.average(left[known] ** 2, weights=counted[known]))) if known.any() else float(y.std())
-        return lambda new: (model.predict(new.features), np.full(len(new), spread))
+    def fit_numbers(self, rows: Labelled) -> Numbers:
+        model = self._regressor(rows, oob_score=True)
+        left = rows.y - model.oob_prediction_
+        known = np.isfinite(left)  # a row that no tree has left out was not predicted; with trees enough there is none
+        counted = np.average(left[known] ** 2, weights=rows.counted[known]) if known.any() else rows.y.var()
+        return lambda new: (model.predict(new.features), np.full(len(new), float(np.sqrt(counted))))
 
-    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+    def fit_classes(self, rows: Labelled) -> Predicted:
         from sklearn.ensemble import RandomForestClassifier
 
-        model = RandomForestClassifier(self.trees, min_samples_leaf=self.min_samples_leaf, random_state=seed)
-        model.fit(x.features, y, sample_weight=weights)
+        model = RandomForestClassifier(self.trees, min_samples_leaf=self.min_samples_leaf, random_state=rows.seed)
+        model.fit(rows.x.features, rows.y, sample_weight=rows.weights)
         return lambda new: np.asarray(model.predict_proba(new.features))
 
-    def fit_rates(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Rates:
-        model = self._regressor(x, y, weights, seed)
+    def fit_rates(self, rows: Labelled) -> Predicted:
+        model = self._regressor(rows)
         return lambda new: model.predict(new.features)
 
-    def _regressor(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int, **options: Any) -> Any:
+    def _regressor(self, rows: Labelled, *, oob_score: bool = False) -> Any:
         from sklearn.ensemble import RandomForestRegressor
 
-        model = RandomForestRegressor(self.trees, min_samples_leaf=self.min_samples_leaf, random_state=seed, **options)
+        leaf, seed = self.min_samples_leaf, rows.seed
+        model = RandomForestRegressor(self.trees, min_samples_leaf=leaf, random_state=seed, oob_score=oob_score)
         with quietly():  # of rows that every tree has seen
-            return model.fit(x.features, y, sample_weight=weights)
+            return model.fit(rows.x.features, rows.y, sample_weight=rows.weights)
 
 
 @dataclass(frozen=True)
@@ -85,17 +82,17 @@ class GaussianProcessLocal(Rival):
         return False  # scikit-learn's Gaussian processes know none
 
     def __post_init__(self) -> None:
-        check_number("max_rows", self.max_rows, whole=True, least=10)
+        check_numbers(self, "max_rows", whole=True, least=10)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
+    def fit_numbers(self, rows: Labelled) -> Numbers:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import WhiteKernel
 
-        x, y = self._some(x, y, seed)
-        shift, scale = y.mean(), y.std()
-        model = GaussianProcessRegressor(_kernel(x) + WhiteKernel(0.3, (1e-3, 1e1)), random_state=seed)
+        rows = self._some(rows)
+        shift, scale = rows.y.mean(), rows.y.std()
+        model = GaussianProcessRegressor(_kernel(rows.x) + WhiteKernel(0.3, (1e-3, 1e1)), random_state=rows.seed)
         with quietly():
-            model.fit(x.features, (y - shift) / scale)
+            model.fit(rows.x.features, (rows.y - shift) / scale)
 
         def predict(new: Inputs) -> tuple[np.ndarray, np.ndarray]:
             mean, std = model.predict(new.features, return_std=True)  # pyright: ignore[reportAssignmentType]
@@ -103,22 +100,20 @@ class GaussianProcessLocal(Rival):
 
         return predict
 
-    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+    def fit_classes(self, rows: Labelled) -> Predicted:
         from sklearn.gaussian_process import GaussianProcessClassifier
 
-        x, y = self._some(x, y, seed, sure=np.unique(y, return_index=True)[1].tolist())  # one of each class
-        model: Any = GaussianProcessClassifier(_kernel(x), random_state=seed)
+        rows = self._some(rows, sure=np.unique(rows.y, return_index=True)[1].tolist())  # one of each class
+        model: Any = GaussianProcessClassifier(_kernel(rows.x), random_state=rows.seed)
         with quietly():
-            model.fit(x.features, y)
-        proba: Callable[[np.ndarray], np.ndarray] = model.predict_proba
-        return lambda new: proba(new.features)
+            model.fit(rows.x.features, rows.y)
+        return lambda new: model.predict_proba(new.features)
 
-    def _some(self, x: Inputs, y: np.ndarray, seed: int, sure: Sequence[int] = ()) -> tuple[Inputs, np.ndarray]:
-        if len(x) <= self.max_rows:
-            return x, y
-        drawn = np.random.default_rng(seed).permutation(len(x))[: self.max_rows - len(sure)]
-        rows = np.unique([*sure, *drawn])
-        return x.take(rows), y[rows]
+    def _some(self, rows: Labelled, sure: Sequence[int] = ()) -> Labelled:
+        if len(rows) <= self.max_rows:
+            return rows
+        drawn = np.random.default_rng(rows.seed).permutation(len(rows))[: self.max_rows - len(sure)]
+        return rows.take(np.unique([*sure, *drawn]))
 
 
 def _kernel(x: Inputs) -> Any:

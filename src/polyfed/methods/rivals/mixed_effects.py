@@ -6,7 +6,6 @@ likelihood; classes by the posterior mode of a logistic model with the same inte
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,11 +13,9 @@ import numpy as np
 from scipy import special
 
 from polyfed.kinds import LabelForm, own_kinds
-from polyfed.methods.options import check_number
-from polyfed.methods.rivals.base import Rival
-from polyfed.methods.rivals.extras import quietly, require
-from polyfed.methods.rivals.inputs import Clients, Inputs
-from polyfed.methods.rivals.reading import Classes, Numbers
+from polyfed.methods.options import check_numbers
+from polyfed.methods.rivals.base import Rival, quietly, require
+from polyfed.methods.rivals.inputs import Clients, Inputs, Labelled, Numbers, Predicted
 
 TINY = 1e-8
 
@@ -45,13 +42,14 @@ class MixedEffects(Rival):
         return False  # statsmodels has none for mixed effects
 
     def __post_init__(self) -> None:
-        check_number("labels_per_effect", self.labels_per_effect, whole=True, least=1)
+        check_numbers(self, "labels_per_effect", whole=True, least=1)
 
     @classmethod
     def require(cls) -> None:
         require("statsmodels", cls.name)
 
-    def fit_numbers(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Numbers:
+    def fit_numbers(self, rows: Labelled) -> Numbers:
+        x, y = rows.x, rows.y
         design, clients = _design(x, self.labels_per_effect), Clients.of(x)
         groups = np.nan_to_num(clients.positions(x), nan=-1.0)
         MixedLM = require("statsmodels.regression.mixed_linear_model", self.name).MixedLM
@@ -78,8 +76,9 @@ class MixedEffects(Rival):
 
         return predict
 
-    def fit_classes(self, x: Inputs, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Classes:
+    def fit_classes(self, rows: Labelled) -> Predicted:
         """One class against the others, for each of them; of two classes the second alone."""
+        x, y = rows.x, rows.y
         design, clients = _design(x, self.labels_per_effect), Clients.of(x)
         chosen = [1] if y.max() == 1 else list(range(int(y.max()) + 1))
         sides = [self._logistic((y == k).astype(float), design(x), clients.one_hot(x)) for k in chosen]
@@ -94,18 +93,18 @@ class MixedEffects(Rival):
 
     def _logistic(self, y: np.ndarray, A: np.ndarray, one_hot: np.ndarray) -> np.ndarray:
         """Fixed effects and intercepts."""
-        sparse = require("scipy.sparse", self.name)
+        from scipy.sparse import csr_matrix
+
         GLM = require("statsmodels.genmod.bayes_mixed_glm", self.name).BinomialBayesMixedGLM
         with quietly():
-            model: Any = GLM(y, A, sparse.csr_matrix(one_hot), np.zeros(one_hot.shape[1], dtype=int)).fit_map()
+            model: Any = GLM(y, A, csr_matrix(one_hot), np.zeros(one_hot.shape[1], dtype=int)).fit_map()
         found = np.concatenate([model.fe_mean, model.vc_mean])
         return np.where(np.isfinite(found), found, 0.0)
 
 
-def _design(x: Inputs, per_effect: int) -> Callable[[Inputs], np.ndarray]:
+def _design(x: Inputs, per_effect: int) -> Predicted:
     """A constant, and principal components of the features with spread one: all, or as many as the labels allow."""
-    mean = x.features.mean(0)
-    spread = x.features.std(0)
+    mean, spread = x.features.mean(0), x.features.std(0)
     scale = np.where(spread > TINY, spread, np.inf)  # a constant says nothing
     _, lengths, directions = np.linalg.svd((x.features - mean) / scale, full_matrices=False)
     kept = min(int(np.sum(lengths > 1e-6 * max(lengths[0], TINY))), len(x) // per_effect) if len(lengths) else 0
@@ -117,7 +116,7 @@ def _design(x: Inputs, per_effect: int) -> Callable[[Inputs], np.ndarray]:
     return columns
 
 
-def _least_squares(design: Callable[[Inputs], np.ndarray], x: Inputs, y: np.ndarray) -> Numbers:
+def _least_squares(design: Predicted, x: Inputs, y: np.ndarray) -> Numbers:
     A = design(x)
     fixed = np.linalg.lstsq(A, y, rcond=None)[0]
     spread = float(np.sqrt(np.sum((y - A @ fixed) ** 2) / max(1, len(y) - A.shape[1])))
