@@ -7,7 +7,7 @@ What is reported goes to those who listen (`on_event`) and is not stored: it is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyfed.data import ClientData
@@ -77,12 +77,14 @@ def report_sparse(ahead: Mapping[str, Outlook], data: Mapping[str, ClientData]) 
     ahead = {client: one for client, one in ahead.items() if one.inducing is not None}
     if not ahead:
         return
+    names = [repr(name) for name in ahead]
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     most = max(data[client].n_labels for client in ahead)
     points = max(one.inducing or 0 for one in ahead.values())
     fits = all(one.fits for one in ahead.values())
     reason = too_long(MOST_ROWS) if fits else f"does not fit into memory ({memory() / 1e9:.1f} GB)"
     warnings.warn(
-        f"{_listed(ahead)} with up to {most:,} labels: the exact posterior {reason}, "
+        f"client{'s' if len(names) > 1 else ''} {shown} with up to {most:,} labels: the exact posterior {reason}, "
         f"so inducing='auto' is used, with up to {points} inducing inputs at first; see docs/sparse.md",
         stacklevel=4,
     )
@@ -93,9 +95,3 @@ def _outlook(method: Method, federation_state: FederationState, client: str, dat
         return method.outlook(federation_state.server, federation_state.clients.get(client), data)
     except Exception:  # what breaks there breaks in the round too, where it is rejected by name
         return Outlook()
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = [repr(name) for name in names]
-    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-    return f"client{'s' if len(names) > 1 else ''} {shown}"

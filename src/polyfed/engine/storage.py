@@ -111,10 +111,7 @@ def read_run(folder: Path, chosen: Method | None, allowed: Collection[str]) -> R
 
 
 def take_up(run: Run) -> None:
-    """Make the folder and the run in memory one: what is on disk counts, and events after its last round go.
-
-    The folder must be held by then: somebody else may have gone on with it since it was loaded.
-    """
+    """Make the folder, which is held by now, and the run in memory one: what is on disk counts, and later events go."""
     assert run.folder is not None
     found, troubles = Checkpoints(run.folder).read_last()
     if found.federation_state.round != run.federation_state.round or run.log.trouble is not None:

@@ -35,11 +35,7 @@ def scores_table(folder: Path) -> pd.DataFrame:
 
 
 def predictions_table(folder: Path) -> pd.DataFrame:
-    """One line for each label that the run was measured on.
-
-    Numbers have `true`, `mean`, `std` and their 95 % interval; classes `true_class`, `predicted_class` and the
-    `probability` of the predicted one.
-    """
+    """One line for each label that the run was measured on; numbers have other columns than classes."""
     import pandas as pd
 
     results = read_results(folder)

@@ -21,17 +21,7 @@ from polyfed.metrics.classes import (
 )
 from polyfed.metrics.guessing import Guess
 from polyfed.metrics.ood import auroc, fpr95
-from polyfed.metrics.regression import (
-    binomial_deviance,
-    coverage,
-    mae,
-    mse,
-    nlpd,
-    poisson_deviance,
-    r2,
-    rmse,
-    width,
-)
+from polyfed.metrics.regression import binomial_deviance, coverage, mae, mse, nlpd, poisson_deviance, r2, rmse, width
 from polyfed.metrics.scores import (
     BASELINE,
     LEVEL,

@@ -51,10 +51,7 @@ class Variant(_Part):
 
 
 class Version(_Part):
-    """Another version of an experiment: what is not given is as in the preset.
-
-    `datasets` replaces the preset's altogether, since another backbone has other cuts and sizes, and so does `differences`.
-    """
+    """Another version of an experiment: what is not given is as in the preset."""
 
     settings: list[Setting] | None = None
     seeds: list[int] | None = None
@@ -62,8 +59,8 @@ class Version(_Part):
     methods: list[str] | None = None
     groups: list[str] | None = None  # of variants
     base: dict[str, Any] = {}
-    datasets: dict[str, dict[str, Any]] = {}
-    differences: list[str] = []
+    datasets: dict[str, dict[str, Any]] = {}  # in place of the preset's: another backbone has other cuts and sizes
+    differences: list[str] = []  # in place of the preset's
 
 
 class Preset(_Part):

@@ -59,10 +59,7 @@ def prepare(
     on_block: Callable[[Block], None] | None = None,
     runs: Path | None = None,
 ) -> Experiment:
-    """Check everything, and read the data or have the features of images computed.
-
-    Experiments with the same `runs` run what they have in common once.
-    """
+    """Check everything, and read the data or compute features; what experiments with the same `runs` share is run once."""
     preset = choices.of(original)
     made = with_cells(blocks(preset, choices, where), runs or folder / "runs", where, on_block)
     made_up = any(path.parent == folder / "images" for path in (choices.folders or {}).values())

@@ -29,10 +29,7 @@ THUMBNAIL = 72  # pixels
 
 
 def strip(block: Block, cell: Cell) -> Chart | None:
-    """The strip of the first client and the first task with a variance; None if no task of the method has one.
-
-    All methods and data sets of one seed show the same places of the test set, with the same ones masked.
-    """
+    """The strip of the first client and the first task with a variance, if any; the same images for all methods of a seed."""
     from polyfed.engine import load
 
     run = load(cell.folder)

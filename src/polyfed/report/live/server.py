@@ -37,11 +37,8 @@ def serve(
 ) -> None:
     """Show the run in a folder as it goes on, until Ctrl-C. The run may be finished, or not have begun.
 
-    Args:
-        folder: where the run is, or will be.
-        port: 0 takes any that is free.
-        on_ready: is called with the address of the page.
-        stop_when: is asked several times a second whether to end.
+    Port 0 takes any that is free; `on_ready` is called with the address of the page, and `stop_when` is asked several times
+    a second whether to end.
     """
     with _open(Path(folder), port) as server:
         if on_ready:

@@ -52,10 +52,7 @@ def ranking(groups: Sequence[Group]) -> Ranking | None:
 
 
 def leader(groups: Sequence[Group], task: str, metric: str) -> str | None:
-    """The line that is best by its mean and better than every other one in pairs; None where luck may decide it.
-
-    In pairs: by Wilcoxon's signed-rank test over clients and seeds, corrected for as many lines as there are.
-    """
+    """The line that is best by its mean and better than all others in pairs (Wilcoxon over clients and seeds, Holm), if any."""
     found = {group.name: blocks(group, task, metric) for group in groups}
     found = {name: of_line for name, of_line in found.items() if of_line}
     if len(found) < 2:
