@@ -16,7 +16,7 @@ PACKAGES = ("polyfed", "torch", "numpy", "scipy", "scikit-learn", "torchvision",
 PAPERS_BACKBONE = "resnet18"
 
 
-def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], *, quick: bool, made_up: bool) -> list[str]:
+def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], quick: bool, made_up: bool) -> list[str]:
     """In what this differs from the publication: what the preset says, and what follows from the choices."""
     found = []
     if quick:

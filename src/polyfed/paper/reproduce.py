@@ -70,12 +70,7 @@ def write(
     experiment: Experiment, failed: Mapping[Path, PolyfedError], command: Sequence[str], page: str | None = None
 ) -> tuple[dict[str, Any], list[Record]]:
     """Measure all runs, compare with what was published, and write the files; also the document and its numbers."""
-    original, preset, folder, quick = (
-        experiment.original,
-        experiment.preset,
-        experiment.folder,
-        experiment.choices.quick,
-    )
+    preset, folder, quick = experiment.preset, experiment.folder, experiment.choices.quick
     begun = [cell.folder for cell in experiment.cells if (cell.folder / "run.json").is_file()]
     known = published(preset.name)
     records = collect(experiment.blocks, preset.what, failed, known)
@@ -90,7 +85,7 @@ def write(
         "seconds": sum(read_run(folder).seconds for folder in begun),
         "machine": machine(),
         "versions": versions(),
-        "differences": differences(original, preset, experiment.blocks, quick=quick, made_up=experiment.made_up),
+        "differences": differences(experiment.original, preset, experiment.blocks, quick, experiment.made_up),
         "cells": [_cell(block, cell, failed) for block in experiment.blocks for cell in block.cells],
         "markdown": str(folder / "results.md"),
         "report": str(folder / "report.html"),
