@@ -66,9 +66,8 @@ class Federation:
                 raise DataError(f"client {name!r} has no name that can be written", remedy="rename it")
         for task in self.tasks:
             if not any(task.name in raw.labels and len(raw.labels[task.name].at) for raw in self.raw.values()):
-                raise DataError(
-                    "no client has a label", where=f"task {task.name!r}", remedy="give some, or leave the task out"
-                )
+                what = "no client has a label"
+                raise DataError(what, where=f"task {task.name!r}", remedy="give some, or leave the task out")
 
     @classmethod
     def from_clients(
@@ -90,9 +89,8 @@ class Federation:
         raw = _read_all(clients, tasks, "clients")
         for name, extra in _read_all(test or {}, tasks, "test").items():
             if name not in raw:
-                raise DataError(
-                    f"client {name!r} has test rows but no others", where="test", remedy="give it among the clients too"
-                )
+                what = f"client {name!r} has test rows but no others"
+                raise DataError(what, where="test", remedy="give it among the clients too")
             raw[name] = raw[name].with_test(extra, where=f"client {name!r}, test rows")
         return cls(tasks, dict(sorted(raw.items())), scaling, split, _checked_truth(truth, tasks, raw))
 

@@ -52,12 +52,9 @@ class PreparedFederation:
 
     def below(self, limits: Limits) -> dict[str, dict[str, int]]:
         """client whose data are here → task → its training labels, where they are too few for these limits."""
-        found = {}
-        for client, parts in self.clients.items():
-            few = {task: n for task, n in parts.train.counts().items() if 0 < n < limits.min_rows}
-            if few:
-                found[client] = few
-        return found
+        counts = {client: parts.train.counts() for client, parts in self.clients.items()}
+        few = {client: {t: n for t, n in own.items() if 0 < n < limits.min_rows} for client, own in counts.items()}
+        return {client: own for client, own in few.items() if own}
 
     def encode(self, client: str, X: Any) -> np.ndarray:
         """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""

@@ -18,6 +18,7 @@ from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.prepared_checks import (
+    odd,
     reject_odd_rows,
     reject_odd_scale,
     reject_odd_schema,
@@ -28,7 +29,6 @@ from polyfed.data.schema.coding import ClientParts
 from polyfed.data.schema.encoder import Encoder
 from polyfed.data.schema.limits import Round0
 from polyfed.data.schema.negotiation import Schema
-from polyfed.errors import DataError
 
 if TYPE_CHECKING:
     from polyfed.data.prepared import PreparedFederation
@@ -104,9 +104,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             encoders[name] = Encoder(agreed.columns, FeatureScaler(mean, scale))
         clients[name] = ClientParts(*(_part(arrays, i, part, codecs, n_features) for part in PARTS))
         if not clients[name].train.x.size:
-            raise DataError(
-                f"arrays of client {name!r} are missing", where="saved study", remedy="give both parts of one save"
-            )
+            raise odd(f"arrays of client {name!r} are missing")
     return {
         "spec": spec,
         "clients": clients,

@@ -145,9 +145,8 @@ def by_task(data: Any, known: Sequence[str], where: str) -> Given:
         names = [name for name in known if name in labels.columns] if _is_table(labels) else list(labels)
         given = {name: (X, labels[name]) for name in names} or {None: (X, None)}
     else:
-        raise DataError(
-            f"is given as {type(data).__name__}", where=where, remedy="give {task: (X, y)} or (X, {task: y})"
-        )
+        what = f"is given as {type(data).__name__}"
+        raise DataError(what, where=where, remedy="give {task: (X, y)} or (X, {task: y})")
     for task in given:
         if task is not None and task not in known:
             raise UnknownNameError(f"task {task!r} is unknown", where=where, remedy=nearest(task, known))

@@ -14,6 +14,7 @@ from safetensors.torch import save as tensor_bytes
 
 from polyfed import __version__
 from polyfed.data import ClientData, Encoder, FeatureScaler, LabelCodec, Task
+from polyfed.data.features.matrix import at
 from polyfed.data.schema.negotiation import Column
 from polyfed.errors import DataError
 from polyfed.files import write_whole
@@ -72,7 +73,8 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
 
 
 def load(cls: type[MultiTaskGP], folder: Path) -> MultiTaskGP:
-    described, tensors = _read(folder)
+    with at(str(folder)):
+        described, tensors = _read(folder)
     try:
         gp = cls(
             [Task.from_dict(task) for task in described["tasks"]],
@@ -97,30 +99,25 @@ def load(cls: type[MultiTaskGP], folder: Path) -> MultiTaskGP:
             converged=described["converged"],
         )
     except (KeyError, TypeError) as error:
-        raise DataError(
-            f"{error} does not fit a saved model", where=str(folder / "model.json"), remedy="save it again"
-        ) from error
+        what = f"{error} does not fit a saved model"
+        raise DataError(what, where=str(folder / "model.json"), remedy="save it again") from error
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     for name in ("model.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise DataError(
-                f"there is no {name}", where=str(folder), remedy="give the folder that MultiTaskGP.save wrote"
-            )
+            raise DataError(f"there is no {name}", remedy="give the folder that MultiTaskGP.save wrote")
     try:
         described = json.loads((folder / "model.json").read_bytes())
         numbers = (folder / "model.safetensors").read_bytes()
         tensors = read_tensors(numbers)
     except (ValueError, SafetensorError) as error:
-        raise DataError(f"cannot be read ({error})", where=str(folder), remedy="save the model again") from error
+        raise DataError(f"cannot be read ({error})", remedy="save the model again") from error
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         found = described.get("format") if isinstance(described, dict) else None
         what = f"format {found!r} is not {FORMAT}"
         raise DataError(what, where=str(folder / "model.json"), remedy="save it with this version")
     digest = hashlib.sha256(numbers).hexdigest()
     if described.get("sha256", digest) != digest:
-        raise DataError(
-            "model.json and model.safetensors are not of one model", where=str(folder), remedy="save the model again"
-        )
+        raise DataError("model.json and model.safetensors are not of one model", remedy="save the model again")
     return described, tensors

@@ -39,20 +39,14 @@ LOOKED_AT, QUICK_STEPS = 1024, 3
 
 @dataclass(frozen=True)
 class Sparsity:
-    """The options `inducing`, `inducing_method` and `inducing_tolerance` of a MultiTaskGP.
+    """The options `inducing`, `inducing_method` and `inducing_tolerance` of a MultiTaskGP."""
 
-    Attributes:
-        points: number of inducing inputs, "auto", "exact", or None for the exact posterior, which becomes "auto" where memory
-            does not hold it or a step of it would take long.
-        method: how they are chosen.
-        tolerance: "auto" ends when the certificate ½hᵀd is below this many nats for each row.
-        seed: of random choices.
-    """
-
+    # number of inducing inputs, "auto", "exact", or None for the exact posterior, which becomes "auto" where memory does
+    # not hold it or a step of it would take long
     points: int | str | None
-    method: str
-    tolerance: float
-    seed: int
+    method: str  # how they are chosen
+    tolerance: float  # "auto" ends when the certificate ½hᵀd is below this many nats for each row
+    seed: int  # of random choices
 
     def __post_init__(self) -> None:
         if isinstance(self.points, str) and self.points not in (EXACT, AUTO):
@@ -60,9 +54,8 @@ class Sparsity:
         if isinstance(self.points, int) and self.points < 1:
             raise ConfigError(f"inducing is {self.points}", remedy="use at least one, 'auto', 'exact' or None")
         if self.method not in (*METHODS, PAPER):
-            raise ConfigError(
-                f"inducing_method {self.method!r} is unknown", remedy=nearest(self.method, [*METHODS, PAPER])
-            )
+            what = f"inducing_method {self.method!r} is unknown"
+            raise ConfigError(what, remedy=nearest(self.method, [*METHODS, PAPER]))
 
     def points_for(self, n_rows: int, n_latents: int) -> int | str | None:
         """`points` for so many rows."""

@@ -11,9 +11,8 @@ def reject_unless_whole(where: str, least: int, **options: int) -> None:
     """All options are whole numbers from `least` up."""
     for option, value in options.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ConfigError(
-                f"{option}={value!r} is not a whole number that will do", where=where, remedy=f"give {least} or more"
-            )
+            what = f"{option}={value!r} is not a whole number that will do"
+            raise ConfigError(what, where=where, remedy=f"give {least} or more")
 
 
 def reject_unless_between(where: str, low: float, high: float, **options: float) -> None:

@@ -121,13 +121,11 @@ def as_matrix(X: Any, where: str) -> np.ndarray:
     try:
         array = to_numpy([to_numpy(row) if hasattr(row, "detach") else row for row in X] if is_list else X)
     except ValueError:
-        raise DataError(
-            "has rows of different lengths", where=where, remedy="give every row the same number of values"
-        ) from None
+        what = "has rows of different lengths"
+        raise DataError(what, where=where, remedy="give every row the same number of values") from None
     if array.ndim != 2:
-        raise DataError(
-            f"has shape {array.shape}, not (rows, columns)", where=where, remedy=_shape_remedy(X, array.ndim)
-        )
+        what = f"has shape {array.shape}, not (rows, columns)"
+        raise DataError(what, where=where, remedy=_shape_remedy(X, array.ndim))
     if is_list and array.dtype.kind not in "biuf":
         array = np.array(X, dtype=object)  # numpy turned every entry into text because one of them is
     return array

@@ -46,9 +46,8 @@ def checked_transform(given: Any, columns: Sequence[str], where: str) -> dict[st
                 remedy="let polyfed run choose it where there are rows to choose by, and name what it chose",
             )
         if how not in TRANSFORMS:
-            raise ConfigError(
-                f"transform {how!r} of column {name!r} is not known", where=where, remedy=nearest(how, TRANSFORMS)
-            )
+            what = f"transform {how!r} of column {name!r} is not known"
+            raise ConfigError(what, where=where, remedy=nearest(how, TRANSFORMS))
         if name not in columns:
             remedy = f"{nearest(name, list(columns))}; the logarithm of a target is derived (log_y = log(y))"
             raise ConfigError(f"column {name!r} is transformed, but is no input", where=where, remedy=remedy)
@@ -59,9 +58,8 @@ def to_transform(raw: RawFeatures, transform: Mapping[str, str], *, where: str) 
     """The same features, some of which are to be transformed once it is agreed on."""
     for name in transform:
         if name not in raw.number_names:
-            raise DataError(
-                f"column {name!r} is transformed, but holds no numbers", where=where, remedy="leave it as it is"
-            )
+            what = f"column {name!r} is transformed, but holds no numbers"
+            raise DataError(what, where=where, remedy="leave it as it is")
     return replace(raw, transform=transform) if transform else raw
 
 

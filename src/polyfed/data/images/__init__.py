@@ -10,7 +10,6 @@ from polyfed.data.images.federation import CORRUPTIONS, Embed, ImageFederation
 from polyfed.data.images.files import ImageFiles
 from polyfed.data.images.generated import LAYOUTS, make_images
 from polyfed.data.images.own import own_images
-from polyfed.data.images.protocol import few_shot
 
 __all__ = [
     "CORRUPTIONS",
@@ -20,7 +19,6 @@ __all__ = [
     "ImageFiles",
     "celeba",
     "dogcat",
-    "few_shot",
     "make_images",
     "own_images",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from polyfed.data.features.matrix import plain
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder
-from polyfed.data.images.protocol import few_shot
+from polyfed.data.images.protocol import FewShot
 from polyfed.data.tables.columns import as_names
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, nearest
@@ -61,21 +61,9 @@ def celeba(
         np.asarray(parts.index),
         lambda i: f"line {lines[i]} of {partition.path.name}",
     )
-    return few_shot(
-        files,
-        tasks,
-        labels,
-        np.flatnonzero(part == 0),
-        np.flatnonzero(part == 2),
-        shots=shots,
-        n_clients=n_clients,
-        n_test=n_test,
-        seed=seed,
-        balanced=balanced,
-        tested_on=tested_on,
-        validation=np.flatnonzero(part == 1),
-        where="celeba",
-    )
+    train, validation, test = (np.flatnonzero(part == number) for number in (0, 1, 2))
+    dealing = FewShot("celeba", shots, n_clients, n_test, seed, balanced, tested_on)
+    return dealing.deal(files, tasks, labels, train, test, validation)
 
 
 def _rows_of(images: Any, found: CelebaList, columns: Sequence[str], whole: tuple[int, ...] | None = None) -> Any:

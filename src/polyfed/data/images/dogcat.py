@@ -9,7 +9,7 @@ import numpy as np
 from polyfed.data.datasets.options import reject_unless_between, reject_unless_whole
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder, images_in
-from polyfed.data.images.protocol import few_shot
+from polyfed.data.images.protocol import FewShot
 from polyfed.data.task import Task
 from polyfed.errors import DataError
 from polyfed.seeds import Stream
@@ -51,20 +51,11 @@ def dogcat(
     names = np.array(list(found))
     is_dog = np.array([animal == "dog" for animal in found.values()])
     score = np.where(is_dog, 1.0, -1.0) + noise * Stream(seed, "dogcat noise").numpy().standard_normal(len(names))
-    return few_shot(
-        ImageFiles(place, names, lambda i: f"image {names[i]}"),
-        TASKS,
-        {"animal": np.array(ANIMALS)[is_dog.astype(int)], "score": score},
-        np.arange(len(train)),
-        np.arange(len(train), len(found)) if test else None,
-        shots=shots,
-        n_clients=n_clients,
-        n_test=n_test,
-        seed=seed,
-        balanced=balanced,
-        tested_on=tested_on,
-        where="dogcat",
-    )
+    files = ImageFiles(place, names, lambda i: f"image {names[i]}")
+    labels = {"animal": np.array(ANIMALS)[is_dog.astype(int)], "score": score}
+    of_test = np.arange(len(train), len(found)) if test else None
+    dealing = FewShot("dogcat", shots, n_clients, n_test, seed, balanced, tested_on)
+    return dealing.deal(files, TASKS, labels, np.arange(len(train)), of_test)
 
 
 def _labelled(folder: Path, part: str) -> dict[str, str]:

@@ -185,6 +185,5 @@ def _reject_unless_it_takes(embed: Any, paths: list[Path], given: Mapping[str, s
         return
     except TypeError as error:
         asked = "".join(f", {key}={value!r}" for key, value in given.items())
-        raise ConfigError(
-            f"cannot be called as embed(paths{asked}): {error}", where="embed", remedy="let it take these arguments"
-        ) from None
+        what = f"cannot be called as embed(paths{asked}): {error}"
+        raise ConfigError(what, where="embed", remedy="let it take these arguments") from None

@@ -36,9 +36,8 @@ def own_images(
     that holds for test images, such as "part == 'test'"; without one, the split of the federation chooses test rows.
     """
     if table is None:
-        raise ConfigError(
-            "there is no table of images", where="data set 'images'", remedy="give table=..., a CSV or Parquet file"
-        )
+        what = "there is no table of images"
+        raise ConfigError(what, where="data set 'images'", remedy="give table=..., a CSV or Parquet file")
     made = as_tasks(tasks or ())
     read = load_table(Path(table).expanduser(), written=written_columns(made, client))
     names = _paths(read, path)
@@ -69,7 +68,6 @@ def _with_own_test(name: str, raw: RawClient, is_test: np.ndarray) -> RawClient:
     if not own.any():
         return raw
     if own.all():
-        raise DataError(
-            "has test images but no others", where=f"client {name!r}", remedy="leave it out, or let it train on some"
-        )
+        what = "has test images but no others"
+        raise DataError(what, where=f"client {name!r}", remedy="leave it out, or let it train on some")
     return raw.take(np.flatnonzero(~own)).with_test(raw.take(np.flatnonzero(own)), where=f"client {name!r}")

@@ -9,10 +9,12 @@ draw from one distribution; each has a label of every task.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from polyfed.data.datasets.options import reject_unless_whole
+from polyfed.data.features.matrix import at
 from polyfed.data.federation import Federation
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles
@@ -24,77 +26,81 @@ from polyfed.seeds import Stream
 PARTS = ("test", "validation")
 
 
-def few_shot(
-    files: ImageFiles,
-    tasks: Sequence[Task],
-    labels: Mapping[str, np.ndarray],
-    train: np.ndarray,
-    test: np.ndarray | None,
-    *,
-    shots: int,
-    n_clients: int,
-    n_test: int,
-    seed: int,
-    balanced: bool = False,
-    where: str,
-    tested_on: str = "test",
-    validation: np.ndarray | None = None,
-) -> ImageFederation:
-    """Deal images of the numbers in `train` out to clients, and test all of them on `n_test` of those in `test`.
+@dataclass(frozen=True)
+class FewShot:
+    """How images are dealt out; `where` is what errors call the data set."""
 
-    `labels` has one label of each task for every image. Without a `test` the test images are set aside from `train`
-    first. `tested_on="validation"` takes those in `validation` instead, or training images that nobody was dealt: to choose
-    options by, without a look at a test image. `balanced` gives a client as many shots of one class of a binary task as of
-    the other, instead of as many as chance does.
-    """
-    reject_unless_whole(where, 1, shots=shots, n_clients=n_clients, n_test=n_test)
-    reject_unless_whole(where, 0, seed=seed)
-    if tested_on not in PARTS:
-        raise ConfigError(f"tested_on is {tested_on!r}", where=where, remedy=nearest(tested_on, PARTS))
-    _reject_scarcity(n_test, len(train if test is None else test), f"n_test={n_test} needs", "test", "n_test", where)
-    tested = Stream(seed, "test images").numpy().permutation(train if test is None else test)[:n_test]
-    if test is None:
-        train = np.setdiff1d(train, tested)
-    asked = f"{shots} shots × {n_clients} clients × {len(tasks)} tasks need"
-    _reject_scarcity(shots * n_clients * len(tasks), len(train), asked, "training", "shots or n_clients", where)
+    where: str
+    shots: int  # labels of each task that a client is given
+    n_clients: int
+    n_test: int  # test images, the same for all clients
+    seed: int
+    balanced: bool  # as many shots of one class of a binary task as of the other, instead of as many as chance gives
+    tested_on: str  # "validation": to choose options by, without a look at a test image
 
-    pack = Stream(seed, "training images").numpy().permutation(train)
-    clients = [{} for _ in range(n_clients)]
-    for i, task in enumerate(tasks):
-        own, y = pack[i :: len(tasks)], labels[task.name]
-        if balanced and task.form is LabelForm.BINARY:
-            hands = _balanced_hands(own, y[own], shots, n_clients, f"{where}, task {task.name!r}")
-        else:
-            hands = own[: shots * n_clients].reshape(n_clients, shots)
-        for client, hand in zip(clients, hands, strict=True):
-            client[task.name] = (hand[:, None], y[hand])
-    if tested_on == "validation":
-        dealt = np.concatenate([hand[:, 0] for client in clients for hand, _ in client.values()])
-        left = np.setdiff1d(pack if validation is None else validation, dealt)
-        _reject_scarcity(n_test, len(left), f"n_test={n_test} needs", "validation", "n_test", where)
-        tested = Stream(seed, "validation images").numpy().permutation(left)[:n_test]
-    names = [f"client {i + 1:0{len(str(n_clients))}d}" for i in range(n_clients)]
-    common = (tested[:, None], {task.name: labels[task.name][tested] for task in tasks})
-    numbered = Federation.from_clients(dict(zip(names, clients, strict=True)), tasks, test=dict.fromkeys(names, common))
-    return ImageFederation(files, numbered)
+    def deal(
+        self,
+        files: ImageFiles,
+        tasks: Sequence[Task],
+        labels: Mapping[str, np.ndarray],
+        train: np.ndarray,
+        test: np.ndarray | None,
+        validation: np.ndarray | None = None,
+    ) -> ImageFederation:
+        """Deal images of the numbers in `train` out to clients, and test all of them on some of those in `test`.
 
+        `labels` has one label of each task for every image. Without a `test` the test images are set aside from `train`
+        first. Without a `validation` its images are training images that nobody was dealt.
+        """
+        shots, n_clients, n_test = self.shots, self.n_clients, self.n_test
+        reject_unless_whole(self.where, 1, shots=shots, n_clients=n_clients, n_test=n_test)
+        reject_unless_whole(self.where, 0, seed=self.seed)
+        with at(self.where):
+            if self.tested_on not in PARTS:
+                raise ConfigError(f"tested_on is {self.tested_on!r}", remedy=nearest(self.tested_on, PARTS))
+            tested = self._tested(train if test is None else test, "test")
+            if test is None:
+                train = np.setdiff1d(train, tested)
+            asked = f"{shots} shots × {n_clients} clients × {len(tasks)} tasks need"
+            _reject_scarcity(shots * n_clients * len(tasks), len(train), asked, "training", "shots or n_clients")
+            pack = Stream(self.seed, "training images").numpy().permutation(train)
+            clients = [{} for _ in range(n_clients)]
+            for i, task in enumerate(tasks):
+                y = labels[task.name]
+                hands = self._hands(pack[i :: len(tasks)], y, task)
+                for client, hand in zip(clients, hands, strict=True):
+                    client[task.name] = (hand[:, None], y[hand])
+            if self.tested_on == "validation":
+                dealt = np.concatenate([hand[:, 0] for client in clients for hand, _ in client.values()])
+                tested = self._tested(np.setdiff1d(pack if validation is None else validation, dealt), "validation")
+        names = [f"client {i + 1:0{len(str(n_clients))}d}" for i in range(n_clients)]
+        common = (tested[:, None], {task.name: labels[task.name][tested] for task in tasks})
+        dealt_out = dict(zip(names, clients, strict=True))
+        return ImageFederation(files, Federation.from_clients(dealt_out, tasks, test=dict.fromkeys(names, common)))
 
-def _balanced_hands(own: np.ndarray, y: np.ndarray, shots: int, n_clients: int, where: str) -> np.ndarray:
-    """The shots of each client, half of each class; with an odd number the larger half is of each class in turn."""
-    classes = np.unique(y)
-    client, position = np.indices((n_clients, shots))
-    of_class = (client + position) % len(classes)
-    hands = np.empty((n_clients, shots), dtype=np.int64)
-    for k, label in enumerate(classes):
-        needed, there = int((of_class == k).sum()), own[y == label]
+    def _tested(self, there: np.ndarray, part: str) -> np.ndarray:
+        _reject_scarcity(self.n_test, len(there), f"n_test={self.n_test} needs", part, "n_test")
+        return Stream(self.seed, f"{part} images").numpy().permutation(there)[: self.n_test]
+
+    def _hands(self, own: np.ndarray, labels: np.ndarray, task: Task) -> np.ndarray:
+        """The shots of each client; balanced, the larger half of an odd number is of each class in turn."""
+        shots, n_clients = self.shots, self.n_clients
+        if not self.balanced or task.form is not LabelForm.BINARY:
+            return own[: shots * n_clients].reshape(n_clients, shots)
+        y = labels[own]
+        classes = np.unique(y)
+        client, position = np.indices((n_clients, shots))
+        of_class = (client + position) % len(classes)
+        hands = np.empty((n_clients, shots), dtype=np.int64)
         asked = f"{shots} balanced shots × {n_clients} clients need"
-        _reject_scarcity(needed, len(there), asked, f"training (class {label})", "shots or n_clients", where)
-        hands[of_class == k] = there[:needed]
-    return hands
+        with at(f"{self.where}, task {task.name!r}"):
+            for k, label in enumerate(classes):
+                needed, there = int((of_class == k).sum()), own[y == label]
+                _reject_scarcity(needed, len(there), asked, f"training (class {label})", "shots or n_clients")
+                hands[of_class == k] = there[:needed]
+        return hands
 
 
-def _reject_scarcity(needed: int, there: int, asked: str, kind: str, culprit: str, where: str) -> None:
+def _reject_scarcity(needed: int, there: int, asked: str, kind: str, culprit: str) -> None:
     if needed > there:
-        raise ConfigError(
-            f"{asked} {needed} {kind} images, and there are {there}", where=where, remedy=f"lower {culprit}"
-        )
+        raise ConfigError(f"{asked} {needed} {kind} images, and there are {there}", remedy=f"lower {culprit}")

@@ -96,18 +96,13 @@ class LabelColumn:
         """The observed entries as finite floats."""
         numbers, offender = to_floats(self.values[self.observed])
         if offender is not None:
-            value = plain(self.values[self.observed][offender])
-            raise self.error(
-                self.observed[offender[0]], f"label {value!r} is not a number", "correct it or drop the row"
-            )
+            what = f"label {plain(self.values[self.observed][offender])!r} is not a number"
+            raise self.error(self.observed[offender[0]], what, "correct it or drop the row")
         infinite = np.isinf(numbers)
         if infinite.any():
             at = np.unravel_index(infinite.argmax(), infinite.shape)
-            raise self.error(
-                self.observed[at[0]],
-                f"label {numbers[at]} is not finite",
-                "correct it or mark it missing with NaN",
-            )
+            what = f"label {numbers[at]} is not finite"
+            raise self.error(self.observed[at[0]], what, "correct it or mark it missing with NaN")
         return numbers
 
     def _targets(self) -> np.ndarray:

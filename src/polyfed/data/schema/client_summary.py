@@ -36,31 +36,24 @@ NUMBERS = ("number", "log", "rank", "empty")  # kinds of columns that are no tex
 
 @dataclass(frozen=True, eq=False)
 class ClientSummary:
-    """What one client says of its data.
+    """What one client says of its data."""
 
-    Attributes:
-        columns: the features, in the client's order.
-        kinds: of each column "number", "log" or "rank" (numbers that are to be transformed), "text", "empty" if the client
-            has no value in it, or "wide" if it is text with many levels, none of which may be sent.
-        gaps: whether values of each column are missing.
-        categories: text column → the texts that occur often enough, sorted, and OTHER if there are more.
-        classes: class task without given classes → the labels that occur often enough.
-        labels: task → how many training labels it has; none for a client that is silent.
-        moments: of the columns that are not text, in their order, transformed, and nothing of those that are to be ranked;
-            None unless scaling is federated.
-        targets: regression, robust or count task → moments of its labels; empty unless scaling is federated or targets.
-        ranks: column that is to be ranked → the groups of its values, if there are enough.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # the features, in the client's order
+    # "number", "log" or "rank" (numbers that are to be transformed), "text", "empty" if the client has no value in it, or
+    # "wide" if it is text with many levels, none of which may be sent
     kinds: tuple[str, ...]
-    gaps: tuple[bool, ...]
-    categories: Mapping[str, tuple[str, ...]]
-    classes: Mapping[str, tuple[Any, ...]]
-    labels: Mapping[str, int]
+    gaps: tuple[bool, ...]  # whether values of each column are missing
+    categories: Mapping[
+        str, tuple[str, ...]
+    ]  # of text columns: those that occur often enough, and OTHER if there are more
+    classes: Mapping[str, tuple[Any, ...]]  # of class tasks without given classes: the labels that occur often enough
+    labels: Mapping[str, int]  # task → how many training labels it has; none for a client that is silent
+    # of the columns that are not text, transformed, and nothing of those that are to be ranked; None unless federated
     moments: Moments | None
-    targets: Mapping[str, Moments]
-    ranks: Mapping[str, Sketch] = field(default_factory=dict)
+    targets: Mapping[str, Moments]  # of targets and counts; empty unless scaling is federated or targets
+    ranks: Mapping[str, Sketch] = field(
+        default_factory=dict
+    )  # of columns that are to be ranked: the groups of its values
 
     @classmethod
     def nothing(cls) -> ClientSummary:

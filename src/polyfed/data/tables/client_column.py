@@ -21,6 +21,7 @@ import numpy as np
 from polyfed.data.features.matrix import plain
 from polyfed.data.tables.columns import words_of
 from polyfed.data.tables.files import Table
+from polyfed.data.task import class_name
 from polyfed.errors import DataError
 
 # Words of names, the surest first.
@@ -160,6 +161,4 @@ def client_names(table: Table, column: str) -> np.ndarray:
 
 
 def _name(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else class_name(value)

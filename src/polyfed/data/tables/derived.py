@@ -93,9 +93,8 @@ class Comparison:
             remedy = "write for example num > 0, or `my column` == 'yes', or log(income)"
             raise ConfigError(f"{shorten(text)} is not a comparison", where=f"derived column {name!r}", remedy=remedy)
         if isinstance(constant, str) and found["sign"] not in ("==", "!="):
-            raise ConfigError(
-                f"text cannot be compared by {found['sign']}", where=f"derived column {name!r}", remedy="use == or !="
-            )
+            what = f"text cannot be compared by {found['sign']}"
+            raise ConfigError(what, where=f"derived column {name!r}", remedy="use == or !=")
         return cls(name, found["quoted"] or found["bare"], found["sign"], constant)
 
     def of(self, table: Table) -> pd.Series:

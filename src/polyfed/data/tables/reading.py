@@ -77,9 +77,8 @@ class TableReader:
         table = with_derived(self._load(source, client, query), self.derived)
         columns = table.columns
         if client is None:
-            raise ConfigError(
-                "which column says whose row it is?", where=table.where, remedy=f"give client=..., one of {columns}"
-            )
+            what = "which column says whose row it is?"
+            raise ConfigError(what, where=table.where, remedy=f"give client=..., one of {columns}")
         names = client_names(table, client)
         found = {task.name: task_columns(task, columns, table.where) for task in self.tasks}
         predicted = [name for own in found.values() for name in own]
