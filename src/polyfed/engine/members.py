@@ -130,9 +130,6 @@ def pooled(clients: list[ClientData]) -> ClientData:
         task: (np.concatenate([at for at, _ in parts]), np.concatenate([y for _, y in parts]))
         for task, parts in seen.items()
     }
-    weights = {
-        task: np.concatenate([data.weights_of(task) for data in clients])
-        for task in joined
-        if any(task in data.weights for data in clients)
-    }
+    weighted = [task for task in joined if any(task in data.weights for data in clients)]
+    weights = {task: np.concatenate([data.weights_of(task) for data in clients]) for task in weighted}
     return ClientData(np.concatenate([data.x for data in clients]), joined, clients[0].codecs, weights=weights)
