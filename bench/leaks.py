@@ -107,15 +107,12 @@ def membership(n: int, limits: Limits, seed: int = 0) -> float | None:
         return None
     data = ClientData(x, {}, {TASK.name: LabelCodec(TASK, None, 0.0, 1.0)})
     server = made.init(FederationSpec((TASK,), N_COLUMNS, ("a",), data.codecs), Stream(0, "start"))
-    prior = made.model(data).prior.with_values(made._values(server))
+    served = Served.from_arrays(server)
+    prior = made.model(data).prior.with_values(served.values)
     n_shared = made._n_shared(made.model(data))
     asked = np.concatenate([x[np.arange(20) % n], rng.normal(0, 1, (20, N_COLUMNS))])
     weights = prior.W[:1].expand(len(asked), -1)
-    features = (
-        features_of_rows(prior, n_shared, Served.from_arrays(server).points, torch.from_numpy(asked), weights)
-        .detach()
-        .numpy()
-    )
+    features = features_of_rows(prior, n_shared, served.points, torch.from_numpy(asked), weights).detach().numpy()
     evidence = Evidence(update.arrays["evidence/triangle"], update.arrays["evidence/shift"])
     values, vectors = np.linalg.eigh(evidence.precision.numpy())
     inside = vectors[:, values > 1e-9]

@@ -23,6 +23,7 @@ from polyfed.errors import PolyfedError
 
 from .cells import Cache, measure
 from .drawing import SCENARIOS, draw
+from .held_out import HELD_OUT, table_set
 from .page import reported, write_page
 from .plan import Plan
 from .sets import SETS
@@ -59,10 +60,10 @@ def _measured(plan: Plan, cache: Cache, folder: Path, *, seconds: float, test: b
             if time.perf_counter() - began > seconds:
                 continue
             if cell.table not in frames:
-                frames[cell.table] = SETS[cell.table].frame(folder)
+                frames[cell.table] = table_set(cell.table).frame(folder)
             here = (cell.table, cell.scenario, cell.labels, cell.seed)
             if here != place:
-                problem = draw(SETS[cell.table], frames[cell.table], *here[1:], test=test)
+                problem = draw(table_set(cell.table), frames[cell.table], *here[1:], test=test)
                 place = here
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -95,7 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--data", type=Path, help="the folder with the tables (otherwise POLYFED_DATA/tables)")
     parser.add_argument("--cache", type=Path, default=home / "polyfed-tables", help="where measured cells are kept")
-    parser.add_argument("--tables", type=names, default=Plan.tables, help=", ".join(SETS))
+    parser.add_argument(
+        "--tables", type=names, default=Plan.tables, help=f"{', '.join(SETS)}; held out: {', '.join(HELD_OUT)}"
+    )
     parser.add_argument("--scenarios", type=names, default=Plan.scenarios, help=", ".join(SCENARIOS))
     parser.add_argument("--labels", type=numbers, default=Plan.labels)
     parser.add_argument("--seeds", type=numbers, default=Plan.seeds)

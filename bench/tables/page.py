@@ -14,12 +14,14 @@ from polyfed.engine.storage import options_of
 
 from .cells import Cell, Variant
 from .drawing import MOST_SCORED, SCENARIOS
+from .held_out import HELD_OUT, table_set
 from .picture import draw_curves
 from .plan import Plan
-from .sets import MOST_CLIENTS, SETS
+from .sets import MOST_CLIENTS
 from .summary import ahead, averages, mean_ranks
 
 OURS = "pfed-hier"
+UNSEEN = "Nothing was chosen on any of them: defaults are those that [other tables](tables.md) led to."
 TRIED = Path(__file__).with_name("tried.md")
 NAMES = {"rmse": "RMSE", "nlpd": "NLPD", "coverage": "coverage", "log_loss": "log loss", "auroc": "AUROC", "ece": "ECE"}
 
@@ -56,13 +58,13 @@ def _page(
     command: str,
     part: str,
 ) -> list[str]:
-    cpu = sum(line["cpu"] for line in lines)
+    cpu, unseen = sum(line["cpu"] for line in lines), all(name in HELD_OUT for name in plan.tables)
     text = [
         "# Few labels on real tables: every method and what users would pick instead",
         "",
         f"Scores of **{part} rows**. Made by `{command}`:",
         f"{len(lines)} cells, {cpu / 60:.0f} minutes of one core ({platform.machine()}, Python {platform.python_version()}).",
-        "No row of these tables is in the project.",
+        "No row of these tables is in the project." + (f" {UNSEEN}" if unseen else ""),
         "",
         f"Tables: {', '.join(plan.tables)}; of each the {MOST_CLIENTS} largest clients. Of a client's rows a quarter, at most",
         f"{MOST_SCORED}, are validation rows and as many test rows. Labels of each task are drawn from the rest, on rows apart",
@@ -86,7 +88,8 @@ def _page(
         "",
         *_options(plan, lines),
     ]
-    return [*text, *(TRIED.read_text(encoding="utf-8").splitlines() if TRIED.is_file() else []), ""]
+    tried = TRIED.is_file() and not unseen
+    return [*text, *(TRIED.read_text(encoding="utf-8").splitlines() if tried else []), ""]
 
 
 def _ranks(here: pd.DataFrame) -> list[str]:
@@ -154,7 +157,7 @@ def _all_scores(page: Path, scores: pd.DataFrame, part: str) -> list[str]:
             [f"`{m}`", *(_cell(found, (table, scenario, labels, metric, m)) for metric in shown)]
             for m in dict.fromkeys(here["method"])
         ]
-        tasks = ", ".join(f"{task} ({kind})" for task, kind in SETS[table].tasks.items())
+        tasks = ", ".join(f"{task} ({kind})" for task, kind in table_set(table).tasks.items())
         text += [f"## {table}, {labels} labels, {scenario}", "", f"{tasks}", ""]
         text += _table(["method", *(NAMES[metric] for metric in shown)], rows)
     return text

@@ -183,7 +183,7 @@ def test_trained_networks(polyfed, place, pillow, monkeypatch):
         options = {m: {**o, "network": f"{o['network']}&weights=random".replace("grid=3", "grid=1")}
                    for m, o in version.base["compare"]["options"].items()}  # fmt: skip
         base = presets.merged(version.base, {**random, "compare": {"options": options}})
-        return made(self, version.model_copy(update={"base": base, "settings": [small], "rounds": 1}))
+        return made(self, version.model_copy(update={"base": base, "settings": [small], "rounds": 1, "seeds": [0]}))
 
     monkeypatch.setattr(presets.Preset, "made", tiny)
     done = polyfed("reproduce", "table1", "--trained", "--data-dir", "data", "--quiet", "--json", "--out", "made")

@@ -80,20 +80,29 @@ class ExactModel(DenseModel):
         The printed formula conditions a task on its own points and on K⁻¹; that loses what the other tasks know. Here
         m = k*ᵀ α and v = k** − ‖L⁻¹ S k*‖², with k* the covariance to every row of every task.
         """
-        q = getattr(q, "whole", q)
-        prior, rows, seen = self.prior, self.rows, self.prior.features_of(x)
-        z, s = prior.project(seen), q.h.sqrt()
-        mean, explained, variance = [], [], []
-        at_first, known, known_with = (None, None, []) if self.informed is None else self.informed.at(z)
+        seen = self.prior.features_of(x)
+        mean, cov = self.latents_at(getattr(q, "whole", q), self.prior.project(seen))
+        return LatentPrediction(mean, cov, self.prior.mixing(), self.prior.mu_by_task(seen))
+
+    def latents_at(
+        self, q: Gaussian, z: Float[Tensor, "*batch X E"]
+    ) -> tuple[Float[Tensor, "*batch X B"], Float[Tensor, "*batch X B B"]]:
+        """Mean and covariance of the latents where kernels see z, of one client or of each in a batch."""
+        prior, at = self.prior, self.plain.at
+        variance = torch.stack([prior.latent_variance(b, z) for b in range(prior.n_latents)], -1)
+        mean, cov = torch.zeros_like(variance), torch.diag_embed(variance)
+        k_star = []  # cov(f, g_b(x)), (..., N, X) of each latent
         for b in range(prior.n_latents):
-            k_star = self.a[:, b, None] * prior.latent_covariance(b, self.distances.z, z)[rows.at]  # cov(f, g_b(x))
-            if b < len(known_with):
-                k_star = k_star - known_with[b]
-            mean.append(q.alpha @ k_star if at_first is None else at_first[b] + q.alpha @ k_star)
-            explained.append(torch.linalg.solve_triangular(q.L, s[:, None] * k_star, upper=False))
-            variance.append(prior.latent_variance(b, z))
-        V = torch.stack(explained)  # (B, N, X)
-        cov = torch.diag_embed(torch.stack(variance, -1)) - torch.einsum("bnx,cnx->xbc", V, V)
-        if known is not None:
-            cov = cov - known
-        return LatentPrediction(torch.stack(mean, -1), cov, prior.mixing(), prior.mu_by_task(seen))
+            k = prior.latent_covariance(b, self.distances.z, z)
+            k_star.append(
+                self.a[..., b, None] * (k[at] if at.dim() == 1 else torch.take_along_dim(k, at[..., None], -2))
+            )
+        if self.informed is not None:
+            shared = slice(self.informed.knowledge.n_shared)
+            mean[..., shared], known, with_rows = self.informed.at(z)
+            cov[..., shared, shared] -= known
+            k_star[shared] = [k - less for k, less in zip(k_star[shared], with_rows, strict=True)]
+        mean += torch.stack([(q.alpha[..., None, :] @ k)[..., 0, :] for k in k_star], -1)
+        V = torch.linalg.solve_triangular(q.L, q.h.sqrt()[..., None] * torch.cat(k_star, -1), upper=False)
+        V = V.unflatten(-1, (prior.n_latents, z.shape[-2])).movedim((-3, -1), (-1, -3))  # (..., X, B, N)
+        return mean, cov - V @ V.mT

@@ -197,24 +197,20 @@ class Informed:
             return Evidence(triangle(precision), (said + precision @ mean)[..., 0])
 
     def at(self, z: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """For new inputs of one client, each of all latents: the mean (B, X); what is known of their covariance, (X, B, B),
-        and of that with the rows, (N, X) for each shared latent."""
+        """For new inputs: the mean of the shared latents, (..., X, shared); what is known of their covariance, and of that with
+        the rows, (..., N, X) for each."""
         knowledge, prior = self.knowledge, self.prior
-        phi = knowledge.features(prior, z)
+        phi = [prior.amplitude(b).sqrt()[..., None, None] * part for b, part in enumerate(knowledge.features(prior, z))]
         widths = [part.shape[-1] for part in phi]
-        wide = []
-        for b, part in enumerate(phi):
-            whole = part.new_zeros(len(part), sum(widths))
-            whole[:, sum(widths[:b]) : sum(widths[: b + 1])] = prior.amplitude(b).sqrt() * part
-            wide.append(whole)
-        mean = z.new_zeros(prior.n_latents, len(z))
-        known = z.new_zeros(len(z), prior.n_latents, prior.n_latents)
-        less = [part - knowledge.spread(part).mT for part in wide]
-        for b in range(knowledge.n_shared):
-            mean[b] = wide[b] @ knowledge.mean
-            for c in range(knowledge.n_shared):
-                known[:, b, c] = (less[b] * wide[c]).sum(-1)
-        return mean, known, [self.known @ part.mT for part in wide]
+        means = knowledge.mean.split(widths, -1)
+        mean = torch.stack([(part @ mu[..., None])[..., 0] for part, mu in zip(phi, means, strict=True)], -1)
+        less = torch.eye(sum(widths), dtype=z.dtype) - torch.cholesky_inverse(knowledge.L)  # I − Ω⁻¹
+        known = z.new_zeros(*mean.shape, len(phi))
+        for b, columns in enumerate(less.split(widths, -2)):
+            spread = (phi[b] @ columns).split(widths, -1)
+            for c, part in enumerate(phi):
+                known[..., b, c] = (spread[c] * part).sum(-1)
+        return mean, known, [mine @ part.mT for mine, part in zip(self.known.split(widths, -1), phi, strict=True)]
 
 
 class _Known(torch.autograd.Function):

@@ -14,9 +14,8 @@ from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.bayesian_heads.pfedgp import PFedGP
 from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
 from polyfed.methods.gp.by_width import PFedHier
-from polyfed.methods.gp.ends import Local, Pooled
 from polyfed.methods.gp.pfed_mul import PFedMul
-from polyfed.methods.gp.pfed_st import PFedSt
+from polyfed.methods.gp.yardsticks import Local, PFedSt, Pooled
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.neural.ditto import Ditto
 from polyfed.methods.neural.fed3r import Fed3R

@@ -43,11 +43,9 @@ class CheckFailed(PolyfedError):
 
 def check_method(method: Method) -> list[str]:
     """Run every check; the names of those that passed, which are all of them."""
-    passed = []
     for check in CHECKS:
         check(method)
-        passed.append(check.__name__)
-    return passed
+    return [check.__name__ for check in CHECKS]
 
 
 # ---- the checks ----------------------------------------------------------------------------------------------------------
@@ -113,12 +111,8 @@ def the_same_streams_give_the_same_result(method: Method) -> None:
     first = _run_all(method)
     torch.manual_seed(2)
     torch.randn(7)
-    second = _run_all(method)
-    _require(
-        method,
-        _equal(first.server, second.server, _precision(first.server)),
-        "two runs of one seed differ: a global generator is used",
-    )
+    same = _equal(first.server, _run_all(method).server, _precision(first.server))
+    _require(method, same, "two runs of one seed differ: a global generator is used")
 
 
 def the_order_of_clients_does_not_matter(method: Method) -> None:
@@ -132,18 +126,16 @@ def a_run_can_be_stored_and_resumed(method: Method) -> None:
     exact = _precision(whole.server)
     _require(method, _equal(whole.server, stored.server, exact), "the server's state after a resume is another")
     for client, state in whole.states.items():
-        _require(
-            method, _equal(state, stored.states[client], exact), f"the state of {client!r} after a resume is another"
-        )
+        same = _equal(state, stored.states[client], exact)
+        _require(method, same, f"the state of {client!r} after a resume is another")
 
 
 def personal_states_persist(method: Method) -> None:
     """A client goes on from where it was: without its own state it would end elsewhere, if it has one at all."""
     completed = _run_all(method, rounds=2)
     for client, state in completed.states.items():
-        first = method.start(completed.data[client], START)
-        kept = {name for name in first if name in state}
-        _require(method, kept == set(first), f"client {client!r} loses {sorted(set(first) - kept)[:3]} in a round")
+        lost = sorted(method.start(completed.data[client], START).keys() - state.keys())
+        _require(method, not lost, f"client {client!r} loses {lost[:3]} in a round")
 
 
 def every_client_gets_predictions(method: Method) -> None:
@@ -162,18 +154,14 @@ def a_prediction_state_is_enough_to_predict(method: Method) -> None:
     """On many machines a client has no more of the server's state than `prediction_state` gives it."""
     completed = _run_all(method)
     for client, mine in completed.data.items():
-        prediction_state = method.prediction_state(completed.server, client)
-        unexpected = sorted(prediction_state.keys() - completed.server.keys())
-        _require(
-            method, not unexpected, f"the prediction_state of {client!r} has {unexpected[:3]}, which the server has not"
-        )
+        known = method.prediction_state(completed.server, client)
+        extra = sorted(known.keys() - completed.server.keys())
+        _require(method, not extra, f"the prediction_state of {client!r} has {extra[:3]}, which the server has not")
         for state in (completed.states[client], None):
-            whole = method.predictor(completed.server, state, mine)(mine.x[:3])
-            part = method.predictor(prediction_state, state, mine)(mine.x[:3])
+            whole, part = (method.predictor(one, state, mine)(mine.x[:3]) for one in (completed.server, known))
             same = all(np.array_equal(_values(whole[task]), _values(part[task])) for task in whole)
-            _require(
-                method, same, f"client {client!r} predicts otherwise with its prediction_state of the server's state"
-            )
+            what = f"client {client!r} predicts otherwise with its prediction_state of the server's state"
+            _require(method, same, what)
 
 
 CHECKS: list[Callable[[Method], None]] = [
@@ -245,7 +233,7 @@ def _run_all(
     method: Method, rounds: int = 2, *, reverse: bool = False, store: bool = False, who: list[str] | None = None
 ) -> _Completed:
     data = _clients(method)
-    names = list(reversed(who or list(data))) if reverse else who or list(data)
+    names = (who or list(data))[:: -1 if reverse else 1]
     server = method.init(_spec(method), START)
     states = {client: method.start(mine, START) for client, mine in data.items()}
     updates: dict[str, ClientUpdate] = {}
@@ -258,10 +246,8 @@ def _run_all(
         updates = {}
         for job, outcome in zip(jobs, method.local_many(jobs), strict=True):
             if isinstance(outcome, Exception):
-                raise CheckFailed(
-                    f"client {job.client!r} failed in round {r} with {type(outcome).__name__}: {outcome}",
-                    where=f"method {method.name!r}",
-                ) from outcome
+                what = f"client {job.client!r} failed in round {r} with {type(outcome).__name__}: {outcome}"
+                raise CheckFailed(what, where=f"method {method.name!r}") from outcome
             states[job.client], updates[job.client] = outcome
         message = jobs[0].message
         server = method.aggregate(server, updates)
@@ -278,15 +264,13 @@ def _require(method: Method, holds: bool, what: str) -> None:
 
 
 def _finite(method: Method, predictions: Mapping, data: ClientData, client: str) -> None:
-    _require(
-        method, list(predictions) == list(data.codecs), f"client {client!r} gets predictions of {list(predictions)}"
-    )
+    complete = list(predictions) == list(data.codecs)
+    _require(method, complete, f"client {client!r} gets predictions of {list(predictions)}")
     for task, prediction in predictions.items():
         values = _values(prediction)
         _require(method, bool(np.isfinite(values).all()), f"client {client!r} gets no finite prediction of {task!r}")
-        if hasattr(prediction, "class_proba"):
-            sums = bool(np.allclose(values.sum(1), 1.0))
-            _require(method, sums, f"probabilities of {task!r} at client {client!r} do not sum to one")
+        sums = not hasattr(prediction, "class_proba") or bool(np.allclose(values.sum(1), 1.0))
+        _require(method, sums, f"probabilities of {task!r} at client {client!r} do not sum to one")
 
 
 def _values(prediction: Any) -> np.ndarray:

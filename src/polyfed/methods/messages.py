@@ -43,18 +43,7 @@ class ClientUpdate:
 
     def n_bytes(self) -> int:
         """The length of `to_bytes(self.wire())`, which follows from names, shapes and types alone."""
-        pooled = [(name, _kind(total), _kind(count)) for name, (total, count) in self.pooled.items()]
-        scalar = _kind(_ZERO)
-        return _length(
-            (
-                *((f"arrays/{name}", *_kind(value)) for name, value in self.arrays.items()),
-                *((f"sum/{name}", *total) for name, total, _ in pooled),
-                *((f"count/{name}", *count) for name, _, count in pooled),
-                ("weight", *scalar),
-                *((f"labels/{i}/{task}", *scalar) for i, task in enumerate(self.counts)),
-                *((f"metrics/{name}", *scalar) for name in self.metrics),
-            )
-        )
+        return n_bytes(self.wire())
 
     def wire(self) -> State:
         """All of it as one flat dictionary, as it is sent."""
@@ -117,7 +106,7 @@ def from_bytes(content: bytes) -> State:
 
 def n_bytes(state: Mapping[str, Tensor]) -> int:
     """The length of `to_bytes(state)`, without making it."""
-    return _length(tuple((name, *_kind(value)) for name, value in state.items()))
+    return _length(tuple((name, value.dtype, value.shape) for name, value in state.items()))
 
 
 @lru_cache(maxsize=1024)
@@ -129,13 +118,6 @@ def _position(name: str) -> int:
     return int(name.partition("/")[0])
 
 
-def _kind(value: Tensor) -> tuple[torch.dtype, torch.Size]:
-    return value.dtype, value.shape
-
-
 def scalar(value: float) -> Tensor:
     """A number as states and updates have it."""
     return torch.tensor(float(value), dtype=torch.float64)
-
-
-_ZERO = scalar(0.0)

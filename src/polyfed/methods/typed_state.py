@@ -2,8 +2,7 @@
 
 >>> from dataclasses import replace
 >>> import torch
->>> @dataclass(frozen=True, eq=False)
-... class Server(TypedState):
+>>> class Server(TypedState):
 ...     theta: State = under("theta/")
 ...     n_clients: Tensor | None = key("clients")
 >>> server = Server.from_arrays({"theta/noise.pulse": torch.tensor(0.5), "clients": torch.tensor(3.0)})
@@ -18,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, dataclass_transform
 
 from torch import Tensor
 
@@ -46,9 +45,13 @@ def nested(prefix: str, made: type[TypedState]) -> Any:
     return field(default_factory=made, metadata={"key": prefix, "names": [], "read": made.from_arrays})
 
 
+@dataclass_transform(eq_default=False, frozen_default=True)
 @dataclass(frozen=True, eq=False)
 class TypedState:
-    """The base of such dataclasses. Arrays may have the clients of a batch in their first dimension."""
+    """Its subclasses are such dataclasses. Arrays may have the clients of a batch in their first dimension."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, eq=False)(cls)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:

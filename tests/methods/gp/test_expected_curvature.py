@@ -8,7 +8,7 @@ import torch
 from federations import START, federation
 from polyfed.gp import hyperprior
 from polyfed.methods import PFedHier, PFedMul
-from polyfed.methods.gp.expected_curvature import LEAST, OF_NOISE, expected_curvature
+from polyfed.methods.gp.server_step import LEAST, OF_NOISE, expected_curvature
 from polyfed.methods.gp.states import Server
 
 

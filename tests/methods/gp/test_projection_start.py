@@ -15,7 +15,7 @@ from polyfed.errors import ConfigError
 from polyfed.gp import Prior, Rows
 from polyfed.gp.likelihoods import Bernoulli, Gaussian, OneVsEach
 from polyfed.methods import PFedMul
-from polyfed.methods.gp.projection_start import PROJECTION, SPREAD, directions
+from polyfed.methods.gp.feature_learning import PROJECTION, SPREAD, directions
 
 D, DIMS = 6, 3
 
@@ -138,11 +138,11 @@ def test_few_rounds_learn_more_from_it(federation):
 def test_where_no_projection_is_learned_by_its_gradient_there_is_nothing_to_start(options):
     with pytest.raises(ConfigError, match="projection_start is 'moments', and the server learns no projection"):
         PFedMul(projection_start="moments", **options)
-    assert not PFedMul(**options)._seeks
+    assert not PFedMul(**options)._feature_learning.seeks
 
 
 def test_above_a_network_it_must_be_asked_for():
     network = {"projection": 2, "network": "torch.nn:Identity"}
-    assert not PFedMul(**network)._seeks
-    assert PFedMul(**network, projection_start="moments")._seeks
-    assert PFedMul(projection=2)._seeks
+    assert not PFedMul(**network)._feature_learning.seeks
+    assert PFedMul(**network, projection_start="moments")._feature_learning.seeks
+    assert PFedMul(projection=2)._feature_learning.seeks

@@ -12,7 +12,7 @@ from typing import Any
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
-from polyfed.methods.base import ClientResult, Job, Outlook, Predictor
+from polyfed.methods.base import ClientResult, Job, Method, Outlook, Predictor
 from polyfed.methods.gp import pfed_hier
 from polyfed.methods.gp.wide.weight_space import WeightSpace
 from polyfed.methods.gp.wide.weight_states import is_wide
@@ -55,11 +55,12 @@ class PFedHier(pfed_hier.PFedHier):
         options = {name: getattr(self, name) for name in COMMON}
         return WeightSpace(**options) if self.n_personal else WeightSpace(**options, personal_start=0.0)
 
-    def _is_wide(self, n_features: int) -> bool:
-        return self._shares and n_features > self.wide
+    def _of(self, server: State) -> Method:
+        return self._weights if is_wide(server) else super()  # pyright: ignore[reportReturnType]
 
-    def _for(self, server: State) -> WeightSpace | None:
-        return self._weights if is_wide(server) else None
+    def _at(self, data: ClientData | FederationSpec) -> Method:
+        wide = self._shares and data.n_features > self.wide
+        return self._weights if wide else super()  # pyright: ignore[reportReturnType]
 
     def _check_options(self, n_features: int) -> None:
         """Options that the weight space does not have would be ignored in silence."""
@@ -81,76 +82,63 @@ class PFedHier(pfed_hier.PFedHier):
         return self._shares
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        if self._is_wide(spec.n_features):
+        chosen = self._at(spec)
+        if isinstance(chosen, WeightSpace):
             self._check_options(spec.n_features)
-            return self._weights.init(spec, stream)
-        return super().init(spec, stream)
+        return chosen.init(spec, stream)
 
     def start(self, data: ClientData, stream: Stream) -> State:
-        return {} if self._is_wide(data.n_features) else super().start(data, stream)
+        return self._at(data).start(data, stream)
 
     def untrained(self, data: ClientData) -> State | None:
-        return self._weights.untrained(data) if self._is_wide(data.n_features) else super().untrained(data)
+        return self._at(data).untrained(data)
 
     def begin_round(self, server: State, rounds_left: int) -> State:
-        return server if self._for(server) else super().begin_round(server, rounds_left)
+        return self._of(server).begin_round(server, rounds_left)
 
     def broadcast(self, server: State, client: str) -> State:
-        mine = self._for(server)
-        return mine.broadcast(server, client) if mine else super().broadcast(server, client)
+        return self._of(server).broadcast(server, client)
 
     def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
-        mine = self._for(server)
-        return mine.broadcasts(server, clients) if mine else [super().broadcast(server, "")] * len(clients)
+        if is_wide(server):
+            return self._weights.broadcasts(server, clients)
+        return [super().broadcast(server, "")] * len(clients)
 
     def prediction_state(self, server: State, client: str) -> State:
-        mine = self._for(server)
-        return mine.prediction_state(server, client) if mine else super().prediction_state(server, client)
+        return self._of(server).prediction_state(server, client)
 
     def template(self, server: State) -> ClientUpdate:
-        mine = self._for(server)
-        return mine.template(server) if mine else super().template(server)
+        return self._of(server).template(server)
 
     def is_evidence(self, name: str) -> bool:
         return super().is_evidence(name) or self._weights.is_evidence(name)
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
-        mine = self._for(server)
-        return mine.counted_tasks(server, name) if mine else super().counted_tasks(server, name)
+        return self._of(server).counted_tasks(server, name)
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
-        mine = self._for(server)
-        return self.objections(server, [update])[0] if mine is None else mine.objection(server, update)
+        return self._of(server).objection(server, update)
 
     def objections(self, server: State, updates: Sequence[ClientUpdate]) -> list[str | None]:
-        mine = self._for(server)
-        return mine.objections(server, updates) if mine else super().objections(server, updates)
+        return self._of(server).objections(server, updates)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
-        mine = self._for(server)
-        return mine.aggregate(server, updates) if mine else super().aggregate(server, updates)
+        return self._of(server).aggregate(server, updates)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        if self._is_wide(data.n_features):
-            return self._weights.local(state, message, data, stream)
-        return super().local(state, message, data, stream)
+        return self._at(data).local(state, message, data, stream)
 
     def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
-        if jobs and self._is_wide(jobs[0].data.n_features):
-            return self._weights.local_many(jobs)
-        return super().local_many(jobs)
+        return self._at(jobs[0].data).local_many(jobs) if jobs else []
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        mine = self._for(server)
-        return mine.predictor(server, state, data) if mine else super().predictor(server, state, data)
+        return self._of(server).predictor(server, state, data)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
-        mine = self._for(server)
-        return mine.join(server, data, stream) if mine else super().join(server, data, stream)
+        return self._of(server).join(server, data, stream)
 
     def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
-        return Outlook() if self._for(server) else super().outlook(server, state, data)
+        return self._of(server).outlook(server, state, data)
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
-        mine = self._for(server)
-        return mine.explain(server, data) if mine else super().explain(server, data)
+        return self._of(server).explain(server, data)

@@ -26,6 +26,9 @@ from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State
 from polyfed.modelling.memory import holds, memory
 
+Starts = (
+    BatchStep | Sequence[Marginals | None]
+)  # the marginals that E-steps begin at: of a last step, or of each client
 KEPT = 0.125  # of the memory, for inputs and distances of batches that are kept for the next round
 _kept: dict[tuple[int, ...], tuple[Sequence[Rows], int, ClientBatch]] = {}  # the rows too: their identities stay taken
 _lock = Lock()
@@ -93,45 +96,13 @@ class Parted:
     def __init__(self, parts: Sequence[tuple[list[int], Callable[[], ClientBatch | OneByOne]]]) -> None:
         self.parts = [(torch.tensor(places), make) for places, make in parts]
 
-    def step(
-        self,
-        prior: Prior,
-        *,
-        start: BatchStep | Sequence[Marginals | None],
-        knowledge: KnowledgeOf | None = None,
-        **options: Any,
-    ) -> BatchStep:
+    def step(self, prior: Prior, *, start: Starts, knowledge: KnowledgeOf | None = None, **options: Any) -> BatchStep:
         done: list[BatchStep] = []
         for places, make in self.parts:
             own = [start.marginals_of(i) if isinstance(start, BatchStep) else start[i] for i in places.tolist()]
             received = None if knowledge is None else lambda group, places=places: knowledge(places[group])
             done.append(make().step(prior.take(places), start=own, knowledge=received, **options))
-        order = torch.cat([places for places, _ in self.parts]).argsort()
-
-        def of_all(parts: Sequence[Tensor]) -> Tensor:
-            return torch.cat(list(parts))[order]
-
-        noise: dict[str, tuple[Tensor, Tensor]] = {}
-        for task in dict.fromkeys(task for step in done for task in step.noise):
-            pairs = [step.noise.get(task, (torch.zeros_like(step.bound),) * 2) for step in done]
-            noise[task] = of_all([pair[0] for pair in pairs]), of_all([pair[1] for pair in pairs])
-        marginals: list[Marginals] = []
-        where: list[tuple[int, int, Tensor]] = []
-        for step in done:
-            where += [(bucket + len(marginals), c, spot) for bucket, c, spot in step.where]
-            marginals += step.marginals
-        widths = [width for step in done for width in step.where.widths]
-        evidence = [step.evidence for step in done if step.evidence is not None]
-        return BatchStep(
-            of_all([step.bound for step in done]),
-            {name: of_all([step.gradient[name] for step in done]) for name in done[0].gradient},
-            noise,
-            marginals,
-            Places([where[i] for i in order.tolist()], widths),
-            Evidence(of_all([one.triangle for one in evidence]), of_all([one.shift for one in evidence]))
-            if evidence
-            else None,
-        )
+        return _joined(done, torch.cat([places for places, _ in self.parts]).argsort())
 
 
 class OneByOne:
@@ -144,17 +115,13 @@ class OneByOne:
         self,
         prior: Prior,
         *,
-        start: BatchStep | Sequence[Marginals | None],
+        start: Starts,
         tolerance: float,
         max_steps: int,
         groups: Sequence[str],
         knowledge: KnowledgeOf | None = None,
     ) -> BatchStep:
-        bounds, marginals, where = [], [], []
-        wanted = list(prior.group(*groups))
-        gradients: dict[str, list[Tensor]] = {name: [] for name in wanted}
-        noise: list[dict[str, tuple[Tensor, Tensor]]] = []
-        said: list[Evidence] = []
+        done: list[BatchStep] = []
         for i, rows in enumerate(self.rows):
             mine = prior.with_values({name: value[i] for name, value in prior.parameters.items()})
             begin = start.marginals_of(i) if isinstance(start, BatchStep) else start[i]
@@ -162,29 +129,50 @@ class OneByOne:
             gp = self.sparsity.build(mine, rows, self.sparsity.choose(mine, rows), knowledge=received)
             begin = None if begin is None else gp.rows.as_f(begin, back=True)
             q = infer(gp, start=begin, tolerance=tolerance, max_steps=max_steps).q
-            value = gp.bound(q)
-            leaves = [mine.parameters[name] for name in wanted]
-            grads = torch.autograd.grad(value, leaves, allow_unused=True) if leaves else ()
-            for name, leaf, grad in zip(wanted, leaves, grads, strict=True):
-                gradients[name].append(torch.zeros_like(leaf) if grad is None else grad)
-            bounds.append(value.detach())
-            noise.append(gp.rows.noise_statistics(mine, q.m, q.v))
+            value, leaves = gp.bound(q), mine.group(*groups)
+            wanted = list(leaves.values())
+            grads = torch.autograd.grad(value, wanted, allow_unused=True, materialize_grads=True) if wanted else ()
+            noise = gp.rows.noise_statistics(mine, q.m, q.v)
             m, v = gp.rows.as_f((q.m, q.v))
-            marginals.append((m[None], v[None]))
-            where.append((i, 0, torch.arange(len(rows))))
-            if received is not None:
-                said.append(gp.evidence(q))  # pyright: ignore[reportAttributeAccessIssue]
-        zero = torch.zeros((), dtype=torch.float64)
-        tasks = dict.fromkeys(task for statistics in noise for task in statistics)
-        pairs = {task: [statistics.get(task, (zero, zero)) for statistics in noise] for task in tasks}
-        return BatchStep(
-            torch.stack(bounds),
-            {name: torch.stack(parts) for name, parts in gradients.items()},
-            {t: (torch.stack([p[0] for p in pair]), torch.stack([p[1] for p in pair])) for t, pair in pairs.items()},
-            marginals,
-            Places(where, [len(rows) for rows in self.rows]),
-            Evidence.stack(said) if said else None,
-        )
+            done.append(
+                BatchStep(
+                    value.detach()[None],
+                    {name: grad[None] for name, grad in zip(leaves, grads, strict=True)},
+                    {task: (total[None], count[None]) for task, (total, count) in noise.items()},
+                    [(m[None], v[None])],
+                    Places([(0, 0, torch.arange(len(rows)))], [len(rows)]),
+                    None if received is None else Evidence.stack([gp.evidence(q)]),  # pyright: ignore[reportAttributeAccessIssue]
+                )
+            )
+        return _joined(done, torch.arange(len(done)))
+
+
+def _joined(steps: Sequence[BatchStep], order: Tensor) -> BatchStep:
+    """Those of several solvers as one, with the clients in this order."""
+
+    def of_all(parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(parts))[order]
+
+    noise: dict[str, tuple[Tensor, Tensor]] = {}
+    for task in dict.fromkeys(task for step in steps for task in step.noise):
+        pairs = [step.noise.get(task, (torch.zeros_like(step.bound),) * 2) for step in steps]
+        noise[task] = of_all([total for total, _ in pairs]), of_all([count for _, count in pairs])
+    marginals: list[Marginals] = []
+    where: list[tuple[int, int, Tensor]] = []
+    for step in steps:
+        where += [(bucket + len(marginals), c, spot) for bucket, c, spot in step.where]
+        marginals += step.marginals
+    evidence = [step.evidence for step in steps if step.evidence is not None]
+    return BatchStep(
+        of_all([step.bound for step in steps]),
+        {name: of_all([step.gradient[name] for step in steps]) for name in steps[0].gradient},
+        noise,
+        marginals,
+        Places([where[i] for i in order.tolist()], [width for step in steps for width in step.where.widths]),
+        Evidence(of_all([one.triangle for one in evidence]), of_all([one.shift for one in evidence]))
+        if evidence
+        else None,
+    )
 
 
 Solver = ClientBatch | OneByOne | Parted
@@ -219,7 +207,7 @@ class LocalWork:
         values: State,
         memory: Moments,
         anchors: State,
-        start: BatchStep | Sequence[Marginals | None],
+        start: Starts,
         knowledge: KnowledgeOf | None = None,
     ) -> tuple[State, Moments, BatchStep]:
         """Θ of each client after its steps, the state of its optimiser, and the last E-step with its gradient.

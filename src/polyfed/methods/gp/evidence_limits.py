@@ -18,12 +18,14 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from polyfed.errors import NumericalError
 from polyfed.gp import Evidence
 from polyfed.methods.gp.model import GPModel
 from polyfed.methods.messages import State
 
 LARGEST = 50.0  # of a label, in standard deviations of its task, on average over the labels of a client
 ROUNDING = 1e-7  # of the largest entry, by which a sum of evidence may fall below zero
+NOT_A_PRECISION = "with its evidence, the precision of the shared functions would no longer be positive definite"
 
 
 def limits_of(model: GPModel) -> State:
@@ -57,9 +59,8 @@ class Limits:
 
     def too_much(self, counts: Sequence[Mapping[str, int]], change: Evidence) -> list[str | None]:
         """Why clients with these labels cannot have changed their evidence so, (clients, ...), if they cannot."""
-        places = torch.arange(1, change.shift.shape[-1] + 1).cumsum(0) - 1  # of the diagonal in a triangle
-        traces, norms = change.triangle[:, places].sum(-1).tolist(), change.shift.norm(dim=-1).tolist()
-        return [self._too_much(*each) for each in zip(counts, traces, norms, strict=True)]
+        traces, norms = sizes_of(change)
+        return [self._too_much(*each) for each in zip(counts, traces.tolist(), norms.tolist(), strict=True)]
 
     def _too_much(self, counts: Mapping[str, int], trace: float, norm: float) -> str | None:
         having = {task: count for task, count in counts.items() if count}
@@ -74,6 +75,22 @@ class Limits:
         return None
 
 
+def sizes_of(change: Evidence) -> tuple[Tensor, Tensor]:
+    """The trace of Λ and ‖η‖, (...)"""
+    diagonal = torch.arange(1, change.shift.shape[-1] + 1).cumsum(0) - 1  # its places in a triangle
+    return change.triangle[..., diagonal].sum(-1), change.shift.norm(dim=-1)
+
+
 def is_evidence_of_someone(sums: Evidence) -> bool:
     """Whether these could be sums of evidence: Σ Λ is positive semi-definite, up to rounding."""
     return bool(sums.is_positive(ROUNDING))
+
+
+def checked(sums: Evidence) -> Evidence:
+    """Those of all clients, of whom each may be sound, and all together not."""
+    if is_evidence_of_someone(sums):
+        return sums
+    raise NumericalError(
+        "the evidence of all clients is no distribution of the shared functions",
+        remedy="look for clients that send what is not theirs",
+    )

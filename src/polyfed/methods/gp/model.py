@@ -201,11 +201,7 @@ class Averaged:
 
 def tolerance_of(gp: Model) -> float:
     """When the posterior of a predictor stands still; that of many rows is sparse, and good to fewer digits of a nat."""
-    return (
-        PREDICTION_TOLERANCE
-        if isinstance(gp, ExactModel)
-        else max(PREDICTION_TOLERANCE, SPARSE_TOLERANCE * len(gp.rows))
-    )
+    return max(PREDICTION_TOLERANCE, 0.0 if isinstance(gp, ExactModel) else SPARSE_TOLERANCE * len(gp.rows))
 
 
 _rows: WeakKeyDictionary[ClientData, Rows] = WeakKeyDictionary()

@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.errors import ConfigError, DataError, NumericalError
+from polyfed.errors import ConfigError, DataError
 from polyfed.gp import GROUPS, Evidence, Knowledge
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import KnowledgeOf, width_of
 from polyfed.gp.whitened import normal_points
 from polyfed.methods.base import Predictor
-from polyfed.methods.gp.evidence_limits import ROUNDING, Limits, is_evidence_of_someone, limits_of
+from polyfed.methods.gp.evidence_limits import NOT_A_PRECISION, ROUNDING, Limits, checked, limits_of
 from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.states import Broadcast, ClientColumns, SentEvidence, Served, Server
@@ -46,7 +46,6 @@ PLANE = "affine"
 MATRICES = 8  # of all features by all features, at once, on the server or at a client
 WIDEST = 148  # features of all shared latents together: their triangle is a message of 88 kB
 PLANES_WIDEST = WIDEST // 2  # of them for planes: with many inputs there are fewer planes, or none
-NOT_A_PRECISION = "with its evidence, the precision of the shared functions would no longer be positive definite"
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,8 @@ class PFedHier(PFedMul):
             )
         super().__post_init__()
         if self._shares and self.inducing_method == PAPER:
-            raise ConfigError(
-                f"inducing_method is {PAPER!r}, which has no place for shared functions", remedy="use another"
-            )
+            what = f"inducing_method is {PAPER!r}, which has no place for shared functions"
+            raise ConfigError(what, remedy="use another")
         if self._shares and self._makes_features:
             option = next((name for name in ("projection", "network") if getattr(self, name) is not None), "mean")
             raise ConfigError(
@@ -139,11 +137,9 @@ class PFedHier(PFedMul):
 
     def _n_points(self, model: GPModel, n_shared: int) -> int:
         """As many as leave the evidence of all shared latents a message of less than 100 kB."""
-        if self.n_points is not None:
-            return self.n_points
         curved = sum(kernel.features is None for kernel in model.prior.kernels[:n_shared])
-        planes = width_of(model.prior, n_shared, 0)
-        return max(1, min(MOST_POINTS, (WIDEST - planes) // max(1, curved)))
+        free = (WIDEST - width_of(model.prior, n_shared, 0)) // max(1, curved)
+        return max(1, min(MOST_POINTS, free)) if self.n_points is None else self.n_points
 
     def _width(self, model: GPModel, n_shared: int, n_points: int) -> int:
         """The number of features of all shared latents, if memory holds what is made of them."""
@@ -200,12 +196,7 @@ class PFedHier(PFedMul):
             return after
         columns = Columns([updates[client] for client in sorted(updates)])
         sums = sums + Evidence(*(columns.total(name) for name in _form(Served(sums=sums))))
-        if not is_evidence_of_someone(sums):  # each may be sound, and all together not
-            raise NumericalError(
-                "the evidence of all clients is no distribution of the shared functions",
-                remedy="look for clients that send what is not theirs",
-            )
-        return after | Served(sums=sums).to_arrays()
+        return after | Served(sums=checked(sums)).to_arrays()
 
     # ---- a client -----------------------------------------------------------------------------------------
 

@@ -24,12 +24,10 @@ from polyfed.errors import PolyfedError
 from polyfed.gp import GROUPS, Evidence, group_of
 from polyfed.methods.base import ClientResult, Job
 from polyfed.methods.gp import client_noise, theta_draws
-from polyfed.methods.gp.client_stacks import mean_over, owners
-from polyfed.methods.gp.clients import solver_of
 from polyfed.methods.gp.model import alike, clamped, prepared_rows
 from polyfed.methods.gp.pfed_mul_model import PFedMulModel
 from polyfed.methods.gp.state_batch import StateBatch, States
-from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Sent, Served, Server
+from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Sent, Served, Server
 from polyfed.methods.gp.theta_prior import asked, pooled_noise
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
@@ -110,25 +108,25 @@ class PFedMul(PFedMulModel):
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         known, sent = Server.from_arrays(server), [updates[client] for client in sorted(updates)]
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
-        columns = Columns(sent)
-        arrays = Sent.from_arrays({name: columns.array(name) for name in self._form(known).to_arrays()})
+        columns, means = Columns(sent), dict[str, Tensor]()
+        for name in self._form(
+            known
+        ).to_arrays():  # changes of a row of W are averaged over the clients that have its task
+            owners = _owners(name, sent) if self.mode == "average" else 1.0
+            means[name] = _mean(columns.array(name), weights * owners)
+        mean = Sent.from_arrays(means)
         after = replace(known, curving=None, draws={})  # draws are of the Θ around which they were made
-        if arrays.direction is not None:
-            return self._feature_learning.start(after, arrays.direction, weights).to_arrays()
+        if mean.direction is not None:
+            return self._feature_learning.start(after, mean.direction).to_arrays()
         counted = {name: columns.pooled(name) for name in known.pooled}
         sums = {name: (total.sum(), count.sum()) for name, (total, count) in counted.items()}
         # In mode gradient one step on the average bound (equ:agg, eq. 5); who lacks a task adds nothing to its rows.
         if self.mode == "gradient":
-            gradient = {name: mean_over(value, weights) for name, value in arrays.gradient.items()}
-            held_out = {name: mean_over(value, weights) for name, value in arrays.held_out.items()}
-            moved, memory = self._server_step.step(known, gradient, sums, updates)
-            moved, agreements = self._feature_learning.trusted(known, gradient, held_out, moved)
+            moved, memory = self._server_step.step(known, mean.gradient, sums, updates)
+            moved, agreements = self._feature_learning.trusted(known, mean, moved)
             after = replace(after, optimiser=memory, agreements=agreements)
-        else:  # a row of W or a noise is averaged over the clients that have that task
-            moved = {
-                name: known.theta[name] + mean_over(value, weights * owners(name, sent))
-                for name, value in arrays.gradient.items()
-            }
+        else:
+            moved = {name: known.theta[name] + change for name, change in mean.gradient.items()}
         if self.client_noise:
             levels, strengths = client_noise.pooled(known, counted, asked(known, len(sent)))
             moved, after = moved | levels, replace(after, strengths=strengths)
@@ -137,10 +135,8 @@ class PFedMul(PFedMulModel):
                 moved[name] = pooled_noise(name, *sums[name], known, len(sent))
         moved = clamped(moved)
         theta, pooled = ({name: moved[name] for name in names} for names in (known.theta, known.pooled))
-        if arrays.curvature is not None:
-            curvature = mean_over(arrays.curvature, weights)
-            after = replace(after, draws=theta_draws.drawn(known, moved, curvature, self.theta_draws))
-        return replace(after, theta=theta, pooled=pooled).to_arrays()
+        draws = theta_draws.drawn(known, moved, mean.curvature, self.theta_draws)
+        return replace(after, theta=theta, pooled=pooled, draws=draws).to_arrays()
 
     # ---- a client -----------------------------------------------------------------------------------------
 
@@ -192,13 +188,7 @@ class PFedMul(PFedMulModel):
         sent = Sent({name: changes[name] for name in shared if name not in closed})
         bounds, on_taught = step.bound, None
         if masks:  # the gradient of the features comes from the labels that are not held out
-            on_taught = solver_of(model, taught).step(
-                model.prior.with_values(after),
-                start=states.taught,
-                tolerance=self.tolerance,
-                max_steps=self.mf_steps,
-                groups=("features",),
-            )
+            _, _, on_taught = self._work([], 1, ("features",)).run(model, taught, after, Moments(), {}, states.taught)
             sent, bounds = features.with_held_out(sent, on_taught.gradient, step.gradient), bounds + on_taught.bound
         if received.curving is not None:
             sent = replace(sent, curvature=theta_draws.curvature(model, rows, after, shared, step))
@@ -227,3 +217,22 @@ class PFedMul(PFedMulModel):
     ) -> tuple[Evidence | None, Mapping[str, Tensor | Change]]:
         """What clients keep, and what they send beside their gradients, with the clients in the first dimension."""
         return None, {}
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    """The weighted mean over the first dimension; zero if nobody has a weight.
+
+    >>> _mean(torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 1.0], dtype=torch.float64))
+    tensor([2.])
+    """
+    shaped = weights.reshape(-1, *(1,) * (values.dim() - 1))
+    mean = (shaped * values).sum(0) / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+    return mean.to(values.dtype)  # a network's are of float32
+
+
+def _owners(name: str, sent: Sequence[ClientUpdate]) -> Tensor:
+    """One for the clients that have the task of this parameter, zero for the others."""
+    if group_of(name) not in ("mixing", "noise"):
+        return torch.ones(len(sent), dtype=torch.float64)
+    task = name.partition(".")[2]
+    return torch.tensor([float(update.counts[task] > 0) for update in sent], dtype=torch.float64)

@@ -7,23 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from polyfed.data import ClientData
-from polyfed.gp import GROUPS, Rows, group_of
+from polyfed.gp import GROUPS, group_of
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.methods.base import Outlook, Predictor, Question
 from polyfed.methods.gp import client_noise, theta_draws
-from polyfed.methods.gp.clients import LocalWork, solver_of
+from polyfed.methods.gp.clients import LocalWork
 from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, prepared_rows
-from polyfed.methods.gp.outlook import outlook_of
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
 from polyfed.methods.gp.predictions import answers
-from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Served, Server
+from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Served, Server
 from polyfed.methods.messages import State
+from polyfed.modelling.memory import exact_bytes, holds
 from polyfed.predictions import Predictions
 from polyfed.predictions.mixture import mixed
 from polyfed.seeds import Stream
 
 NOISE_STEPS = 20  # of a client that joins and has a noise level of its own
+# Each entry of a covariance is made for every latent and gone through many times, at the speed of memory and not of products:
+# as long as so many operations, by what a round of 10,000 clients of 160 rows takes.
+PER_ENTRY = 3000.0
+SETTLING = 10  # mean-field steps until predictions stand still, about; one where all sites are fixed
+SPARED = 1000  # rows beyond which inducing inputs would spare time
 
 
 @dataclass(frozen=True)
@@ -72,44 +79,37 @@ class PFedMulModel(PFedMulOptions):
         values = {name: value[None] for name, value in known.values.items()}
         received = Broadcast.stacked([Broadcast.of(known).to_arrays()])
         knowledge = self._knowledge(model, ClientColumns.unsaid(received, []).evidence, received)
-        rows, learned = [prepared_rows(data, model.likelihoods)], dict(state.personal)
-        if self.client_noise:
-            noise = self._noise_of_late_client(model, rows, values, received, list(known.pooled), knowledge)
-            values, learned = values | noise, learned | {name: value[0] for name, value in noise.items()}
+        rows, learned, start = [prepared_rows(data, model.likelihoods)], [*personal], [None]
+        if self.client_noise:  # what as many rounds would have taught it about its noise
+            learned += known.pooled
+            for _ in range(NOISE_STEPS):
+                _, _, start = self._work([], 1, ()).run(model, rows, values, Moments(), {}, start, knowledge)
+                values = values | client_noise.found(start.noise, received, list(known.pooled))
         if steps:
-            work = self._work(personal, steps)
             memory = self._adam.start({name: values[name] for name in personal}, 1)
             anchors = {name: value[None] for name, value in state.anchors.items()}
-            after, _, _ = work.run(model, rows, values, memory, anchors, [None], knowledge)
-            learned |= {name: after[name][0] for name in personal}
-        return replace(state, personal=learned).to_arrays() | rest
-
-    def _noise_of_late_client(
-        self,
-        model: GPModel,
-        rows: Sequence[Rows],
-        values: State,
-        received: Broadcast,
-        names: Sequence[str],
-        knowledge: KnowledgeOf | None,
-    ) -> State:
-        """What as many rounds would have taught a client about its noise."""
-        step = None
-        for _ in range(NOISE_STEPS):
-            step = solver_of(model, rows).step(
-                model.prior.with_values(values),
-                start=[None] if step is None else step,
-                tolerance=self.tolerance,
-                max_steps=self.mf_steps,
-                groups=(),
-                knowledge=knowledge,
-            )
-            values = values | client_noise.found(step.noise, received, names)
-        return {name: values[name] for name in names}
+            values, _, _ = self._work(personal, steps).run(model, rows, values, memory, anchors, [None], knowledge)
+        return replace(state, personal={name: values[name][0] for name in learned}).to_arrays() | rest
 
     def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
+        """Operations by counting, so that nobody waits for hours unwarned."""
+        model, steps, mf_steps = self.model(data), self.local_steps, self.mf_steps
         values = {**Served.from_arrays(server).values, **ClientColumns.from_arrays(state or {}).personal}
-        return outlook_of(self.model(data), values, data, steps=self.local_steps, mf_steps=self.mf_steps)
+        rows, sparsity = prepared_rows(data, model.likelihoods), model.config.sparsity
+        n_rows, n_latents = len(rows), model.prior.n_latents
+        settling = 1 if rows.n_fixed == n_rows else SETTLING
+        if sparsity.points_for(n_rows, n_latents) is None:
+            cube, square = float(n_rows) ** 3, PER_ENTRY * n_latents * float(n_rows) ** 2
+            # A factor is a third of a cube; its inverse, which variances and the gradient want, five thirds.
+            work = steps * ((mf_steps + 5) * cube / 3 + square)
+            return Outlook(work, (settling + 5) * cube / 3 + square, exact=work if n_rows > SPARED else 0.0)
+        with torch.no_grad():
+            Z = sparsity.choose(model.prior.with_values(values), rows)
+        n_inducing = 0 if Z is None else len(Z)
+        # For each input products of its features with each other, and with L⁻¹; for the gradient twice as many, and anew.
+        wide = 2.0 * len(data.x) * float(n_latents * n_inducing) ** 2
+        chosen = n_inducing if sparsity.points is None else None
+        return Outlook(steps * (mf_steps + 4) * wide, settling * wide, chosen, holds(exact_bytes(n_rows, n_latents)))
 
     @property
     def needs_last_round(self) -> bool:
@@ -117,8 +117,6 @@ class PFedMulModel(PFedMulOptions):
 
     def begin_round(self, server: State, rounds_left: int) -> State:
         return theta_draws.asked(Server.from_arrays(server), rounds_left).to_arrays() if self.theta_draws else server
-
-    # ---- what clients may share beside Θ (methods/gp/pfed_hier.py) ---------------------------------------------
 
     def _knowledge(self, model: GPModel, own: Evidence | None, received: Broadcast) -> KnowledgeOf | None:
         """What clients know of shared functions from the others, without their own evidence; None if there are none."""
@@ -137,15 +135,13 @@ class PFedMulModel(PFedMulOptions):
     def _names(self, model: GPModel, *, shared: bool) -> list[str]:
         return [name for name in model.prior.parameters if (group_of(name) in self._shared) == shared]
 
-    def _work(self, moving: Sequence[str], steps: int) -> LocalWork:
-        return LocalWork(
-            tuple(moving), GROUPS, self._adam, steps, self.mf_steps, self.tolerance, self.proximal, self._hyper
-        )
+    def _work(self, moving: Sequence[str], steps: int, groups: Sequence[str] = GROUPS) -> LocalWork:
+        inference = steps, self.mf_steps, self.tolerance
+        return LocalWork(tuple(moving), tuple(groups), self._adam, *inference, self.proximal, self._hyper)
 
     def _fresh(self, model: GPModel, personal: State) -> ClientColumns:
         """What a client has before its first round, with these personal values."""
-        moving = personal
-        if self.mode == "average":  # it moves the shared ones too, if only for a round at a time
-            moving = model.prior.state()
+        # In mode average it moves the shared ones too, if only for a round at a time.
+        moving = model.prior.state() if self.mode == "average" else personal
         learned = {name: value for name, value in moving.items() if name not in model.closed_form_noise}
         return ClientColumns(personal, self._adam.start(learned), personal if self.proximal > 0 else {})

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from polyfed.errors import ConfigError
+from polyfed.errors import ConfigError, nearest
+from polyfed.gp import GROUPS
 from polyfed.gp.hyperprior import HyperPrior
 from polyfed.gp.kernels import KernelLike, texts_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
-from polyfed.methods.gp.feature_learning import FeatureLearning
+from polyfed.methods.gp.feature_learning import PROJECTION, STARTS, FeatureLearning
 from polyfed.methods.gp.holdout import HOLDOUT
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
-from polyfed.methods.gp.projection_start import PROJECTION, STARTS
 from polyfed.methods.gp.server_step import QuasiNewtonStep, ServerStep
-from polyfed.methods.gp.sharing import shared_groups
 from polyfed.methods.gp.theta_prior import hyperprior_of
 from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
 from polyfed.modelling.sparsity import Sparsity
@@ -28,6 +27,8 @@ MOST_DRAWS = 1000  # every prediction is made as often
 MODES = ("gradient", "average")
 WEIGHTINGS = ("uniform", "samples")
 OPTIMISERS = ("adam", "quasi-newton")
+# The paper's (tab:ablation): N shares the network, K the kernels too, W the mixing weights too, A all.
+SCHEMES = {"N": GROUPS[:1], "K": GROUPS[:2], "W": GROUPS[:3], "A": GROUPS}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PFedMulOptions(Method):
         projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
             network that is kept as it is); None for kernels that see the features themselves.
         projection_start: `random`, or `moments`: towards what tells the labels, which takes round 1
-            (methods/gp/projection_start.py); None for `moments` where the server learns projections by their gradient
+            (methods/gp/feature_learning.py); None for `moments` where the server learns projections by their gradient
             and there is no network below them.
         network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
             for what the factory froze. It runs in float32, each input by itself: batch norms keep their statistics and never
@@ -141,8 +142,8 @@ class PFedMulOptions(Method):
         for option in ("projection", "chunk", "mf_steps", "local_steps"):
             if getattr(self, option) is not None:
                 check_number(option, getattr(self, option), whole=True, least=1)
-        n_latents = self.n_latents if isinstance(self._kernels, str) else len(self._kernels)
-        if n_latents is not None:
+        kernels = self._kernels
+        if (n_latents := self.n_latents if isinstance(kernels, str) else len(kernels)) is not None:
             check_number("n_latents", n_latents, whole=True, least=1, most=MOST_LATENTS)
         check_number("join_steps", self.join_steps, whole=True, least=0)
         for option in ("proximal", "weight_decay"):
@@ -160,10 +161,8 @@ class PFedMulOptions(Method):
         self._adam  # noqa: B018 (its rates are checked)
         if self.client_noise and (self.mode != "gradient" or "noise" not in self._shared):
             reason = f"mode is {self.mode!r}" if self.mode != "gradient" else "the noise is not shared"
-            raise ConfigError(
-                f"client_noise is set, and {reason}",
-                remedy="use mode 'gradient' and scheme 'A', or leave client_noise out",
-            )
+            remedy = "use mode 'gradient' and scheme 'A', or leave client_noise out"
+            raise ConfigError(f"client_noise is set, and {reason}", remedy=remedy)
         if self._hyper is not None and self.mode == "average" and self._shared:
             raise ConfigError(
                 "theta_prior with mode 'average': clients would add it as often as they are many",
@@ -179,10 +178,8 @@ class PFedMulOptions(Method):
                     f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
                     remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
                 )
-        if not isinstance(self._kernels, str) and len(self._kernels) != (self._n_latents or len(self._kernels)):
-            raise ConfigError(
-                f"{len(self._kernels)} kernels for {self._n_latents} latents", remedy="give one kernel, or one for each"
-            )
+        if not isinstance(kernels, str) and len(kernels) != (n := self._n_latents or len(kernels)):
+            raise ConfigError(f"{len(kernels)} kernels for {n} latents", remedy="give one kernel, or one for each")
         if self._shared == ("features",) and not self._makes_features:
             raise ConfigError(
                 f"scheme {self.scheme!r} shares the features alone, and nothing makes any",
@@ -225,32 +222,18 @@ class PFedMulOptions(Method):
 
     @property
     def _may_hold_out(self) -> bool:
-        return self._makes_features and self._sends_gradient_of_features
+        return self._makes_features and "features" in self._shared and self.mode == "gradient"
 
     @property
     def _may_seek(self) -> bool:
-        return self.projection is not None and self._sends_gradient_of_features
-
-    @property
-    def _sends_gradient_of_features(self) -> bool:
-        return "features" in self._shared and self.mode == "gradient"
-
-    @property
-    def _share(self) -> float:
-        """Of the inputs that are kept apart from the features."""
-        return (HOLDOUT if self._may_hold_out else 0.0) if self.holdout is None else self.holdout
-
-    @property
-    def _seeks(self) -> bool:
-        """Whether round 1 looks for directions to start projections from."""
-        if PROJECTION in self.initial or not self._may_seek:
-            return False
-        # Below a network that learns too, validation images spoke neither for it nor against it.
-        return self.projection_start == "moments" or (self.projection_start is None and self.network is None)
+        return self.projection is not None and "features" in self._shared and self.mode == "gradient"
 
     @property
     def _feature_learning(self) -> FeatureLearning:
-        return FeatureLearning(self._share, self._seeks)
+        share = (HOLDOUT if self._may_hold_out else 0.0) if self.holdout is None else self.holdout
+        # Below a network that learns too, validation images spoke neither for it nor against it.
+        wants = self.projection_start == "moments" or (self.projection_start is None and self.network is None)
+        return FeatureLearning(share, seeks=wants and self._may_seek and PROJECTION not in self.initial)
 
     @property
     def _shared(self) -> tuple[str, ...]:
@@ -261,18 +244,8 @@ class PFedMulOptions(Method):
         if isinstance(kernels, str) and self._n_latents is not None:
             kernels = (kernels,) * self._n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
-        return made(
-            kernels,
-            self.per_dimension,
-            self.bound,
-            sparsity,
-            frozen_tree(self.initial),
-            self.projection,
-            self.network,
-            self.network_per_latent,
-            self.chunk,
-            self._mean,
-        )
+        features = self.projection, self.network, self.network_per_latent, self.chunk, self._mean
+        return made(kernels, self.per_dimension, self.bound, sparsity, frozen_tree(self.initial), *features)
 
     @property
     def _adam(self) -> Adam:
@@ -294,9 +267,18 @@ class PFedMulOptions(Method):
         return hyperprior_of(self.theta_prior)
 
     def _rates(self) -> dict[str, float]:
-        return rates_of(self.learning_rate, network=self._slower)
+        # The weights of a network are many and small; those of projections are scaled for a step like any other.
+        return rates_of(self.learning_rate, network=1.0 if self.network is None else 0.01)
 
-    @property
-    def _slower(self) -> float:
-        """The weights of a network are many and small; those of projections are scaled for a step like any other."""
-        return 0.01 if self.network is not None else 1.0
+
+def shared_groups(scheme: str | Iterable[str]) -> tuple[str, ...]:
+    """The groups that the server learns: of N, K, W, A, one group's name, or any set of groups (an empty one shares nothing).
+
+    >>> shared_groups("K"), shared_groups(["mixing"])
+    (('features', 'kernels'), ('mixing',))
+    """
+    wanted = list(SCHEMES.get(scheme, [scheme]) if isinstance(scheme, str) else scheme)
+    for group in wanted:
+        if group not in GROUPS:
+            raise ConfigError(f"scheme {group!r} is unknown", remedy=nearest(group, [*SCHEMES, *GROUPS]))
+    return tuple(group for group in GROUPS if group in wanted)

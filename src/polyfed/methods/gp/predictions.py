@@ -9,7 +9,6 @@ import torch
 
 from polyfed.gp import ExactModel, Knowledge, LatentPrediction, Rows, infer
 from polyfed.gp.batch import buckets
-from polyfed.gp.predict_many import predict_batch
 from polyfed.gp.rows import places as rows_in_stack
 from polyfed.methods.gp.clients import goes_alone
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, PosteriorPredictor, prepared_rows
@@ -49,7 +48,7 @@ def _of_batch(
         start = gp.rows.as_f(first, back=True)
         q = infer(gp, start=start, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
         x = [torch.from_numpy(own) for own in asked]
-        mean, cov = predict_batch(gp, q, torch.nn.utils.rnn.pad_sequence(x, batch_first=True))
+        mean, cov = gp.latents_at(getattr(q, "whole", q), torch.nn.utils.rnn.pad_sequence(x, batch_first=True))
     said = []
     for c, one in enumerate(predictors):
         n = len(x[c])

@@ -3,7 +3,7 @@
 Between two rounds in which the same clients answered, gradients differ because Θ moved: y = g − g' for s = Θ' − Θ. The last
 few such pairs give a step that is Newton's in the directions they span (Nocedal 1980,
 doi:10.1090/S0025-5718-1980-0572855-7). In all others it is the gradient over what labels let expect of the curvature
-(methods/gp/expected_curvature.py): the weights of a task with little noise are held a hundred times as firmly as those of a
+(methods/gp/server_step.py): the weights of a task with little noise are held a hundred times as firmly as those of a
 class, and pairs alone would need as many rounds as there are parameters to say so. Where gradients have always been small,
 the curvature is too (a latent that no task needs): there what is expected is no more than the root of the gradient's mean
 square over `rate`, as Adam has it. There is no line search: a round is one step, and no entry moves further than `reach`,
@@ -16,7 +16,7 @@ Such a round is a step of Adam, so a federation that asks a part of its clients 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from polyfed.methods.gp.optimiser import Adam
-from polyfed.methods.gp.states import LastStep, Moments, Pairs
-from polyfed.methods.gp.theta_curvature import flat, shaped
+from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State
 
 LEAST_CURVATURE = 1e-8  # cosine of s and −y below which a pair says nothing
@@ -52,8 +51,14 @@ class QuasiNewton:
     def start(self, values: Mapping[str, Tensor]) -> Moments:
         """What is remembered before the first step."""
         nothing = torch.zeros(self.memory, sum(value.numel() for value in values.values()), dtype=torch.float64)
-        last = LastStep(nothing[0].clone(), nothing[0].clone(), nothing.new_zeros(()))
-        return replace(self.adam.start(values), pairs=Pairs(nothing, nothing.clone()), last=last)
+        return replace(
+            self.adam.start(values),
+            pairs_s=nothing,
+            pairs_y=nothing.clone(),
+            last_value=nothing[0].clone(),
+            last_slope=nothing[0].clone(),
+            last_who=nothing.new_zeros(()),
+        )
 
     def step(
         self,
@@ -68,18 +73,16 @@ class QuasiNewton:
 
         `expected` is the curvature of each entry, as far as one can know; `who` are the clients behind the gradient.
         """
-        assert memory.pairs is not None
-        assert memory.last is not None
         moved, after = self.adam.step(values, gradient, memory, share)
         names = sorted(values)  # states that were stored and read again are in another order
         x, g = flat(values, names), flat(gradient, names)
-        (S, Y), last, now = memory.pairs, memory.last, LastStep(x, g, _number_of(who))
-        same = bool(last.who == now.who)
+        S, Y, number = memory.pairs_s, memory.pairs_y, _number_of(who)
+        same = bool(memory.last_who == number)
         if same:
-            s, y = x - last.value, last.slope - g
+            s, y = x - memory.last_value, memory.last_slope - g
             if s @ y > LEAST_CURVATURE * s.norm() * y.norm():
                 S, Y = torch.cat([S[1:], s[None]]), torch.cat([Y[1:], y[None]])
-        after = replace(after, pairs=Pairs(S, Y), last=now)
+        after = replace(after, pairs_s=S, pairs_y=Y, last_value=x, last_slope=g, last_who=number)
         if not same or not bool(Y[-1].any()):
             return moved, after, False
         squares = torch.cat([after.second[name].expand_as(values[name]).reshape(-1) for name in names]) / (
@@ -118,3 +121,16 @@ def _number_of(who: Iterable[str]) -> Tensor:
     """A number for a set of clients; states hold nothing but numbers."""
     names = "\0".join(sorted(who)).encode()
     return torch.tensor(float(int.from_bytes(sha256(names).digest()[:6], "big") + 1), dtype=torch.float64)
+
+
+def flat(values: Mapping[str, Tensor], names: Sequence[str], dims: int = 0) -> Tensor:
+    """These parameters as one vector, behind so many leading dimensions."""
+    return torch.cat([values[name].double().reshape(*values[name].shape[:dims], -1) for name in names], dim=-1)
+
+
+def shaped(vector: Tensor, like: Mapping[str, Tensor], names: Sequence[str]) -> State:
+    """A vector as these parameters; leading dimensions stay."""
+    pieces = vector.split([like[name].numel() for name in names], dim=-1)
+    return {
+        name: piece.reshape((*vector.shape[:-1], *like[name].shape)) for name, piece in zip(names, pieces, strict=True)
+    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,6 +20,7 @@ from polyfed.methods.messages import ClientUpdate, State
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
+Value = TypeVar("Value")
 _parts: WeakKeyDictionary[ClientData, dict[str, ClientData]] = WeakKeyDictionary()
 
 
@@ -37,8 +38,7 @@ class SeparateTasks(Method):
         """The method that serves one task."""
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        names = [task.name for task in spec.tasks]
-        return _joined([self.single.init(spec.only(task), _own(stream, task)) for task in names])
+        return _joined([self.single.init(spec.only(task.name), _own(stream, task.name)) for task in spec.tasks])
 
     def start(self, data: ClientData, stream: Stream) -> State:
         return _joined([self.single.start(part_of(data, task), _own(stream, task)) for task in data.tasks])
@@ -60,15 +60,12 @@ class SeparateTasks(Method):
         return _joined_updates([self.single.template(part) for part in _apart(server)])
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
-        (outcome,) = self._many([Job("", state, message, data, stream)])
+        (outcome,) = self.local_many([Job("", state, message, data, stream)])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
-        return self._many(jobs)
-
-    def _many(self, jobs: Sequence[Job]) -> list[ClientResult]:
         by_task: list[list[ClientResult]] = []
         states, messages = [_apart(job.state) for job in jobs], [_apart(job.message) for job in jobs]
         for i, task in enumerate(jobs[0].data.tasks if jobs else ()):
@@ -77,15 +74,7 @@ class SeparateTasks(Method):
                 for job, state, message in zip(jobs, states, messages, strict=True)
             ]
             by_task.append(self.single.local_many(single))
-        outcomes: list[ClientResult] = []
-        for of_client in zip(*by_task, strict=True):
-            failed = next((outcome for outcome in of_client if isinstance(outcome, Exception)), None)
-            if failed is not None:
-                outcomes.append(failed)
-                continue
-            done = [outcome for outcome in of_client if not isinstance(outcome, Exception)]
-            outcomes.append((_joined([state for state, _ in done]), _joined_updates([update for _, update in done])))
-        return outcomes
+        return [_joined_results(of_client) for of_client in zip(*by_task, strict=True)]
 
     def objection(self, server: State, update: ClientUpdate) -> str | None:
         pairs = zip(update.counts, _apart(server), _apart_update(update), strict=True)
@@ -100,21 +89,15 @@ class SeparateTasks(Method):
         return self.single.is_evidence(name.partition("/")[2])
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
-        tasks = list(next(iter(updates.values())).counts)
-        apart = {client: _apart_update(update) for client, update in updates.items()}
-        parts = []
-        for i, (task, part) in enumerate(zip(tasks, _apart(server), strict=True)):
-            owners = {client: update[i] for client, update in apart.items() if update[i].counts[task] > 0}
+        apart, parts = {client: _apart_update(update) for client, update in updates.items()}, []
+        for i, part in enumerate(_apart(server)):
+            owners = {client: each[i] for client, each in apart.items() if any(each[i].counts.values())}
             parts.append(self.single.aggregate(part, owners) if owners else part)
         return _joined(parts)
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
-        server_parts = _apart(server)
-        client_parts = [None] * len(server_parts) if state is None else _apart(state)
-        predict = [
-            self.single.predictor(part, _at(client_parts, i), part_of(data, task))
-            for i, (task, part) in enumerate(zip(data.tasks, server_parts, strict=True))
-        ]
+        own = [None] * len(data.tasks) if state is None else _apart(state)
+        predict = [self.single.predictor(part, _at(own, i), one) for i, (part, one) in enumerate(_each(server, data))]
 
         def all_tasks(x: np.ndarray) -> Predictions:
             return Predictions({task: one(x)[task] for task, one in zip(data.tasks, predict, strict=True)})
@@ -122,55 +105,63 @@ class SeparateTasks(Method):
         return all_tasks
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
-        pairs = zip(data.tasks, _apart(server), strict=True)
-        return _joined([self.single.join(part, part_of(data, task), _own(stream, task)) for task, part in pairs])
+        pairs = zip(data.tasks, _each(server, data), strict=True)
+        return _joined([self.single.join(*each, _own(stream, task)) for task, each in pairs])
 
     def outlook(self, server: State, state: State | None, data: ClientData) -> Outlook:
-        parts, own = _apart(server), _apart(state or {})
-        ahead = [
-            self.single.outlook(part, _at(own, i), part_of(data, task))
-            for i, (task, part) in enumerate(zip(data.tasks, parts, strict=True))
-        ]
-        return sum(ahead, Outlook())
+        own, each = _apart(state or {}), _each(server, data)
+        return sum((self.single.outlook(part, _at(own, i), one) for i, (part, one) in enumerate(each)), Outlook())
 
     def explain(self, server: State, data: ClientData) -> dict[str, Any]:
         """The tasks one after the other; there is nothing between them."""
-        parts = [
-            self.single.explain(part, part_of(data, task))
-            for task, part in zip(data.tasks, _apart(server), strict=True)
-        ]
-        scales = [
-            {**one, "task": t} for t, p in zip(data.tasks, parts, strict=True) for one in p.get("length_scales", [])
-        ]
-        noise = {task: value for part in parts for task, value in part.get("noise", {}).items()}
-        return {"task_correlation": None, "length_scales": scales, "noise": noise}
+        found = dict(zip(data.tasks, (self.single.explain(*each) for each in _each(server, data)), strict=True))
+        return {
+            "task_correlation": None,
+            "length_scales": [{**one, "task": t} for t, of in found.items() for one in of.get("length_scales", [])],
+            "noise": {task: value for of in found.values() for task, value in of.get("noise", {}).items()},
+        }
 
 
 def _own(stream: Stream, task: str) -> Stream:
     return replace(stream, purpose=f"{stream.purpose} {task}")
 
 
-def _joined(parts: Sequence[State]) -> State:
+def _each(server: State, data: ClientData) -> list[tuple[State, ClientData]]:
+    """Task by task."""
+    return [(part, part_of(data, task)) for task, part in zip(data.tasks, _apart(server), strict=True)]
+
+
+def _joined(parts: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     return {f"{i}/{name}": value for i, part in enumerate(parts) for name, value in part.items()}
 
 
-def _apart(state: State) -> list[State]:
-    parts: dict[int, State] = {}
-    for name, value in state.items():
+def _apart(joined: Mapping[str, Value]) -> list[dict[str, Value]]:
+    parts: dict[int, dict[str, Value]] = {}
+    for name, value in joined.items():
         position, _, rest = name.partition("/")
         parts.setdefault(int(position), {})[rest] = value
     return [parts.get(i, {}) for i in range(max(parts, default=-1) + 1)]
 
 
-def _at(parts: Sequence[State | None], i: int) -> State:
-    """The state of task i; empty where a method keeps or sends nothing."""
+def _at(parts: Sequence[dict[str, Value] | None], i: int) -> dict[str, Value]:
+    """What is of task i; empty where a method keeps or sends nothing."""
     return (parts[i] if i < len(parts) else {}) or {}
+
+
+def _joined_results(results: Sequence[ClientResult]) -> ClientResult:
+    """The first error, if there is one."""
+    done: list[tuple[State, ClientUpdate]] = []
+    for one in results:
+        if isinstance(one, Exception):
+            return one
+        done.append(one)
+    return _joined([state for state, _ in done]), _joined_updates([update for _, update in done])
 
 
 def _joined_updates(parts: Sequence[ClientUpdate]) -> ClientUpdate:
     return ClientUpdate(
         _joined([part.arrays for part in parts]),
-        {f"{i}/{name}": pair for i, part in enumerate(parts) for name, pair in part.pooled.items()},
+        _joined([part.pooled for part in parts]),
         sum(part.weight for part in parts),
         {task: count for part in parts for task, count in part.counts.items()},
         # Bounds of independent tasks add up.
@@ -179,11 +170,8 @@ def _joined_updates(parts: Sequence[ClientUpdate]) -> ClientUpdate:
 
 
 def _apart_update(update: ClientUpdate) -> list[ClientUpdate]:
-    arrays, pooled = _apart(update.arrays), [{} for _ in update.counts]
-    for name, pair in update.pooled.items():
-        position, _, rest = name.partition("/")
-        pooled[int(position)][rest] = pair
+    arrays, pooled = _apart(update.arrays), _apart(update.pooled)
     return [
-        ClientUpdate(_at(arrays, i), pooled[i], float(count), {task: count}, update.metrics)
+        ClientUpdate(_at(arrays, i), _at(pooled, i), float(count), {task: count}, update.metrics)
         for i, (task, count) in enumerate(update.counts.items())
     ]

@@ -20,11 +20,9 @@ import torch
 from torch import Tensor
 
 from polyfed.gp import BatchStep, Evidence
-from polyfed.gp.meanfield import Marginals
+from polyfed.methods.gp.clients import Starts
 from polyfed.methods.gp.states import ClientColumns, ClientRows, Marginal
 from polyfed.methods.messages import State
-
-Starts = BatchStep | Sequence[Marginals | None]
 
 
 @dataclass(frozen=True, eq=False)

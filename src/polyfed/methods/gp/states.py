@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from polyfed.gp import Evidence
-from polyfed.methods.gp.client_stacks import stacked
 from polyfed.methods.messages import State
 from polyfed.methods.typed_state import TypedState, key, nested, record, under
 from polyfed.methods.update_batch import Change
@@ -17,22 +16,6 @@ from polyfed.methods.update_batch import Change
 # ---- optimisers ----------------------------------------------------------------------------------------------
 
 
-class Pairs(NamedTuple):
-    """The last changes of Θ, and of the gradient's opposite (quasi_newton.py), oldest first."""
-
-    s: Tensor
-    y: Tensor
-
-
-class LastStep(NamedTuple):
-    """Θ and its gradient in the round before, and a number for the clients behind it."""
-
-    value: Tensor
-    slope: Tensor
-    who: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class Moments(TypedState):
     """What Adam remembers, and quasi-Newton steps beside it."""
 
@@ -40,14 +23,16 @@ class Moments(TypedState):
     first: State = under("first.")
     second: State = under("second.")
     passes: Tensor | None = key("passes")  # over all clients, where rates are halved
-    pairs: Pairs | None = record("pairs.", Pairs)
-    last: LastStep | None = record("last.", LastStep)
+    pairs_s: Tensor = key("pairs.s")  # the last changes of Θ, oldest first
+    pairs_y: Tensor = key("pairs.y")  # and of the gradient's opposite
+    last_value: Tensor = key("last.value")  # Θ in the round before
+    last_slope: Tensor = key("last.slope")  # its gradient
+    last_who: Tensor = key("last.who")  # a number for the clients behind it
 
 
 # ---- the server ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
 class Served(TypedState):
     """What of the server's state clients predict with."""
 
@@ -65,7 +50,6 @@ class Served(TypedState):
         return {**self.initial, **self.theta, **self.pooled}
 
 
-@dataclass(frozen=True, eq=False)
 class Server(Served):
     """And what is no client's business when it predicts."""
 
@@ -80,7 +64,6 @@ class Server(Served):
     limits: State = under("limit/")  # of evidence (evidence_limits.py)
 
 
-@dataclass(frozen=True, eq=False)
 class Broadcast(TypedState):
     """What the server sends."""
 
@@ -98,8 +81,14 @@ class Broadcast(TypedState):
 
     @classmethod
     def stacked(cls, messages: Sequence[Mapping[str, Tensor]]) -> Broadcast:
-        """Those of many clients, with a leading dimension."""
-        return cls.from_arrays(stacked(messages))
+        """Those of many clients, with a leading dimension; what is one tensor for all of them is not copied."""
+        if all(message is messages[0] for message in messages):
+            return cls.from_arrays({name: _expanded(value, len(messages)) for name, value in messages[0].items()})
+        columns = {name: [message[name] for message in messages] for name in messages[0]}
+        same = {name for name, values in columns.items() if all(value is values[0] for value in values)}
+        return cls.from_arrays(
+            {n: _expanded(v[0], len(v)) if n in same else torch.stack(v) for n, v in columns.items()}
+        )
 
 
 # ---- a client --------------------------------------------------------------------------------------------------
@@ -112,7 +101,6 @@ class Marginal(NamedTuple):
     v: Tensor
 
 
-@dataclass(frozen=True, eq=False)
 class ClientColumns(TypedState):
     """What of clients' states has the same shape for all, so that it can be stacked."""
 
@@ -131,7 +119,6 @@ class ClientColumns(TypedState):
         return cls(personal={name: received.theta[name] for name in own_noise}, evidence=nothing)
 
 
-@dataclass(frozen=True, eq=False)
 class ClientRows(TypedState):
     """And what is as long as a client's rows."""
 
@@ -140,7 +127,6 @@ class ClientRows(TypedState):
     held_out: Tensor | None = key("held_out")  # which inputs are
 
 
-@dataclass(frozen=True, eq=False)
 class Sent(TypedState):
     """The arrays of an update."""
 
@@ -150,8 +136,11 @@ class Sent(TypedState):
     curvature: Tensor | None = key("curvature")  # second derivatives as one triangle
 
 
-@dataclass(frozen=True, eq=False)
 class SentEvidence(TypedState):
     """And of one of pfed-hier: the change of a client's evidence, in the parts of `Evidence`."""
 
     evidence: Mapping[str, Tensor | Change] = under("evidence/")
+
+
+def _expanded(value: Tensor, n: int) -> Tensor:
+    return value.expand(n, *value.shape)

@@ -1,8 +1,8 @@
 """What is known of Θ, and not its best value alone: a Laplace approximation at the server, and draws of it for predictions.
 
 Θ is learned as the maximum of Σ_c L_c(Θ) + log p(Θ). With few labels other values are nearly as good, and intervals that
-know one alone are too narrow. In the last round each client also sends the second derivatives of its bound
-(methods/gp/theta_curvature.py); their sum H over all clients gives
+know one alone are too narrow. In the last round each client also sends the second derivatives of its bound (`hessians`);
+their sum H over all clients gives
 
     Θ ~ N(Θ̂, (C⁻¹ + (−H)₊)⁻¹)
 
@@ -22,15 +22,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from polyfed.gp import BatchStep, Prior, Rows, group_of
+from polyfed.gp import GROUPS, BatchStep, Prior, Rows, group_of
 from polyfed.gp.hyperprior import Densities, HyperPrior
-from polyfed.methods.gp.clients import solver_of
+from polyfed.methods.gp.clients import Solver, solver_of
 from polyfed.methods.gp.model import GPModel, clamped
+from polyfed.methods.gp.quasi_newton import flat, shaped
 from polyfed.methods.gp.states import Server
-from polyfed.methods.gp.theta_curvature import flat, hessians, shaped
 from polyfed.methods.messages import State
 from polyfed.seeds import Stream
 
+STEP = 1e-2  # of the logarithms and weights that Θ is made of: differences are good to its square
+TOLERANCE, MOST_STEPS = 1e-10, 500  # of the E-step: what is left of it is divided by the step
 UNIT = HyperPrior(length=1.0, noise=1.0)  # the widths where Θ has no prior: one, of weights and logarithms alike
 
 
@@ -52,6 +54,42 @@ def curvature(model: GPModel, rows: Sequence[Rows], values: State, shared: Seque
     """The second derivatives that clients send, (clients, entries of a triangle)."""
     drawn = sorted(name for name in shared if group_of(name) != "features")
     return triangle(hessians(model, solver_of(model, rows), values, drawn, step))
+
+
+def hessians(
+    model: GPModel,
+    solver: Solver,
+    values: State,
+    names: Sequence[str],
+    start: BatchStep,
+) -> Tensor:
+    """∂²L/∂Θ² of each client in the parameters named, (clients, P, P). `values` hold all clients in a leading dimension.
+
+    The gradient of a bound at its fixed point is that with the sites held fixed (the envelope theorem). Second derivatives are
+    not: where Θ moves, sites move too. So the E-step is repeated to its fixed point on both sides of Θ, and the gradients
+    there are subtracted. That is 2P gradients for P parameters, once in a run.
+    """
+    one = {name: values[name][0] for name in names}
+    n = sum(value.numel() for value in one.values())
+
+    def gradient(offset: Tensor, begin: BatchStep) -> tuple[Tensor, BatchStep]:
+        moved = values | {name: values[name] + shift for name, shift in shaped(offset, one, names).items()}
+        step = solver.step(
+            model.prior.with_values(moved),
+            start=begin,
+            tolerance=TOLERANCE,
+            max_steps=MOST_STEPS,
+            groups=GROUPS,
+        )
+        return flat(step.gradient, names, dims=1), step
+
+    _, centre = gradient(torch.zeros(n, dtype=torch.float64), start)
+    columns = [
+        (gradient(offset, centre)[0] - gradient(-offset, centre)[0]) / (2 * STEP)
+        for offset in STEP * torch.eye(n, dtype=torch.float64)
+    ]
+    found = torch.stack(columns, dim=-1)
+    return 0.5 * (found + found.mT)
 
 
 def triangle(matrix: Tensor) -> Tensor:

@@ -12,12 +12,12 @@ from torch import Tensor
 from polyfed.data import ClientData
 from polyfed.errors import DataError
 from polyfed.gp import Evidence, Rows, infer, predict_latents
+from polyfed.gp.components import Products
 from polyfed.gp.weight_model import WeightModel
 from polyfed.gp.weight_space import Weights, wider
 from polyfed.methods.base import Method, Predictor
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, prepared_rows
 from polyfed.methods.gp.states import Marginal
-from polyfed.methods.gp.wide import component_rounds
 from polyfed.methods.gp.wide.weight_features import Features, model_of
 from polyfed.methods.gp.wide.weight_states import Broadcast, Client, Sent, Served
 from polyfed.methods.messages import PREPARING, ClientUpdate, State
@@ -25,6 +25,10 @@ from polyfed.modelling.memory import exact_bytes, holds
 from polyfed.modelling.rows import read_out
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
+
+FEWEST = (
+    2  # rows: sums of a single one are that row, so its client sends zeros, and sees it through the others' components
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class WeightClients(Method):
         weight, counts = float(data.n_labels), data.counts()
         if received.basis is not None:
             self._check_inputs(data, len(received.basis))
-            products = component_rounds.sent(torch.from_numpy(data.x), received.basis)
+            rows = data.x if len(data.x) >= FEWEST else data.x[:0]
+            products = Products.of(torch.from_numpy(rows), received.basis)
             return state, ClientUpdate(Sent(products).to_arrays(), {}, weight, counts, {PREPARING: 1.0})
         model, rows, features = model_of(data.codecs, self.bound), self._rows(data), self._features(received)
         linear = features.linear(rows.x) if own.scores is None else own.scores

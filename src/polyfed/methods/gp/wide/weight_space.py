@@ -3,7 +3,7 @@
 f_c(x) = V'φ(x) + V_c'φ(x), where V is one for all clients and V_c each client's own (gp/weight_space.py). Rounds go through
 three stages, by what the server's state has in it:
 
-* the first `passes` find the principal components of all inputs (methods/gp/wide/component_rounds.py);
+* the first `passes` find the principal components of all inputs (gp/components.py);
 * then φ are the scores along these and a constant. Clients send the change of their evidence of V, as in pfed_hier.py,
   and the moments of V_c; the server has B of both in closed form, by EM;
 * after `linear_rounds` the function is bent: φ gets features of the outputs z = E[V]'φ too (gp/curved.py). At the rows that V
@@ -22,16 +22,16 @@ import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.errors import ConfigError, NumericalError
+from polyfed.errors import ConfigError
 from polyfed.gp import Evidence
-from polyfed.gp.components import basis_of, first_basis, leading
+from polyfed.gp.components import Products, basis_of, first_basis, leading
 from polyfed.gp.curved import N_POINTS
 from polyfed.gp.weight_space import Weights, learned, renewed, wider
-from polyfed.methods.gp.evidence_limits import is_evidence_of_someone, limits_of
+from polyfed.methods.gp.evidence_limits import checked, limits_of
 from polyfed.methods.gp.model import clamped
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.states import Moments
-from polyfed.methods.gp.wide import component_rounds, weight_limits
+from polyfed.methods.gp.wide import weight_limits
 from polyfed.methods.gp.wide.weight_clients import WeightClients, named, stepped
 from polyfed.methods.gp.wide.weight_features import Features, model_of
 from polyfed.methods.gp.wide.weight_states import Broadcast, Curve, Sent, Served, Server
@@ -109,7 +109,7 @@ class WeightSpace(WeightClients):
         known = Server.from_arrays(server)
         counts = dict.fromkeys(sorted(known.positions, key=lambda task: int(known.positions[task])), 0)
         if known.basis is not None:
-            nothing = component_rounds.sent(known.basis.new_zeros(0, len(known.basis)), known.basis)
+            nothing = Products.of(known.basis.new_zeros(0, len(known.basis)), known.basis)
             return ClientUpdate(Sent(nothing).to_arrays(), counts=counts, metrics={PREPARING: 1.0})
         outputs = known.shared.new_zeros(3, known.shared.shape[-1]) if known.curve is None else None
         assert known.sums is not None
@@ -127,9 +127,7 @@ class WeightSpace(WeightClients):
     def objection(self, server: State, update: ClientUpdate) -> str | None:
         known, sent = Server.from_arrays(server), Sent.from_arrays(update.arrays)
         if known.basis is not None and sent.products is not None:
-            return component_rounds.objection(sent.products, sum(update.counts.values()), known.basis)
-        if sent.outputs is not None and (reason := weight_limits.objection_to_outputs(sent.outputs)):
-            return reason
+            return weight_limits.objection_to_products(sent.products, sum(update.counts.values()), known.basis)
         most = weight_limits.precisions(known.limits, known.noise, update.counts)
         sizes = torch.tensor(self._features(known).personal_sizes, dtype=torch.float64)
         return weight_limits.objection(most, known, sent, sizes)
@@ -142,12 +140,7 @@ class WeightSpace(WeightClients):
         assert known.sums is not None
         features = self._features(known)
         change = Evidence.stack([one.change for one in sent])
-        sums = known.sums + Evidence(change.triangle.sum(0), change.shift.sum(0))
-        if not is_evidence_of_someone(sums):  # each may be sound, and all together not
-            raise NumericalError(
-                "the evidence of all clients is no distribution of the shared functions",
-                remedy="look for clients that send what is not theirs",
-            )
+        sums = checked(known.sums + Evidence(change.triangle.sum(0), change.shift.sum(0)))
         shared = learned(features.shared(known.shared), sums, EM_STEPS, EM_TOLERANCE).B
         rounds, personal = int(known.rounds) + 1, known.personal
         informed = [one.moments for one, update in zip(sent, ordered, strict=True) if any(update.counts.values())]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
@@ -23,7 +22,6 @@ class Curve(NamedTuple):
     spread: Tensor
 
 
-@dataclass(frozen=True, eq=False)
 class Served(TypedState):
     """What of the server's state clients learn and predict with."""
 
@@ -35,14 +33,12 @@ class Served(TypedState):
     curve: Curve | None = record("curve/", Curve)  # None before the function is bent
 
 
-@dataclass(frozen=True, eq=False)
 class Broadcast(Served):
     """What the server sends: a basis as long as components are sought, and then the rest."""
 
     basis: Tensor | None = key("basis")
 
 
-@dataclass(frozen=True, eq=False)
 class Server(Broadcast):
     """And what the server keeps to itself."""
 
@@ -55,7 +51,6 @@ class Server(Broadcast):
     limits: State = under("limit/")  # of evidence (evidence_limits.py)
 
 
-@dataclass(frozen=True, eq=False)
 class Client(TypedState):
     """What a client keeps."""
 
@@ -65,7 +60,6 @@ class Client(TypedState):
     scores: Tensor | None = key("scores")
 
 
-@dataclass(frozen=True, eq=False)
 class Sent(TypedState):
     """The arrays of an update."""
 
