@@ -135,13 +135,10 @@ def _put_class_weights(document: dict[str, Any], given: str) -> None:
         names = [str(entry.get("name")) for entry in tasks] if isinstance(tasks, list) else []
         remedy = nearest(task, names) if names else "give it as class_weights of the task in the config file"
         raise UsageError(f"task {task!r} is not among those that options name", where="--class-weights", remedy=remedy)
-    named[0]["class_weights"] = how if how == BALANCED else dict(_class_weight(pair, given) for pair in how.split(","))
-
-
-def _class_weight(pair: str, given: str) -> tuple[str, float]:
-    label, _, weight = pair.rpartition(":")
+    pairs = [pair.rpartition(":") for pair in how.split(",")]
     try:
-        return label.strip(), float(weight)
+        weights = BALANCED if how == BALANCED else {label.strip(): float(weight) for label, _, weight in pairs}
+        named[0]["class_weights"] = weights
     except ValueError:
         remedy = "write balanced, or for example sick=no:1,yes:5"
         raise UsageError(f"{given!r} weighs nothing", where="--class-weights", remedy=remedy) from None

@@ -206,17 +206,13 @@ def in_words(seconds: float) -> str:
 
 def headline(event: dict[str, Any]) -> dict[str, str]:
     """Task → its first score, averaged over the clients of an evaluation."""
-    values: dict[str, dict[str, list[float]]] = {}
+    values: dict[tuple[str, str], list[float]] = {}
     for tasks in event["clients"].values():
         for task, metrics in tasks.items():
             name = "accuracy" if "accuracy" in metrics else "rmse"
             if metrics.get(name) is not None:
-                values.setdefault(task, {}).setdefault(name, []).append(metrics[name])
-    return {
-        task: f"{name} {number(sum(found) / len(found))}"
-        for task, metrics in values.items()
-        for name, found in metrics.items()
-    }
+                values.setdefault((task, name), []).append(metrics[name])
+    return {task: f"{name} {number(sum(found) / len(found))}" for (task, name), found in values.items()}
 
 
 def in_bytes(n: float) -> str:

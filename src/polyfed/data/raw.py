@@ -108,11 +108,9 @@ def read_labels(task: Task, y: Any, n_rows: int, *, index: Any = None) -> Labels
     """The labels of one task that are there, checked as far as one client can check them."""
     column = LabelColumn(task, y, index=index)
     if len(column.values) != n_rows:
-        raise DataError(
-            f"{len(column.values)} labels for {n_rows} rows of features",
-            where=f"task {task.name!r}",
-            remedy="give a label for each row, and NaN or None where it is missing",
-        )
+        what = f"{len(column.values)} labels for {n_rows} rows of features"
+        remedy = "give a label for each row, and NaN or None where it is missing"
+        raise DataError(what, where=f"task {task.name!r}", remedy=remedy)
     labels = column.read()
     if task.classes is None:
         reject_third_class(column, labels)

@@ -17,8 +17,7 @@ from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
 from polyfed.methods import FedPer, Job
 from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
-from polyfed.methods.bayesian_heads.uncertain_heads import divergence, expected_loss, prior_variance
-from polyfed.methods.bayesian_heads.vem_trunks import Turn
+from polyfed.methods.bayesian_heads.uncertain_heads import Turn, divergence, expected_loss, prior_variance
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import ClientUpdate, from_bytes, strip_prefix, to_bytes
 from polyfed.methods.neural.cohorts import Labels

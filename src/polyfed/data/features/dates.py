@@ -120,11 +120,8 @@ def read_dates(values: Any, name: str, row_name: Callable[[int], str]) -> np.nda
     wrong = np.isnat(moments) & ~gaps
     if wrong.any():
         row = int(wrong.argmax())
-        raise DataError(
-            f"{str(values.iloc[row])!r} is no date",
-            where=f"{row_name(row)}, column {name!r}",
-            remedy="correct it as YYYY-MM-DD, leave it empty, or drop the column",
-        )
+        what, where = f"{str(values.iloc[row])!r} is no date", f"{row_name(row)}, column {name!r}"
+        raise DataError(what, where=where, remedy="correct it as YYYY-MM-DD, leave it empty, or drop the column")
     return moments
 
 

@@ -47,15 +47,12 @@ class LabelCodec:
             return cls(task, classes, 0.0, 1.0)
         if not scale or task.form is LabelForm.PAIR:
             return cls(task, None, 0.0, 1.0)
-        targets = LabelColumn(task, y).read().values
-        if task.form is LabelForm.COUNT:
-            return cls.standard(task, float(targets.mean()) if len(targets) else 0.0, 1.0)
-        learned = FeatureScaler.learn(targets[:, None])
-        return cls.standard(task, float(learned.mean[0]), float(learned.scale[0]))
+        return cls.standard(task, FeatureScaler.learn(LabelColumn(task, y).read().values[:, None]))
 
     @classmethod
-    def standard(cls, task: Task, mean: float, scale: float) -> LabelCodec:
+    def standard(cls, task: Task, scaler: FeatureScaler) -> LabelCodec:
         """The codec of a task whose labels have this mean and this scale; kinds that need neither ignore them."""
+        mean, scale = float(scaler.mean[0]), float(scaler.scale[0])
         if task.form is LabelForm.COUNT:  # counts keep their zero, and their mean is the unit in which rates are told
             return cls(task, None, 0.0, mean if mean > 0 else 1.0)
         return cls(task, None, mean, scale) if task.form is LabelForm.NUMBER else cls(task, task.classes, 0.0, 1.0)
@@ -84,11 +81,9 @@ class LabelCodec:
         if self.task.form is LabelForm.BINARY:
             index = np.where(index == -1, 0, index)
         if index.size and (index.min() < 0 or index.max() >= len(self.classes)):
-            raise DataError(
-                f"class positions run from {index.min()} to {index.max()}",
-                where=f"task {self.task.name!r}",
-                remedy=f"with {len(self.classes)} classes they are 0 to {len(self.classes) - 1}",
-            )
+            what = f"class positions run from {index.min()} to {index.max()}"
+            remedy = f"with {len(self.classes)} classes they are 0 to {len(self.classes) - 1}"
+            raise DataError(what, where=f"task {self.task.name!r}", remedy=remedy)
         return _class_array(self.classes)[index]
 
     def decode(self, y: np.ndarray) -> np.ndarray:

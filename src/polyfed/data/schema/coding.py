@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from polyfed.data.client import ClientData
-from polyfed.data.features.scaling import Moments
+from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.labels.column import Labels
 from polyfed.data.labels.weights import KEY, weighted
@@ -145,5 +145,4 @@ def _own_codec(codec: LabelCodec, training: RawClient) -> LabelCodec:
     labels = training.labels.get(codec.task.name)
     if codec.classes is not None or labels is None or len(labels.at) == 0 or codec.task.form is LabelForm.PAIR:
         return codec
-    own = Moments.of(labels.values[:, None]).scaler()
-    return LabelCodec.standard(codec.task, float(own.mean[0]), float(own.scale[0]))
+    return LabelCodec.standard(codec.task, FeatureScaler.learn(labels.values[:, None]))

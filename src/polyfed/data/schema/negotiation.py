@@ -236,8 +236,7 @@ def _agree_codec(task: Task, summaries: Mapping[str, ClientSummary]) -> LabelCod
     parts = [summary.targets[task.name] for summary in summaries.values() if task.name in summary.targets]
     if not parts:
         return LabelCodec(task, None, 0.0, 1.0)
-    pooled = pool_robustly(parts).scaler()
-    return LabelCodec.standard(task, float(pooled.mean[0]), float(pooled.scale[0]))
+    return LabelCodec.standard(task, pool_robustly(parts).scaler())
 
 
 def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Any, ...]:

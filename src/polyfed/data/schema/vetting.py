@@ -232,8 +232,9 @@ def unlike_most(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -
             speaking.pop(client)
 
     sets = Counter(frozenset(summary.columns) for summary in speaking.values())
+    usual = max(sets, key=sets.__getitem__, default=frozenset[str]())
     for client, summary in list(speaking.items()):
-        judged(client, _other_columns(set(summary.columns), sets.most_common(1)[0][0]))
+        judged(client, _other_columns(set(summary.columns), usual))
     votes: dict[str, Counter[str]] = {}
     for summary in speaking.values():
         for column, kind in zip(summary.columns, summary.kinds, strict=True):

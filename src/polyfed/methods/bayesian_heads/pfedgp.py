@@ -107,9 +107,7 @@ class PFedGP(TrainedSideBySide):
 
     @property
     def personalises(self) -> bool:
-        return (
-            self.bn_buffers == "local"
-        )  # its labels make a client's model its own, and the server has none without them
+        return self.bn_buffers == "local"  # a client's labels make its model its own, and the server has none without
 
     # ---- the server -------------------------------------------------------------------------------------------
 
@@ -169,9 +167,8 @@ class PFedGP(TrainedSideBySide):
             arrays = {name: after[name] - before[j][name] for name in job.message}
             pooled = {task: (seen * one, one) for task, seen in taught[j].items()}
             metrics = {"loss": float(np.mean(scores[j] or [0.0]))}
-            kept = with_prefix("personal", {name: after[name] for name in self.personal(net)})
             update = ClientUpdate(arrays, pooled, float(job.data.n_labels), job.data.counts(), metrics)
-            found.append(({**job.state, **kept}, update))
+            found.append(({**job.state, **self.kept(net, after)}, update))
         return found
 
     def step(

@@ -41,20 +41,22 @@ from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
 from polyfed.methods.bayesian_heads.uncertain_heads import (
     Posterior,
+    Trunks,
+    Turn,
     as_layer,
     as_matrix,
     divergence,
+    drawn,
     expected_loss,
+    head_state,
     information,
-    kept,
     outputs,
     precision_of,
     prior_variance,
     softplus_inverse,
     with_one,
 )
-from polyfed.methods.bayesian_heads.vem_trunks import Trunks, Turn, drawn
-from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, under, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, under
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import Labels, Rows, TrainedSideBySide
 from polyfed.methods.options import check_choice, check_numbers
@@ -140,7 +142,7 @@ class PFedVEM(TrainedSideBySide, Neural):
                 turns[j].heads[task] = q
                 turns[j].values.update(as_layer(i, q[0]))
                 sure[j][precision_of(i)] = (1 / rho2, scalar(1.0))
-                states[j] |= kept(i, q, rho2)
+                states[j] |= head_state(i, q, rho2)
         found = []
         for j, (turn, (rates, loss)) in enumerate(zip(turns, self.trunk_phase(net, turns), strict=True)):
             data, after = turn.job.data, turn.values
@@ -148,7 +150,7 @@ class PFedVEM(TrainedSideBySide, Neural):
             update = self.update(arrays, net, after, data, loss)
             measured = [task for task in update.pooled if task in turn.heads]
             spread = {task: self.noise_under(net, after, data, task, turn.heads[task]) for task in measured}
-            states[j] |= with_prefix("personal", {name: after[name] for name in self.personal(net)}) | rates
+            states[j] |= self.kept(net, after) | rates
             found.append((states[j], replace(update, pooled=update.pooled | spread | sure[j])))
         return found
 
@@ -244,7 +246,7 @@ class PFedVEM(TrainedSideBySide, Neural):
             for k in range(self.join_rounds if n else 0):
                 turn = Turn(Job("", state, under(server, "noise"), data, _own(stream, f"join {k}")), values, {})
                 [(q, rho2)] = self.head_phase(net, task, [turn])
-                state = state | kept(i, q, rho2)
+                state = state | head_state(i, q, rho2)
         return state
 
     # ---- predictions ----------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def gibbs(
         away = kappa / s - s * f0 - noise
         f = f0 + (s * torch.cholesky_solve(away[..., None], L)[..., 0]) @ K
         omega = polya_gamma_from(f, _exponentials((pairs, n, TERMS), generator))
-    return omega.reshape(-1, n), f.reshape(-1, n)
+    return omega.flatten(0, 1), f.flatten(0, 1)
 
 
 def _exponentials(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

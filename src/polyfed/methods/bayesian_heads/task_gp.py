@@ -212,17 +212,16 @@ class PosteriorPredictor:
     def __init__(self, task: TaskGP, z: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor) -> None:
         self.task, self.tree = task, task.tree(z, y)
         self.nodes: list[tuple[NodeGP, Tensor, Sites]] = []
-        for rows, side in branches(self.tree, y):
-            if len(rows):
-                K = task.covariance(z[rows], z[rows])
-                node = NodeGP(K, task.branch_likelihood, side, task.noise, weights[rows])
-                sites = task.sites(node, generator, task.method.n_test_chains, exact=True)
-                self.nodes.append((node, z[rows], sites))
+        for rows, side in branches(self.tree, y):  # without any row, the prior
+            K = task.covariance(z[rows], z[rows])
+            node = NodeGP(K, task.branch_likelihood, side, task.noise, weights[rows])
+            sites = task.sites(node, generator, task.method.n_test_chains, exact=True)
+            self.nodes.append((node, z[rows], sites))
 
     def predict(self, z: Tensor) -> Prediction:
         """The prediction at inputs with features z."""
-        held = max([sites[0].numel() for _, _, sites in self.nodes], default=1)
-        parts = [self._latents(some) for some in z.split(max(1, CHUNK // held))]
+        held = max([sites[0].numel() for _, _, sites in self.nodes], default=0)
+        parts = [self._latents(some) for some in z.split(max(1, CHUNK // max(1, held)))]
         means, stds, turns = (torch.cat(part) for part in zip(*parts, strict=True))
         task, codec = self.task, self.task.codec
         if self.tree is not None:
@@ -242,10 +241,7 @@ class PosteriorPredictor:
             turn = torch.stack([_average(expected_sigmoid(sign * mean, variance)) for sign in (1.0, -1.0)], -1)
             spread = mean.var(0, correction=0) if mean.dim() > 1 else 0.0  # between the chains
             found.append((_average(mean), (_average(variance) + spread).sqrt(), turn))
-        if not found and self.tree is None:  # no label: the prior
-            zero = torch.zeros(len(z), dtype=torch.float64)
-            found = [(zero, zero + self.task.amplitude**0.5, 0.5 + torch.stack([zero, zero], -1))]
-        if not found:
+        if not found:  # a tree of one class, or of none
             return torch.zeros(len(z), 0), torch.zeros(len(z), 0), torch.zeros(len(z), 0, 2)
         means, stds, turns = zip(*found, strict=True)
         return torch.stack(means, -1), torch.stack(stds, -1), torch.stack(turns, 1)

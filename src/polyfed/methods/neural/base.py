@@ -53,7 +53,7 @@ class Neural(SharedNetwork):
         after, loss = self.train(net, before, data, stream, epochs=self.local_epochs)
         arrays = {name: after[name] - before[name] for name in message}
         update = self.update(arrays, net, self.served(net, after), data, loss)
-        return {**state, **with_prefix("personal", {name: after[name] for name in self.personal(net)})}, update
+        return {**state, **self.kept(net, after)}, update
 
     def served(self, net: Network, values: State) -> State:
         """The parameters that predictions are read with, of those that are trained."""

@@ -87,8 +87,7 @@ class Fed3R(Method):
     # ---- the server -------------------------------------------------------------------------------------------
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        outputs = {task: n_outputs(codec) for task, codec in spec.codecs.items()}
-        net = network_of(tuple(outputs.items()), spec.n_features, (), "relu", False, self.network)
+        net = network_of(spec.codecs, spec.n_features, (), self.network)
         trunk = {name: value for name, value in net.initial(stream.integer()).items() if name not in net.heads}
         fourier = self.fourier(net.width, stream.integer())
         width = (self.random_features or net.width) + 1
@@ -96,7 +95,7 @@ class Fed3R(Method):
         server = with_prefix("trunk", trunk) | with_prefix("fourier", fourier)
         server["counted"] = torch.zeros(0, dtype=torch.int64)
         for i, (task, codec) in enumerate(spec.codecs.items()):
-            k = outputs[task]
+            k = n_outputs(codec)
             of_targets = [1.0 if codec.classes else LARGEST] * k
             server[f"position/{task}"] = torch.tensor(i)  # storage does not keep the order of names
             server[f"bounds/{i}"] = torch.tensor([*of_features, *of_targets], dtype=torch.float64)
@@ -160,11 +159,9 @@ class Fed3R(Method):
         keys = torch.tensor([client_key(client) for client in new], dtype=torch.int64)
         after["counted"] = torch.cat([server["counted"], keys])
         for i in range(len(_tasks(server))):
-            M, width = server[f"moments/{i}"], len(server[f"head/{i}"])
-            M = sum(
-                (updates[client].arrays[f"moments/{i}"] for client in new), M
-            )  # each client's once, whatever it sends
-            after[f"moments/{i}"] = M
+            name, width = f"moments/{i}", len(server[f"head/{i}"])
+            # Each client's once, whatever it sends.
+            M = after[name] = sum((updates[client].arrays[name] for client in new), server[name])
             if new and M[width - 1, width - 1] > 0:
                 fit = ridge(M, width, None if self.penalty == "gcv" else float(self.penalty))
                 after |= {f"head/{i}": fit.head, f"inverse/{i}": fit.inverse, f"penalty/{i}": scalar(fit.penalty)}
@@ -187,16 +184,16 @@ class Fed3R(Method):
             arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
             if task in data.labels:
                 x, y, _ = rows_of(data, task, slice(None))
-                weights, root = weights_of(data, task, slice(None)), torch.from_numpy(data.weights_of(task)).sqrt()
+                weights = weights_of(data, task, slice(None))
+                root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
                 features, targets = self.features(message, x, data), target_of(y, codec)
                 adds, counted = len(y) >= self.min_labels, bool(message["counted"])
                 if adds and not counted:
-                    arrays[f"moments/{i}"] = moments(root[:, None] * features, root[:, None] * targets)
+                    arrays[f"moments/{i}"] = moments(root * features, root * targets)
                 if fit.penalty > 0:
                     # Rows that are not part of the fit are left out of it anyway.
-                    g = features @ fit.head
-                    if adds and counted:
-                        g = held_out(root[:, None] * features, root[:, None] * targets, fit) / root[:, None]
+                    left_out = adds and counted
+                    g = held_out(root * features, root * targets, fit) / root if left_out else features @ fit.head
                     for slopes in _slopes(message, i):
                         of_slopes = [kind.loss(slope * g, y, codec, weights) for slope in slopes]
                         arrays[f"losses/{i}"] = len(y) * torch.stack(of_slopes)
@@ -205,13 +202,11 @@ class Fed3R(Method):
                     measured = kind.spread(f, y, codec, weights)
             if kind.noise:
                 pooled[task] = (scalar(measured[0]), scalar(measured[1]))
-        metrics = {"loss": float(np.sum(losses))}
-        return state, ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), metrics)
+        return state, ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": float(np.sum(losses))})
 
     def features(self, values: State, x: Tensor, data: ClientData) -> Tensor:
         """φ(x) with its one, of parameters as the server sends them."""
-        outputs = tuple((task, n_outputs(codec)) for task, codec in data.codecs.items())
-        net = network_of(outputs, data.n_features, (), "relu", False, self.network)
+        net = network_of(data.codecs, data.n_features, (), self.network)
         with torch.no_grad():
             h = net.features(strip_prefix(values, "trunk"), x, data.tasks[0])
         if self.random_features:
@@ -238,13 +233,10 @@ class Fed3R(Method):
             noise[task] = noise[task] or 1.0
 
         def predict(x: np.ndarray) -> Predictions:
-            features = self.features(server, torch.from_numpy(x), data)
-            return Predictions(
-                {
-                    task: supervision_of(codec).predict((features @ heads[task]).numpy(), noise[task], codec)
-                    for task, codec in data.codecs.items()
-                }
-            )
+            features, found = self.features(server, torch.from_numpy(x), data), {}
+            for task, codec in data.codecs.items():
+                found[task] = supervision_of(codec).predict((features @ heads[task]).numpy(), noise[task], codec)
+            return Predictions(found)
 
         return predict
 

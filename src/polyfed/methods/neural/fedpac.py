@@ -35,12 +35,7 @@ from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import Neural, Objective
-from polyfed.methods.neural.fedpac_statistics import (
-    Statistics,
-    mixing_weights,
-    statistics_of,
-    with_pooled_std,
-)
+from polyfed.methods.neural.fedpac_statistics import Statistics, mixing_weights, statistics_of, with_pooled_std
 from polyfed.methods.options import check_numbers
 from polyfed.methods.supervised import groups_of, rows_of, supervision_of, weights_of
 from polyfed.nets import Network

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from polyfed.data import ClientData
-from polyfed.methods.messages import ClientUpdate, State, with_prefix
+from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_choice, check_numbers
 from polyfed.nets import Network
@@ -51,8 +51,7 @@ class FedPer(Neural):
         if self.head_init == "own" and "begun" not in state:
             net = self.net_of(data)
             own = net.initial(Stream(stream.seed, "own head", client=stream.client).integer())
-            state = state | with_prefix("personal", {name: own[name] for name in self.personal(net)})
-            state |= {"begun": torch.ones(())}
+            state = state | self.kept(net, own) | {"begun": torch.ones(())}
         return super().local(state, message, data, stream)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:

@@ -37,7 +37,7 @@ from torch.nn.functional import cross_entropy
 
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_number, check_numbers
 from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, target_of
@@ -205,8 +205,7 @@ class PFedFDA(Neural):
         for i, task in enumerate(net.tasks):
             found, _ = self.adapted(net, after, data, task, _received(message, i))
             arrays |= {f"{what}/{i}": getattr(found, what) for what in SHARES}
-        kept = {name: after[name] for name in self.personal(net)}
-        return {**state, **with_prefix("personal", kept)}, self.update(arrays, net, after, data, loss)
+        return {**state, **self.kept(net, after)}, self.update(arrays, net, after, data, loss)
 
     def adapted(
         self, net: Network, values: State, data: ClientData, task: str, received: Gaussians

@@ -78,9 +78,8 @@ class PFedMe(TrainedSideBySide, Neural):
         self, net: Network, job: Job, before: State, w: State, theta: State, loss: float
     ) -> tuple[State, ClientUpdate]:
         arrays = {name: w[name] - before[name] for name in job.message}
-        kept = with_prefix("personal", {name: w[name] for name in self.personal(net)})
         own = with_prefix("theta", {name: value.clone() for name, value in theta.items()})
-        return {**job.state, **kept, **own}, self.update(arrays, net, theta, job.data, loss)
+        return {**job.state, **self.kept(net, w), **own}, self.update(arrays, net, theta, job.data, loss)
 
     def near(
         self, cohort: Cohort, theta: State, w: State, positions: Sequence[Positions], steps: int

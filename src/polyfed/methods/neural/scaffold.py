@@ -23,6 +23,7 @@ from polyfed.errors import ConfigError
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_choice
+from polyfed.nets import Network
 from polyfed.seeds import Stream
 
 
@@ -64,17 +65,16 @@ class Scaffold(Neural):
         return True  # c is the mean of all c_i, from their changes
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        server = super().init(spec, stream)
-        net = self.net(spec.codecs, spec.n_features)
-        theta = strip_prefix(server, "theta")
-        zero = {name: torch.zeros_like(theta[name]) for name in self.trainable(net, theta)}
-        return server | with_prefix("control", zero) | {"n_clients": torch.tensor(float(len(spec.clients)))}
+        server, net = super().init(spec, stream), self.net(spec.codecs, spec.n_features)
+        zero = self._zero(net, strip_prefix(server, "theta"))
+        return server | zero | {"n_clients": torch.tensor(float(len(spec.clients)))}
 
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)
-        values = net.initial(stream.integer())
-        zero = {name: torch.zeros_like(values[name]) for name in self.trainable(net, values)}
-        return super().start(data, stream) | with_prefix("control", zero)
+        return super().start(data, stream) | self._zero(net, net.initial(stream.integer()))
+
+    def _zero(self, net: Network, values: State) -> State:
+        return with_prefix("control", {name: torch.zeros_like(values[name]) for name in self.trainable(net, values)})
 
     def broadcast(self, server: State, client: str) -> State:
         return under(server, "theta", "control")
@@ -94,21 +94,17 @@ class Scaffold(Neural):
             return {name: g - own[name] + c[name] for name, g in gradient.items()}
 
         after, loss = self.train(net, before, data, stream, epochs=self.local_epochs, correct=corrected)
+        new = dict(own)
         if self.option == "I":
             everything = {task: np.arange(len(at)) for task, (at, _) in data.labels.items()}
-            _, gradient = self.gradient(net, dict(before), data, everything, list(own))
-            new = {name: gradient.get(name, value) for name, value in own.items()}
+            new |= self.gradient(net, dict(before), data, everything, list(own))[1]
         else:
-            new = {
-                name: value - c[name] + (before[name] - after[name]) / (steps[name] * self.learning_rate)
-                if name in steps
-                else value
-                for name, value in own.items()
-            }
+            for name, k in steps.items():
+                new[name] = own[name] - c[name] + (before[name] - after[name]) / (k * self.learning_rate)
         arrays = {name: after[name] - before[name] for name in x}
         arrays |= with_prefix("control", {name: new[name] - own[name] for name in own})
-        kept = with_prefix("personal", {name: after[name] for name in self.personal(net)})
-        return {**state, **kept, **with_prefix("control", new)}, self.update(arrays, net, after, data, loss)
+        state = {**state, **self.kept(net, after), **with_prefix("control", new)}
+        return state, self.update(arrays, net, after, data, loss)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         after = super().aggregate(server, updates)

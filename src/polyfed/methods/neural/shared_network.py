@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,9 +81,8 @@ class SharedNetwork(Method):
     # ---- the network ------------------------------------------------------------------------------------------
 
     def net(self, codecs: Mapping[str, LabelCodec], n_features: int) -> Network:
-        outputs = tuple((task, n_outputs(codec)) for task, codec in codecs.items())
         separate = self.task_mode == "separate"
-        return network_of(outputs, n_features, tuple(self.hidden), self.activation, separate, self.network)
+        return network_of(codecs, n_features, self.hidden, self.network, activation=self.activation, separate=separate)
 
     def net_of(self, data: ClientData) -> Network:
         return self.net(data.codecs, data.n_features)
@@ -157,7 +157,10 @@ class SharedNetwork(Method):
 
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)
-        values = self.initial(net, data.codecs, stream.integer())
+        return self.kept(net, self.initial(net, data.codecs, stream.integer()))
+
+    def kept(self, net: Network, values: State) -> State:
+        """What of these parameters stays in a client's state."""
         return with_prefix("personal", {name: values[name] for name in self.personal(net)})
 
     def values(self, server: State, state: State | None) -> State:
@@ -208,13 +211,14 @@ class SharedNetwork(Method):
             velocity[name] = g
 
 
-@lru_cache(maxsize=64)
 def network_of(
-    outputs: tuple[tuple[str, int], ...],
-    n_features: int,
-    hidden: tuple[int, ...],
-    activation: str,
-    separate: bool,
-    factory: str | None,
+    codecs: Mapping[str, LabelCodec], n_features: int, hidden: Sequence[int], factory: str | None, **options: str | bool
 ) -> Network:
-    return Network(dict(outputs), n_features, hidden=hidden, activation=activation, separate=separate, factory=factory)
+    """The network of these tasks, made once."""
+    outputs = tuple((task, n_outputs(codec)) for task, codec in codecs.items())
+    return _network(outputs, n_features, hidden=tuple(hidden), factory=factory, **options)
+
+
+@lru_cache(maxsize=64)
+def _network(outputs: tuple[tuple[str, int], ...], n_features: int, **options: Any) -> Network:
+    return Network(dict(outputs), n_features, **options)

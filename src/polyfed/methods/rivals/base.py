@@ -91,11 +91,8 @@ class Rival(Method):
 
     def _fit(self, data: ClientData, seed: int) -> Predictor:
         models = _fitted.setdefault(data, {})
-        if (self, seed) not in models:
-            models[self, seed] = self._fitted_to(data, seed)
-        return models[self, seed]
-
-    def _fitted_to(self, data: ClientData, seed: int) -> Predictor:
+        if (self, seed) in models:
+            return models[self, seed]
         x, nothing = Inputs.of(data.x, named=self.needs_client), (np.zeros(0, dtype=np.int64), np.zeros(0))
         by_task = {}
         for task, codec in data.codecs.items():
@@ -106,7 +103,7 @@ class Rival(Method):
             inputs = Inputs.of(new, named=self.needs_client)
             return Predictions({task: one(inputs) for task, one in by_task.items()})
 
-        return predict
+        return models.setdefault((self, seed), predict)
 
 
 def require(library: str, method: str) -> Any:

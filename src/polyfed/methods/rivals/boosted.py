@@ -63,11 +63,7 @@ class HistGradientBoostingPooled(Rival):
 
     def _options(self, seed: int) -> dict[str, Any]:
         learned = {"max_iter": self.iterations, "learning_rate": self.learning_rate}
-        return learned | {
-            "min_samples_leaf": self.min_samples_leaf,
-            "categorical_features": [0],
-            "random_state": seed,
-        }
+        return learned | {"min_samples_leaf": self.min_samples_leaf, "categorical_features": [0], "random_state": seed}
 
 
 def _columns(x: Inputs) -> Predicted:
