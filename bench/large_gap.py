@@ -29,7 +29,7 @@ def main() -> None:
     federation = pf.Federation.from_table(table, client="site", tasks=tasks)
     run = pf.simulate("pfed-hier", federation, rounds=ROUNDS, evaluate_every=0)
     client = run.clients[0]
-    predictor = run.members.predictor(run.method, run.federation_state, client)
+    predictor = run.members.predictor(run.federation_state, client)
     assert isinstance(predictor, PosteriorPredictor)
     assert predictor.knowledge is not None
     prior, knowledge = predictor.prior, predictor.knowledge

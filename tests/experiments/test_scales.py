@@ -80,7 +80,7 @@ def test_losses_of_a_logarithm_are_in_units_of_the_target(tmp_path):
         held_out = parts.validation
         at, coded = held_out.labels["pay"]
         pay = np.exp(held_out.codecs["pay"].decode(coded))
-        predicted = run.members.predictor(run.method, run.federation_state, name)(held_out.x[at])["pay"]
+        predicted = run.members.predictor(run.federation_state, name)(held_out.x[at])["pay"]
         losses.append(-lognorm(s=predicted.std, scale=np.exp(predicted.mean)).logpdf(pay).mean())
     assert found == pytest.approx(np.mean(losses), rel=1e-9)
 

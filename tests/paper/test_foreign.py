@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyfed.paper.out_of_distribution import mutual_information, uncertainties
+from polyfed.paper.measures import mutual_information, uncertainties
 from polyfed.predictions import BinaryPrediction
 
 

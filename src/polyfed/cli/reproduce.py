@@ -107,8 +107,7 @@ def _report(block: Any) -> None:
 
 def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
     """The runs that failed; one bar over all rounds."""
-    from polyfed.experiments.comparing import finished
-    from polyfed.paper.reproduce import run
+    from polyfed.experiments.comparing import finished, run_cells
 
     cells, failed = experiment.cells, experiment.unfinished
     for error in dict.fromkeys(map(str, failed.values())):
@@ -120,7 +119,10 @@ def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[
             if event["event"] == "round":
                 bar(cell.folder, event["round"])
 
-        for outcome in run(experiment, COMMAND_LINE, jobs=jobs, on_event=on_event, command=argv):
+        outcomes = run_cells(
+            experiment.cells, experiment.federation, COMMAND_LINE, jobs=jobs, on_event=on_event, command=argv
+        )
+        for outcome in outcomes:
             bar(outcome.cell.folder)
             if outcome.error is not None:
                 failed[outcome.cell.folder] = outcome.error

@@ -1,6 +1,6 @@
 """Runs a method on a federation in this process: rounds, the server's door, evaluation, checkpoints, resume.
 
-Reading order: `rounds` (one round is a function), `guard` (what the server rejects), `robust` and `aggregation` (what it
+Reading order: `rounds` (one round is a function), `validation` (what the server rejects), `robust` and `aggregation` (what it
 makes of the rest), `run`, `simulate`; then `events`, `checkpoints`, `storage` (what is on disk).
 """
 

@@ -36,11 +36,7 @@ def aggregated(
                 stream = Stream(settings.seed, "aggregation", round)
                 ready = prepared(method, server, some, settings.aggregation, settings.trim, stream)
                 made = method.aggregate(server, ready)
-        except (
-            ArithmeticError,
-            ValueError,
-            RuntimeError,
-        ) as error:  # algebra that breaks at numbers that clients chose
+        except (ArithmeticError, ValueError, RuntimeError) as error:  # algebra breaks at numbers that clients chose
             return server, reason_of(error)
         return made, fault_of(made, server)
 

@@ -1,22 +1,29 @@
 """Checkpoints: the whole state of a run after a round, as `checkpoints/000012.safetensors` and `.json`.
 
 The arrays are written first and the JSON, which holds their digest, last: a checkpoint without its JSON, or whose digest
-does not fit, was cut off or damaged and does not count. Then the one before is used, and that is said.
+does not fit, was cut off or damaged and does not count. Then the one before is used, and that is said. A state that is sound
+as a file may still be none that a method can work with: whoever changed it knew how to give it a digest, or the method is no
+longer what it was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 
 from polyfed.engine.rounds import FederationState
-from polyfed.errors import DataError
+from polyfed.errors import DataError, PolyfedError
 from polyfed.folders.documents import digest, read_content, write_document
 from polyfed.folders.lines import CHECKPOINTS, path_of, read_mark, rounds_of
 from polyfed.folders.writing import make_private, reject_link, write
 from polyfed.methods.messages import State, from_bytes, to_bytes, with_prefix
+
+# What Python and torch raise when a name, a shape or a type is not as a method left it.
+UNFIT = (LookupError, TypeError, ValueError, RuntimeError, AttributeError, AssertionError, ArithmeticError)
 
 
 class Checkpoint(NamedTuple):
@@ -107,3 +114,26 @@ def _split(arrays: State, names: list[str], path: Path) -> tuple[State, dict[str
         else:
             raise DataError(f"holds {name[:60]!r}, which is nobody's", where=str(path))
     return server, clients
+
+
+@contextmanager
+def fitting(folder: Path | None) -> Iterator[None]:
+    """Say in a sentence that what is in a folder does not fit its method; without a folder, errors are as they are."""
+    try:
+        yield
+    except UNFIT as error:
+        if folder is None or isinstance(error, PolyfedError):
+            raise
+        reported = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        what = f"what is stored does not fit the method ({reported})"
+        raise DataError(what, where=str(folder), remedy="restore the folder, or start the run anew") from error
+
+
+def fitted(predictor: Callable[[Any], Any], folder: Path | None) -> Callable[[Any], Any]:
+    """The same predictor, which may look at the state only when it is called."""
+
+    def predict(x: Any) -> Any:
+        with fitting(folder):
+            return predictor(x)
+
+    return predict

@@ -54,7 +54,7 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
         values.append(shown)
         moved.append(_moved(rows, place, codes))
     sizes = [len(one) for one in moved]
-    predictions = run.members.predictor(run.method, run.federation_state, client)(np.concatenate(moved))
+    predictions = run.members.predictor(run.federation_state, client)(np.concatenate(moved))
     found: dict[str, list[dict[str, Any]]] = {}
     for task in predictions:
         ends = np.cumsum(sizes)[:-1]

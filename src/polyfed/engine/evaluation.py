@@ -15,7 +15,6 @@ from polyfed.data import ClientData
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import FederationState
 from polyfed.kinds import LabelForm
-from polyfed.methods import Method
 from polyfed.methods.base import Question
 from polyfed.metrics import Guess, score
 from polyfed.seeds import Stream
@@ -25,17 +24,15 @@ MANY, MEASURED = 2000, 300  # clients beyond which a part is measured, and how m
 AT_ONCE = 256  # models that are held at a time
 
 
-def evaluate(
-    method: Method, federation_state: FederationState, members: Members, *, last: bool = True
-) -> list[dict[str, Any]]:
+def evaluate(federation_state: FederationState, members: Members, *, last: bool = True) -> list[dict[str, Any]]:
     """An event for each part of the data and each model: the client's own, and the server's alone where that differs."""
-    models = ["personal", "global"] if method.personalises else ["personal"]
+    models = ["personal", "global"] if members.method.personalises else ["personal"]
     scores: dict[tuple[str, str], dict[str, Any]] = {(model, part): {} for model in models for part in PARTS}
     for model in models:
         names = members.names if last and model == "personal" else measured(members)
         n = AT_ONCE if len(members.own) > 1 else max(1, len(names))  # at a time; all, where one model serves them
         for some in (names[i : i + n] for i in range(0, len(names), n)):
-            for client, parts in _scores(method, federation_state, members, some, personal=model == "personal").items():
+            for client, parts in _scores(federation_state, members, some, personal=model == "personal").items():
                 for part, of_client in parts.items():
                     scores[model, part][client] = of_client
     return [
@@ -72,7 +69,7 @@ def measured(members: Members) -> list[str]:
 
 
 def _scores(
-    method: Method, federation_state: FederationState, members: Members, names: Sequence[str], *, personal: bool
+    federation_state: FederationState, members: Members, names: Sequence[str], *, personal: bool
 ) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     """client → part → task → metric → value, for the parts that have labels."""
     asked: dict[str, list[tuple[str, str, ClientData]]] = {}  # whose model → who asks it about which of his rows
@@ -83,18 +80,16 @@ def _scores(
                 asked.setdefault(members.trainer[client], []).append((client, part, data))
     questions = []
     for trainer, parts in asked.items():
-        x = np.concatenate([members.question(method, client, data.x) for client, _, data in parts])
-        state = members.state(method, federation_state, parts[0][0], personal)
+        x = np.concatenate([members.question(client, data.x) for client, _, data in parts])
+        state = members.state(federation_state, parts[0][0], personal)
         questions.append(Question(state, members.own[trainer], x))
     found: dict[str, dict[str, Any]] = {}
-    answers = method.predict_many(federation_state.server, questions)
+    answers = members.method.predict_many(federation_state.server, questions)
     for parts, predictions in zip(asked.values(), answers, strict=True):
         before = 0
         for client, part, data in parts:
-            guesses, scores = (
-                guesses_of(members.part(client, "train")),
-                found.setdefault(client, {}).setdefault(part, {}),
-            )
+            guesses = guesses_of(members.part(client, "train"))
+            scores = found.setdefault(client, {}).setdefault(part, {})
             for task, (at, y) in data.labels.items():
                 if len(at):
                     codec, prediction = data.codecs[task], predictions[task].take(at + before)

@@ -51,8 +51,7 @@ class Forms:
             reason = _other_names(update, self._template, _PARTS) or _other_forms(update, self._template)
         else:
             reason = _other_names(update, self._template, _PARTS[2:]) or self._of_batch(batch, update)
-        reason = reason or _other_counts(update, declared)
-        return reason or _odd_weight(update, declared) or _odd_metrics(update)
+        return reason or _odd_number(update, declared)
 
     def _is_usual(self, update: ClientUpdate, declared: Mapping[str, int]) -> bool:
         """Whether all but its arrays is as it should be. Thousands of updates are looked at: this is soon done."""
@@ -132,33 +131,22 @@ def _other_form(what: str, value: Any, wanted: Tensor) -> str | None:
     return None
 
 
-def _odd_weight(update: ClientUpdate, declared: Mapping[str, int]) -> str | None:
-    most = sum(declared.values())
-    if not _is_number(update.weight) or not 0 < update.weight <= LARGEST:
-        return f"weight is {plain(update.weight)}"
-    if update.weight > max(most, 1):
-        return f"weight is {plain(update.weight)}, and it declared {most} labels"
-    return None
-
-
-def _other_counts(update: ClientUpdate, declared: Mapping[str, int]) -> str | None:
-    """Fewer labels than declared are honest: those of a class that nobody declared are left out later."""
+def _odd_number(update: ClientUpdate, declared: Mapping[str, int]) -> str | None:
+    """What is wrong with counts, weight and metrics. Fewer labels than declared are honest: those of a class that nobody
+    declared are left out later."""
     for task, count in update.counts.items():
         if not _is_number(count) or not 0 <= count <= LARGEST or count != int(count):
             return f"count of task {task!r} is {plain(count)}"
         if count > declared.get(task, 0):
             return f"count of task {task!r} is {plain(count)}, and it declared {declared.get(task, 0)} labels"
-    return None
-
-
-def _odd_metrics(update: ClientUpdate) -> str | None:
-    for name, value in update.metrics.items():
-        if not _is_number(value) or not abs(value) <= LARGEST:
-            return f"metric {name!r} is {plain(value)}"
-    return None
+    most = sum(declared.values())
+    if not _is_number(update.weight) or not 0 < update.weight <= LARGEST:
+        return f"weight is {plain(update.weight)}"
+    if update.weight > max(most, 1):
+        return f"weight is {plain(update.weight)}, and it declared {most} labels"
+    odd = ((n, v) for n, v in update.metrics.items() if not _is_number(v) or not abs(v) <= LARGEST)
+    return next((f"metric {name!r} is {plain(value)}" for name, value in odd), None)
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is float or (
-        isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    )
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -21,20 +21,14 @@ EVERYONE = "all clients together"
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """The clients of a prepared federation as a method sees them.
+    """The clients of a prepared federation as a method sees them."""
 
-    Attributes:
-        training: who computes → the data from which its updates are made.
-        own: who computes → all its training data, which its model may use without telling anybody.
-        trainer: client → whose model serves it.
-        seed: of the run.
-    """
-
+    method: Method
     prepared: PreparedFederation
-    training: Mapping[str, ClientData]
-    own: Mapping[str, ClientData]
-    trainer: Mapping[str, str]
-    seed: int
+    training: Mapping[str, ClientData]  # who computes → the data from which its updates are made
+    own: Mapping[str, ClientData]  # who computes → all its training data, which its model may use in silence
+    trainer: Mapping[str, str]  # client → whose model serves it
+    seed: int  # of the run
 
     @classmethod
     def of(cls, method: Method, prepared: PreparedFederation, seed: int = 0) -> Members:
@@ -42,14 +36,14 @@ class Members:
         reject_weights(method, own)
         if not method.pools_data:
             shared = {client: prepared.shared(client) for client in own}
-            return cls(prepared, shared, own, {client: client for client in own}, seed)
+            return cls(method, prepared, shared, own, {client: client for client in own}, seed)
         if prepared.scaling == "local":
             what = f"method {method.name!r} puts all data together, but each client scales its own"
             raise ConfigError(what, remedy="use scaling='federated'")
         if method.needs_client:
             own = {client: named(own[client], position) for position, client in enumerate(sorted(own))}
         everyone = {EVERYONE: pooled(list(own.values()))}
-        return cls(prepared, everyone, everyone, dict.fromkeys(own, EVERYONE), seed)
+        return cls(method, prepared, everyone, everyone, dict.fromkeys(own, EVERYONE), seed)
 
     @property
     def names(self) -> list[str]:
@@ -68,51 +62,44 @@ class Members:
     def part(self, client: str, part: str) -> ClientData:
         return getattr(self.prepared.clients[client], part)
 
-    def predictor(
-        self, method: Method, federation_state: FederationState, client: str, *, personal: bool = True
-    ) -> Predictor:
+    def predictor(self, federation_state: FederationState, client: str) -> Predictor:
         """The model that serves a client; one that is silent is served as a client that joins late."""
-        state = self.state(method, federation_state, client, personal)
-        predict = method.predictor(federation_state.server, state, self.own[self.trainer[client]])
-        return self._asked_by(self.positions[client], predict) if method.needs_client else predict
+        state, own = self.state(federation_state, client), self.own[self.trainer[client]]
+        return self._asked_by(self.positions[client], self.method.predictor(federation_state.server, state, own))
 
-    def state(
-        self, method: Method, federation_state: FederationState, client: str, personal: bool = True
-    ) -> State | None:
+    def state(self, federation_state: FederationState, client: str, personal: bool = True) -> State | None:
         """With what state the model that serves a client predicts; None for what the server has alone."""
         trainer = self.trainer[client]
-        data = self.own[trainer]
         if not personal or trainer in federation_state.clients:
             return federation_state.clients[trainer] if personal else None
+        data = self.own[trainer]
         if data.n_labels and not self.training[trainer].n_labels:
-            return method.join(federation_state.server, data, Stream(self.seed, "join", client=client))
-        return method.untrained(data)
+            return self.method.join(federation_state.server, data, Stream(self.seed, "join", client=client))
+        return self.method.untrained(data)
 
-    def predict(self, method: Method, federation_state: FederationState, client: str, x: np.ndarray) -> Predictions:
+    def predict(self, federation_state: FederationState, client: str, x: np.ndarray) -> Predictions:
         """What the model that serves a client says of these inputs, found from where training ended."""
-        asked = self.question(method, client, x)
-        state = self.state(method, federation_state, client)
-        return method.predict_many(federation_state.server, [Question(state, self.own[self.trainer[client]], asked)])[0]
+        state, own = self.state(federation_state, client), self.own[self.trainer[client]]
+        asked = Question(state, own, self.question(client, x))
+        return self.method.predict_many(federation_state.server, [asked])[0]
 
-    def question(self, method: Method, client: str, x: np.ndarray) -> np.ndarray:
+    def question(self, client: str, x: np.ndarray) -> np.ndarray:
         """Inputs of a client as the model that serves it takes them."""
-        return _with_position(x, self.positions[client]) if method.needs_client else x
+        return _with_position(x, self.positions[client]) if self.method.needs_client else x
 
-    def with_everyone(self, method: Method, data: ClientData) -> ClientData:
+    def with_everyone(self, data: ClientData) -> ClientData:
         """What a late client's model may see: its own data, and those of all others where a method pools them."""
-        if method.needs_client:
+        if self.method.needs_client:
             data = named(data, len(self.names))
-        return pooled([self.own[EVERYONE], data]) if method.pools_data else data
+        return pooled([self.own[EVERYONE], data]) if self.method.pools_data else data
 
-    def late_client(
-        self, method: Method, federation_state: FederationState, state: State, data: ClientData
-    ) -> Predictor:
+    def late_client(self, federation_state: FederationState, state: State, data: ClientData) -> Predictor:
         """The model that serves a client of no round, with these training data of its own."""
-        predict = method.predictor(federation_state.server, state, self.with_everyone(method, data))
-        return self._asked_by(len(self.names), predict) if method.needs_client else predict
+        predict = self.method.predictor(federation_state.server, state, self.with_everyone(data))
+        return self._asked_by(len(self.names), predict)
 
     def _asked_by(self, position: int, predict: Predictor) -> Predictor:
-        return lambda x: predict(_with_position(x, position))
+        return (lambda x: predict(_with_position(x, position))) if self.method.needs_client else predict
 
 
 def reject_weights(method: Method, training: Mapping[str, ClientData]) -> None:
@@ -143,9 +130,6 @@ def pooled(clients: list[ClientData]) -> ClientData:
         task: (np.concatenate([at for at, _ in parts]), np.concatenate([y for _, y in parts]))
         for task, parts in seen.items()
     }
-    weights = {
-        task: np.concatenate([data.weights_of(task) for data in clients])
-        for task in joined
-        if any(task in data.weights for data in clients)
-    }
+    weighted = [task for task in joined if any(task in data.weights for data in clients)]
+    weights = {task: np.concatenate([data.weights_of(task) for data in clients]) for task in weighted}
     return ClientData(np.concatenate([data.x for data in clients]), joined, clients[0].codecs, weights=weights)

@@ -21,7 +21,7 @@ from safetensors.torch import save as array_bytes
 from polyfed.data import PreparedFederation
 from polyfed.data.schema.coding import ClientParts
 from polyfed.data.schema.limits import Round0
-from polyfed.engine.fitting import fitted, fitting
+from polyfed.engine.checkpoints import fitted, fitting
 from polyfed.engine.run import ClientModel
 from polyfed.engine.storage import options_of
 from polyfed.errors import ConfigError, DataError, UsageError
@@ -63,9 +63,8 @@ def write_model(run: Run, client: str, path: Path) -> None:
     try:
         write_whole(path, array_bytes(read_arrays(content), metadata={KEY: sealed(document).decode()}))
     except OSError as error:
-        raise UsageError(
-            f"cannot be written ({error.strerror})", where=str(path), remedy="choose another file"
-        ) from None
+        what = f"cannot be written ({error.strerror})"
+        raise UsageError(what, where=str(path), remedy="choose another file") from None
 
 
 def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientModel:
@@ -104,7 +103,7 @@ def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientM
 def _own(run: Run, client: str) -> tuple[PreparedFederation, State | None]:
     """What the model is made of: the client's training rows with what was agreed, and its state."""
     if client in run.members.trainer:
-        prepared, state = run.prepared, run.members.state(run.method, run.federation_state, client)
+        prepared, state = run.prepared, run.members.state(run.federation_state, client)
     else:
         assert run.late_clients is not None
         prepared, state = run.late_clients, run.late_states[client]
@@ -129,6 +128,5 @@ def _document(content: bytes, path: Path) -> bytes:
         head: Any = json.loads(content[8 : 8 + size]) if 0 < size <= len(content) - 8 else {}
         return head["__metadata__"][KEY].encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DataError(
-            "is no model of polyfed", where=str(path), remedy="give a file of polyfed export --model"
-        ) from None
+        remedy = "give a file of polyfed export --model"
+        raise DataError("is no model of polyfed", where=str(path), remedy=remedy) from None

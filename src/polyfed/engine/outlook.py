@@ -7,7 +7,7 @@ What is reported goes to those who listen (`on_event`) and is not stored: it is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyfed.data import ClientData
@@ -34,19 +34,14 @@ class Forecast:
 
     def event(self, round: int, settings: Settings) -> dict[str, Any] | None:
         """What is to be reported before this round; None if it is soon over."""
-        evaluation = self._evaluation if settings.evaluates(round) else 0.0
-        whole = self._whole(round, settings)
+        evaluation, left = self._evaluation if settings.evaluates(round) else 0.0, range(round, settings.rounds + 1)
+        whole = len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
         is_news, self._told = not self._told and whole >= WHOLE, True  # of the whole run: once, as it begins or goes on
         if self._round + evaluation < self._long and not is_news:
             return None
         reported = {"event": "outlook", "round": round, "rounds": settings.rounds}
         reported |= {"seconds": self._round, "evaluation_seconds": evaluation, "shorter": self._shorter}
         return reported | {"run_seconds": whole} if is_news else reported
-
-    def _whole(self, round: int, settings: Settings) -> float:
-        """From this round to the last one."""
-        left = range(round, settings.rounds + 1)
-        return len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
 
     def learn(self, round: float, evaluation: float | None) -> None:
         """What a round took, and measuring its models if that was done; if not, it is off by as much as the round was."""
@@ -82,12 +77,14 @@ def report_sparse(ahead: Mapping[str, Outlook], data: Mapping[str, ClientData]) 
     ahead = {client: one for client, one in ahead.items() if one.inducing is not None}
     if not ahead:
         return
+    names = [repr(name) for name in ahead]
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     most = max(data[client].n_labels for client in ahead)
     points = max(one.inducing or 0 for one in ahead.values())
     fits = all(one.fits for one in ahead.values())
     reason = too_long(MOST_ROWS) if fits else f"does not fit into memory ({memory() / 1e9:.1f} GB)"
     warnings.warn(
-        f"{_listed(ahead)} with up to {most:,} labels: the exact posterior {reason}, "
+        f"client{'s' if len(names) > 1 else ''} {shown} with up to {most:,} labels: the exact posterior {reason}, "
         f"so inducing='auto' is used, with up to {points} inducing inputs at first; see docs/sparse.md",
         stacklevel=4,
     )
@@ -98,9 +95,3 @@ def _outlook(method: Method, federation_state: FederationState, client: str, dat
         return method.outlook(federation_state.server, federation_state.clients.get(client), data)
     except Exception:  # what breaks there breaks in the round too, where it is rejected by name
         return Outlook()
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = [repr(name) for name in names]
-    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-    return f"client{'s' if len(names) > 1 else ''} {shown}"

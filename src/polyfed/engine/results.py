@@ -62,7 +62,7 @@ def _amounts(run: Run, client: str) -> dict[str, Any]:
 def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, Any]:
     if not data.n_labels:
         return {}
-    predictions = run.members.predict(run.method, run.federation_state, client, data.x)
+    predictions = run.members.predict(run.federation_state, client, data.x)
     return {
         task: _beside(predictions[task].take(at), data.codecs[task].decode(y))
         for task, (at, y) in data.labels.items()

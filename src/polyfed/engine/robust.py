@@ -39,9 +39,8 @@ def by_rule(rule: Rule, updates: Updates, method: Method, server: State, trim: f
     template, columns = method.template(server), Columns(sent)
     arrays = {n: v for n, v in template.arrays.items() if v.is_floating_point() and not method.is_evidence(n)}
     ruled = {name: _ruled(rule, columns.array(name), trim) for name in arrays}
-    bounded = {
-        name: _bounded(columns.pooled(name), sent, method.counted_tasks(server, name)) for name in template.pooled
-    }
+    counted = {name: method.counted_tasks(server, name) for name in template.pooled}
+    bounded = {name: _bounded(columns.pooled(name), sent, tasks) for name, tasks in counted.items()}
     for i, update in _changed(sent, ruled, bounded).items():
         # What no rule is for stays as it is, and with its client.
         whole = len(arrays) == len(template.arrays)

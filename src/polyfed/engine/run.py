@@ -14,10 +14,9 @@ import pandas as pd
 
 from polyfed.data import PreparedFederation
 from polyfed.engine import tables
-from polyfed.engine.checkpoints import Checkpoints
+from polyfed.engine.checkpoints import Checkpoints, fitted, fitting
 from polyfed.engine.evaluation import evaluate
 from polyfed.engine.events import EventLog, tidy
-from polyfed.engine.fitting import fitted, fitting
 from polyfed.engine.members import Members
 from polyfed.engine.outlook import Forecast, forecast, report_sparse
 from polyfed.engine.results import results
@@ -69,9 +68,7 @@ class Run:
         self.federation_state = federation_state
         self.log = log or EventLog(folder)
         self.command: list[str] | None = None  # the command line that began it, if one did
-        self.late_clients: PreparedFederation | None = (
-            None  # those that joined later, a prepared federation of their own
-        )
+        self.late_clients: PreparedFederation | None = None  # those that joined later
         self.late_states: dict[str, State] = {}
         self.new_late_clients: list[str] = []  # those that are not on disk yet
         self.updated_late_clients: set[str] = set()  # those of them that replace what is there
@@ -174,7 +171,7 @@ class Run:
             completed, events = time.perf_counter(), [event]
             if self.settings.evaluates(federation_state.round):
                 last = federation_state.round == self.settings.rounds
-                events += evaluate(self.method, federation_state, self.members, last=last)
+                events += evaluate(federation_state, self.members, last=last)
         seconds, evaluation_seconds = completed - began, time.perf_counter() - completed
         ahead.learn(seconds, evaluation_seconds if len(events) > 1 else None)
         took = {"seconds": seconds, "evaluation_seconds": evaluation_seconds}
@@ -266,10 +263,10 @@ class Run:
     def _predictor(self, name: str) -> tuple[Predictor, PreparedFederation]:
         """What predicts for a client, and the prepared federation that knows how it encodes rows."""
         if name in self.members.trainer:
-            return self.members.predictor(self.method, self.federation_state, name), self.prepared
+            return self.members.predictor(self.federation_state, name), self.prepared
         if self.late_clients is not None and name in self.late_states:
             own, state = self.late_clients.clients[name].train, self.late_states[name]
-            return self.members.late_client(self.method, self.federation_state, state, own), self.late_clients
+            return self.members.late_client(self.federation_state, state, own), self.late_clients
         if name in self.prepared.spec.clients:
             what = f"the data of client {name!r} are on its own machine"
             remedy = "predict there, with the run in the node's state folder"
@@ -289,11 +286,10 @@ class Run:
         if self.late_trouble is not None:
             raise self.late_trouble
         if update and name not in self.late_states:
-            raise UsageError(
-                f"client {name!r} has not joined yet", where="join", remedy="let it join without an update"
-            )
+            remedy = "let it join without an update"
+            raise UsageError(f"client {name!r} has not joined yet", where="join", remedy=remedy)
         late_clients = self.prepared.with_late_client(name, data, self.late_clients, test=test, seed=self.settings.seed)
-        own = self.members.with_everyone(self.method, late_clients.clients[name].train)
+        own = self.members.with_everyone(late_clients.clients[name].train)
         stream = Stream(self.settings.seed, "join", client=name)
         with fitting(self.folder):
             report_sparse({name: self.method.outlook(self.federation_state.server, None, own)}, {name: own})

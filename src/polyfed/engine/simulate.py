@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
@@ -14,10 +15,12 @@ from polyfed.engine import storage
 from polyfed.engine.events import EventLog
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
-from polyfed.errors import ConfigError, UsageError
-from polyfed.folders.lock import owned
+from polyfed.errors import ConfigError, DataError, UsageError
+from polyfed.folders.lock import owned, owner_alive
 from polyfed.methods import Method
 from polyfed.methods import method as method_named
+
+ATTEMPTS, BREATH = 20, 0.05  # looks at a folder that somebody is writing to, and seconds between two
 
 
 def simulate(
@@ -117,7 +120,18 @@ def load(folder: str | Path, *, method: Method | None = None, allow_code: Collec
     likewise, and withheld from those who need it. A network that is named as `package.module:factory` is code: unless it is
     polyfed's own, it is run only if that very name is in `allow_code`.
     """
-    run = storage.load(folder, chosen=method, allowed=allow_code)
+    folder = Path(folder)
+    for _ in range(ATTEMPTS):
+        try:
+            run = storage.read_run(folder, method, allow_code)
+            if not run.troubles or not owner_alive(folder):
+                break
+        except DataError:
+            if not owner_alive(folder):
+                raise
+        time.sleep(BREATH)  # its owner may be between two files
+    else:
+        run = storage.read_run(folder, method, allow_code)
     for trouble in run.troubles:
         warnings.warn(trouble, stacklevel=2)
     return run

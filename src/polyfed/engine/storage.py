@@ -1,10 +1,9 @@
-"""Runs in their folders; what lies in one is described in `polyfed.folders`. `load` reads and never writes; `create`, `take_up`
-and `save` write, and hold the folder while they do."""
+"""Runs in their folders; what lies in one is described in `polyfed.folders`. `read_run` never writes; `create`, `take_up` and
+`save` do, and hold the folder while they do."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -28,22 +27,19 @@ from polyfed.errors import ConfigError, DataError, UsageError
 from polyfed.folders import making
 from polyfed.folders.documents import ANEW, digest, read_content, read_document, write_document
 from polyfed.folders.lines import EVENTS_FILE
-from polyfed.folders.lock import owned, owner_alive
+from polyfed.folders.lock import owned
 from polyfed.folders.schemas import PreparedDocument, RunDocument
 from polyfed.folders.writing import write
 from polyfed.methods import Method, method
 from polyfed.nets.permission import reject_code
-
-ATTEMPTS, BREATH = 20, 0.05  # looks at a folder that somebody is writing to, and seconds between two
 
 
 def create(run: Run, folder: Path) -> None:
     """A folder for a run that begins: all that `load` needs but events, and checkpoint 0."""
     with owned(folder):
         if (folder / "run.json").exists():
-            raise UsageError(
-                "there is a run in it already", where=str(folder), remedy="resume it, or choose a folder that is new"
-            )
+            remedy = "resume it, or choose a folder that is new"
+            raise UsageError("there is a run in it already", where=str(folder), remedy=remedy)
         making.begin(folder)
         arrays = array_bytes(run.prepared.arrays())
         write(folder / "prepared.safetensors", arrays)
@@ -81,26 +77,11 @@ def save(run: Run, folder: Path) -> Path:
     return folder
 
 
-def load(folder: str | Path, *, chosen: Method | None = None, allowed: Collection[str] = ()) -> Run:
+def read_run(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
     """The run in a folder as its latest sound checkpoint has it; its `troubles` are what was wrong with other parts.
 
     `chosen` is for methods that are not registered; of others, only code that is polyfed's own or `allowed` is run.
-    Nothing is written, and a run that goes on meanwhile is seen as it was after one of its rounds.
     """
-    folder = Path(folder)
-    for _ in range(ATTEMPTS):
-        try:
-            run = _load(folder, chosen, allowed)
-            if not run.troubles or not owner_alive(folder):
-                return run
-        except DataError:
-            if not owner_alive(folder):
-                raise
-        time.sleep(BREATH)  # its owner may be between two files
-    return _load(folder, chosen, allowed)
-
-
-def _load(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
     described = read_document(folder / "run.json", RunDocument)
     try:
         if chosen is None:
@@ -117,9 +98,8 @@ def _load(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
     run = Run(made, prepared, settings, federation_state=found.federation_state, log=log, folder=folder)
     run.command, run.troubles = described.get("command"), troubles
     if unknown := sorted(set(found.federation_state.clients) - set(run.members.training) - set(prepared.spec.clients)):
-        raise DataError(
-            f"has a state of {unknown[0]!r}, who is no member", where=str(folder / "checkpoints"), remedy=ANEW
-        )
+        what = f"has a state of {unknown[0]!r}, who is no member"
+        raise DataError(what, where=str(folder / "checkpoints"), remedy=ANEW)
     if log.trouble is not None:
         run.troubles.append(str(log.trouble))
     try:
@@ -131,10 +111,7 @@ def _load(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
 
 
 def take_up(run: Run) -> None:
-    """Make the folder and the run in memory one: what is on disk counts, and events after its last round go.
-
-    The folder must be held by then: somebody else may have gone on with it since it was loaded.
-    """
+    """Make the folder, which is held by now, and the run in memory one: what is on disk counts, and later events go."""
     assert run.folder is not None
     found, troubles = Checkpoints(run.folder).read_last()
     if found.federation_state.round != run.federation_state.round or run.log.trouble is not None:

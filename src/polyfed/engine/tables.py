@@ -102,9 +102,8 @@ def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int
         return int(at)
     losses = _losses(table, kinds)
     if not losses:
-        raise UsageError(
-            "there are no validation rows", where="summary", remedy="use Split(validation=0.1), or at='last'"
-        )
+        remedy = "use Split(validation=0.1), or at='last'"
+        raise UsageError("there are no validation rows", where="summary", remedy=remedy)
     return min(losses, key=lambda round: losses[round])
 
 
@@ -115,9 +114,8 @@ def validation_losses(events: Sequence[Mapping[str, Any]], kinds: Mapping[str, s
 
 
 def _losses(table: Any, kinds: Mapping[str, str]) -> dict[int, float]:
-    losses = table[
-        (table["part"] == "validation") & (table["metric"] == table["task"].map(lambda t: KINDS[kinds[t]].loss))
-    ]
+    metric = table["task"].map(lambda task: KINDS[kinds[task]].loss)
+    losses = table[(table["part"] == "validation") & (table["metric"] == metric)]
     # Tasks differ in units: the sum over the tasks of each one's mean over the clients, all in nats.
     by_round = losses.groupby(["round", "task"])["value"].mean().groupby("round").sum()
     return {int(round): float(value) for round, value in by_round.items()}

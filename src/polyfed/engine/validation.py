@@ -95,9 +95,8 @@ def _bad_values(
     reasons: dict[str, str] = {}
     columns, squares = Columns(sent), torch.zeros(len(clients), dtype=torch.float64)
     for name in template.arrays:
-        finite, beyond, square = (
-            torch.zeros(len(sent), dtype=kind) for kind in (torch.bool, torch.bool, torch.float64)
-        )
+        kinds = torch.bool, torch.bool, torch.float64
+        finite, beyond, square = (torch.zeros(len(sent), dtype=kind) for kind in kinds)
         for places, (values,) in columns.pieces(name):
             finite[places], beyond[places], square[places] = _looked_at(values)
         _note(reasons, clients, ~finite, f"array {name!r} is not finite")
@@ -138,14 +137,11 @@ def _beyond(values: Tensor) -> Tensor:
 
 
 def _outliers(norms: Tensor, factor: float) -> Tensor:
-    """Norms above `factor` times the median of those that are finite and not zero.
-
-    Of two in the middle the lower one counts: with two clients, one of them must not vouch for itself.
-    """
+    """Norms above `factor` times the median of those that are finite and not zero."""
     usual = norms[torch.isfinite(norms) & (norms > 0)]
     if len(usual) < 2:
         return torch.zeros_like(norms, dtype=torch.bool)
-    return norms > factor * usual.median()  # torch's median is the lower one
+    return norms > factor * usual.median()  # torch's is the lower one of two: a client must not vouch for itself
 
 
 def _note(reasons: dict[str, str], clients: list[str], where: Tensor, reason: str) -> None:

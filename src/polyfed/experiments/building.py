@@ -108,9 +108,8 @@ def _from_table(data: DataConfig) -> Federation:
     source = data.source or ""
     reject_unnameable(source, "data.source")
     if data.client is None and not is_url(source) and Path(source).is_file():
-        raise ConfigError(
-            f"no column of {source} is named that says whose row it is", remedy="name one with --client or data.client"
-        )
+        what = f"no column of {source} is named that says whose row it is"
+        raise ConfigError(what, remedy="name one with --client or data.client")
     reject_changed(data)
     return Federation.from_table(
         source,

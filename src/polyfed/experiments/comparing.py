@@ -89,8 +89,9 @@ def run_cells(
     Cells of several federations bring a function that finds that of each.
     Of cells that several processes share out, `on_event` hears the number of each round and no more.
     """
-    yield from (Outcome(cell) for cell in todo if finished(cell))
-    open_cells = [cell for cell in todo if not finished(cell)]
+    done = {cell.folder for cell in todo if finished(cell)}
+    yield from (Outcome(cell) for cell in todo if cell.folder in done)
+    open_cells = [cell for cell in todo if cell.folder not in done]
     if jobs <= 1 or len(open_cells) <= 1:
         for cell in open_cells:
             hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None

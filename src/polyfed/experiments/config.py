@@ -72,8 +72,7 @@ SPLIT_OPTIONS = {
 }
 
 
-def _for_all(transform: Any) -> Any:
-    return {ALL: AUTO} if transform == AUTO else transform
+_FOR_ALL = BeforeValidator(lambda transform: {ALL: AUTO} if transform == AUTO else transform)
 
 
 class DataConfig(_Section):
@@ -118,7 +117,7 @@ class DataConfig(_Section):
     features: list[str] | None = None
     drop: list[str] = Field(default_factory=list)
     derive: dict[str, str] = Field(default_factory=dict)
-    transform: Annotated[dict[str, str], BeforeValidator(_for_all)] = Field(default_factory=dict)
+    transform: Annotated[dict[str, str], _FOR_ALL] = Field(default_factory=dict)
     weights: str | None = None
     class_weights: str | None = None
     missing: list[str] | None = None

@@ -35,11 +35,7 @@ def scores_table(folder: Path) -> pd.DataFrame:
 
 
 def predictions_table(folder: Path) -> pd.DataFrame:
-    """One line for each label that the run was measured on.
-
-    Numbers have `true`, `mean`, `std` and their 95 % interval; classes `true_class`, `predicted_class` and the
-    `probability` of the predicted one.
-    """
+    """One line for each label that the run was measured on; numbers have other columns than classes."""
     import pandas as pd
 
     results = read_results(folder)
@@ -91,9 +87,8 @@ def to_mlflow(folder: Path, uri: str) -> str:
         client.set_terminated(made)
     except Exception as error:  # whatever a server, a database or a disk may answer
         reported = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(
-            f"MLflow rejected the run ({reported[:300]})", where=uri, remedy="give another --mlflow"
-        ) from error
+        remedy = "give another --mlflow"
+        raise UsageError(f"MLflow rejected the run ({reported[:300]})", where=uri, remedy=remedy) from error
     return made
 
 

@@ -70,9 +70,8 @@ def vision_room() -> Any:
         if isinstance(error, MissingExtraError):
             raise
         name = "Pillow" if error.name == "PIL" else error.name
-        raise MissingExtraError(
-            f"images need {name}, which is not installed", remedy="pip install 'polyfed[vision]'"
-        ) from None
+        remedy = "pip install 'polyfed[vision]'"
+        raise MissingExtraError(f"images need {name}, which is not installed", remedy=remedy) from None
 
 
 def corrupted(path: Path, corruption: str, folder: Path) -> Path:

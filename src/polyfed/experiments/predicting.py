@@ -44,42 +44,28 @@ Scores = dict[str, dict[str, float | None]]  # task → metric → value
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """What the clients' models say of the rows of a file.
+    """What the clients' models say of the rows of a file."""
 
-    Attributes:
-        table: one row for each row given; columns that are kept first, and notes on each row last.
-        kept: the columns that are kept as they were.
-        clients: client → how many rows it was asked for.
-        scores: client → scores from the labels of rows that its model was not trained on.
-        training_scores: the same from those that it was.
-        kinds: task → kind.
-        trained_on: for each row, whether the model was trained on it.
-        far: for each row, whether it is far from all that the model was trained on.
-        unseen: text column → category that training did not know → rows with it.
-    """
-
-    table: pd.DataFrame
-    kept: list[str]
-    clients: dict[str, int]
-    scores: dict[str, Scores]
-    training_scores: dict[str, Scores]
-    kinds: dict[str, str]
-    trained_on: np.ndarray
-    far: np.ndarray
-    unseen: dict[str, dict[str, int]]
+    table: pd.DataFrame  # one row for each row given; columns that are kept first, and notes on each row last
+    kept: list[str]  # the columns that are kept as they were
+    clients: dict[str, int]  # client → how many rows it was asked for
+    scores: dict[str, Scores]  # client → scores from the labels of rows that its model was not trained on
+    training_scores: dict[str, Scores]  # the same from those that it was
+    kinds: dict[str, str]  # task → kind
+    trained_on: np.ndarray  # for each row, whether the model was trained on it
+    far: np.ndarray  # for each row, whether it is far from all that the model was trained on
+    unseen: dict[str, dict[str, int]]  # text column → category that training did not know → rows with it
 
 
 def client_table(run: Run, source: Path) -> Table:
     """A file of new rows, with the columns that the settings of the run derive."""
     data = _data_of(run)
-    missing = None if data is None or data.missing is None else tuple(data.missing)
-    client = None if data is None else data.client
-    table = load_table(source, written=written_columns(run.prepared.agreed.tasks, client), missing=missing)
-    if data is not None:
-        derived = comparisons(data.derive)
-        absent = [comparison for comparison in derived if comparison.name not in table.frame.columns]
-        table = with_derived(table, absent, partly=True)
-    return table
+    if data is None:
+        return load_table(source, written=written_columns(run.prepared.agreed.tasks, None), missing=None)
+    missing = None if data.missing is None else tuple(data.missing)
+    table = load_table(source, written=written_columns(run.prepared.agreed.tasks, data.client), missing=missing)
+    absent = [comparison for comparison in comparisons(data.derive) if comparison.name not in table.frame.columns]
+    return with_derived(table, absent, partly=True)
 
 
 def unseen_in(run: Run, client: str, table: Table) -> dict[str, dict[str, int]]:
@@ -106,17 +92,14 @@ def held_out_scores(run: Run, client: str) -> Scores:
 
 def mean_scores(scores: Mapping[str, Scores]) -> Scores:
     """The mean over the clients of each score that they have."""
-    gathered: dict[str, dict[str, list[float]]] = {}
-    for own in scores.values():
-        for task, metrics in own.items():
-            for metric, value in metrics.items():
-                found = gathered.setdefault(task, {}).setdefault(metric, [])
-                if value is not None and np.isfinite(value):
-                    found.append(value)
-    return {
-        task: {metric: float(np.mean(values)) if values else None for metric, values in metrics.items()}
-        for task, metrics in gathered.items()
-    }
+    found: Scores = {}
+    everyone = list(scores.values())
+    pairs = ((task, metric) for own in everyone for task, metrics in own.items() for metric in metrics)
+    for task, metric in dict.fromkeys(pairs):
+        values = [own.get(task, {}).get(metric) for own in everyone]
+        known = [value for value in values if value is not None and np.isfinite(value)]
+        found.setdefault(task, {})[metric] = float(np.mean(known)) if known else None
+    return found
 
 
 def predict_table(
@@ -140,15 +123,17 @@ def predict_table(
         table.column(name)
     rows_of, column = _rows_by_client(run, table, client)
     wanted = tasks or list(known)
-    with by_torch() if _are_few(run, list(rows_of)) else nullcontext():
+    held = [_study_of(run, name).clients.get(name) for name in rows_of]
+    # The models of few and small clients are found sooner than compiled code is loaded.
+    few = len(held) <= FEW and all(own is None or own.train.n_labels <= SMALL for own in held)
+    with by_torch() if few else nullcontext():
         parts = [_of_client(run, name, table, rows, wanted, level) for name, rows in rows_of.items()]
     order = np.argsort(np.concatenate(list(rows_of.values())), kind="stable")
     made = pd.concat([part.table for part in parts], ignore_index=True).iloc[order].reset_index(drop=True)
     kept = list(dict.fromkeys(keep if column is None else [column, *keep]))
     if clash := [name for name in kept if name in made.columns]:
-        raise UsageError(
-            f"column {clash[0]!r} would be there twice", where="--keep", remedy="leave it out, or rename it"
-        )
+        remedy = "leave it out, or rename it"
+        raise UsageError(f"column {clash[0]!r} would be there twice", where="--keep", remedy=remedy)
     beside = table.frame[kept].reset_index(drop=True)
     unseen: dict[str, Counter[str]] = {}
     for part in parts:
@@ -165,12 +150,6 @@ def predict_table(
         far=np.concatenate([part.far for part in parts])[order],
         unseen={name: dict(strange.most_common()) for name, strange in unseen.items()},
     )
-
-
-def _are_few(run: Run, clients: Sequence[str]) -> bool:
-    """Whether the models of these clients are found sooner than compiled code is loaded."""
-    held = [_study_of(run, name).clients.get(name) for name in clients]
-    return len(held) <= FEW and all(own is None or own.train.n_labels <= SMALL for own in held)
 
 
 def _data_of(run: Run) -> DataConfig | None:
@@ -236,7 +215,8 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Seq
         shown = prediction.columns()
         if "lower" in shown:
             shown["lower"], shown["upper"] = prediction.interval(level)
-        shown["ood"] = _ood_score(prediction, familiar[task])
+        usual = np.median(_variance(familiar[task]))  # a method without a latent variance cannot tell
+        shown["ood"] = _variance(prediction) / usual if usual > 0 else np.full(len(prediction), np.nan)
         far |= shown["ood"] >= FAR  # not where it is not known
         made |= {f"{task}.{name}": values for name, values in shown.items()}
         at, y = coded.labels.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
@@ -275,12 +255,6 @@ def outside(x: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 def _measured(kind: str, prediction: Any, truth: Any) -> dict[str, float | None]:
     return {metric: float(value) for metric, value in score(kind, prediction, truth).items()}
-
-
-def _ood_score(prediction: Any, familiar: Any) -> np.ndarray:
-    usual = np.median(_variance(familiar))
-    # A method without a latent variance cannot tell.
-    return _variance(prediction) / usual if usual > 0 else np.full(len(prediction), np.nan)
 
 
 def _variance(prediction: Any) -> np.ndarray:

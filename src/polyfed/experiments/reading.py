@@ -144,9 +144,8 @@ def put(document: Document, names: Iterable[str], value: Any) -> None:
         at = at.setdefault(name, {})
         if not isinstance(at, dict):
             place = ".".join(tables[: i + 1])
-            raise ConfigError(
-                f"{place} is no table, so that {last!r} cannot be set in it", remedy=f"set {place} itself"
-            )
+            remedy = f"set {place} itself"
+            raise ConfigError(f"{place} is no table, so that {last!r} cannot be set in it", remedy=remedy)
     at[last] = value
 
 

@@ -117,12 +117,9 @@ def _reject_finished(run: Run, rounds: int | None) -> None:
     assert run.folder is not None
     wanted, completed = run.settings.rounds if rounds is None else rounds, run.federation_state.round
     if wanted < completed or (wanted == completed and finished_rounds(run.folder) == completed):
-        all_done, some_done = (
-            f"all {run.settings.rounds} rounds are completed",
-            f"{completed} rounds are completed already",
-        )
+        done, already = f"all {run.settings.rounds} rounds are completed", f"{completed} rounds are completed already"
         remedy = f"to go on give --rounds with a number above {completed}"
-        raise UsageError(all_done if wanted == completed else some_done, where=str(run.folder), remedy=remedy)
+        raise UsageError(done if wanted == completed else already, where=str(run.folder), remedy=remedy)
 
 
 def cut_off_on_flower(folder: Path) -> bool:
@@ -160,9 +157,8 @@ def reject_used(folder: Path) -> None:
     if folder.is_file():
         raise UsageError("is a file", where=str(folder), remedy="choose another folder with --out")
     if (folder / "run.json").exists():
-        raise UsageError(
-            "there is a run in it already", where=str(folder), remedy=f"go on with --resume {folder}, or choose --out"
-        )
+        remedy = f"go on with --resume {folder}, or choose --out"
+        raise UsageError("there is a run in it already", where=str(folder), remedy=remedy)
     if folder.is_dir() and not is_free(folder):
         raise UsageError("is not empty", where=str(folder), remedy="choose a new folder with --out")
 

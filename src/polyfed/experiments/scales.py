@@ -141,10 +141,9 @@ def _mean_label(clients: Mapping[str, ClientParts], task: str) -> float:
 
 
 def _rescaled(client: RawClient, transform: Mapping[str, str], logs: set[str]) -> RawClient:
-    labels = {
-        task: Labels(own.at, np.log(own.values), None) if task in logs else own for task, own in client.labels.items()
-    }
-    return replace(client, features=replace(client.features, transform=transform), labels=labels)
+    in_logs = {t: Labels(own.at, np.log(own.values), None) for t, own in client.labels.items() if t in logs}
+    features = replace(client.features, transform=transform)
+    return replace(client, features=features, labels={**client.labels, **in_logs})
 
 
 def _with_scales(config: Config, chosen: Mapping[str, str], targets: set[str]) -> Config:

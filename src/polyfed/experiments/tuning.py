@@ -64,12 +64,12 @@ def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Pat
 
 
 def validation_loss(folder: Path) -> float:
-    """The loss of the run in a folder, as said above; infinite if a client's is no number."""
+    """The loss of the run in a folder, as said above."""
     return loss_of(read_events(folder))
 
 
 def loss_of(events: Sequence[dict[str, Any]]) -> float:
-    """The same of a run with these events."""
+    """The same of a run with these events; infinite if a client's is no number."""
     from polyfed.engine.tables import history, summary
 
     # What is not handed on cannot be looked at.

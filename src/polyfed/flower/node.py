@@ -80,7 +80,7 @@ def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State
         state, lost = me.state(context.accepted)
         federation_state = FederationState(context.round, prediction_state, {} if state is None else {me.name: state})
         members = Members.of(me.method, me.prepared, context.seed)
-        events = [tidy(event) for event in evaluate(me.method, federation_state, members)]
+        events = [tidy(event) for event in evaluate(federation_state, members)]
         me.publish(federation_state, events, last=context.round >= context.rounds)
     scores = [
         {key: event[key] for key in ("part", "model")} | {"scores": me.shareable_scores(event)} for event in events

@@ -21,19 +21,21 @@ from polyfed.metrics.classes import (
 )
 from polyfed.metrics.guessing import Guess
 from polyfed.metrics.ood import auroc, fpr95
-from polyfed.metrics.pooling import Pooled, pooled
-from polyfed.metrics.regression import (
-    binomial_deviance,
-    coverage,
-    mae,
-    mse,
-    nlpd,
-    poisson_deviance,
-    r2,
-    rmse,
-    width,
+from polyfed.metrics.regression import binomial_deviance, coverage, mae, mse, nlpd, poisson_deviance, r2, rmse, width
+from polyfed.metrics.scores import (
+    BASELINE,
+    LEVEL,
+    METRICS,
+    SHARES,
+    SKILL,
+    Pooled,
+    advice,
+    badness,
+    is_better,
+    is_score,
+    pooled,
+    score,
 )
-from polyfed.metrics.scores import BASELINE, LEVEL, METRICS, SHARES, SKILL, advice, badness, is_better, is_score, score
 
 __all__ = [
     "BASELINE",

@@ -29,12 +29,16 @@ def columns(**named: Any) -> tuple[np.ndarray, ...]:
 
 def numbers(**named: Any) -> tuple[np.ndarray, ...]:
     """As `columns`, in float64; what was observed must be finite, what was predicted need not be (a diverged model)."""
-    arrays = tuple(_floats(name, array) for name, array in zip(named, columns(**named), strict=True))
-    for name, array in zip(named, arrays, strict=True):
+    arrays = []
+    for name, given in zip(named, columns(**named), strict=True):
+        try:
+            arrays.append(array := given.astype(np.float64))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name} does not hold numbers alone", remedy="give a column of numbers") from error
         if name in _OBSERVED and not np.isfinite(array).all():
             row = int(np.isfinite(array).argmin())
             raise DataError(f"{name} is {array[row]}", where=f"row {row}", remedy="leave out the rows without a label")
-    return arrays
+    return tuple(arrays)
 
 
 def probabilities(proba: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -62,10 +66,3 @@ def same_length(names: Iterable[str], arrays: Iterable[np.ndarray]) -> None:
             raise DataError(f"there are {len(first[1])} of {first[0]} but {len(array)} of {name}", remedy=remedy)
     if len(first[1]) == 0:
         raise DataError(f"{first[0]} is empty", remedy="give at least one row")
-
-
-def _floats(name: str, array: np.ndarray) -> np.ndarray:
-    try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} does not hold numbers alone", remedy="give a column of numbers") from error

@@ -35,13 +35,9 @@ class Guess:
 
     @classmethod
     def of(cls, kind: str, y: Any, *, n_classes: int | None = None, agreed: float | None = None) -> Guess | None:
-        """The guess of who has these training labels; None if they say nothing.
+        """The guess of who has these training labels (numbers, pairs, or positions of classes); None if they say nothing.
 
-        Args:
-            kind: of the task.
-            y: numbers, pairs of a proportion, or positions of classes.
-            n_classes: of a task with classes, how many there are.
-            agreed: what a client without labels guesses: the mean of all clients, if they have agreed on it.
+        A client without labels guesses the mean of all clients, if they have `agreed` on it.
         """
         y = np.asarray(y, dtype=np.float64)
         if n_classes is not None:

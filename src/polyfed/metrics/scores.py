@@ -14,8 +14,9 @@ Which metrics a kind has, which one is shown first and by which one models are c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,3 +124,36 @@ def _pairs(y: Any) -> np.ndarray:
         remedy = "give two columns, successes and trials, as in [[3, 10], [0, 4]]"
         raise DataError(f"labels have shape {pairs.shape}", remedy=remedy)
     return pairs
+
+
+class Pooled(NamedTuple):
+    """One metric over all clients that have it."""
+
+    mean: float  # each client counts once
+    std: float  # over the clients, which are all there are (0 for a single one)
+    weighted_mean: float  # each row counts once; of an rmse, this is not the rmse of all rows together
+    n_clients: int
+    n_rows: int
+
+
+def pooled(scores: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, Pooled]:
+    """Pool the (scores, number of rows) of clients; a metric that a client does not have is left out there.
+
+    >>> pooled([({"rmse": 1.0}, 30), ({"rmse": 3.0}, 10), ({}, 0)])["rmse"]
+    Pooled(mean=2.0, std=1.0, weighted_mean=1.5, n_clients=2, n_rows=40)
+    """
+    values: dict[str, list[tuple[float, int]]] = {}
+    for client, (of_client, n_rows) in enumerate(scores):
+        if not of_client:
+            continue
+        if not math.isfinite(n_rows) or n_rows < 1 or n_rows != int(n_rows):
+            remedy = "give the number of rows that were scored"
+            raise DataError(f"scores of {n_rows} rows cannot be pooled", where=f"entry {client}", remedy=remedy)
+        for name, value in of_client.items():
+            values.setdefault(name, []).append((value, int(n_rows)))
+    made = {}
+    for name, pairs in values.items():
+        value, n = np.array(pairs, dtype=np.float64).T
+        mean, std, total = float(value.mean()), float(value.std()), n.sum()
+        made[name] = Pooled(mean, std, float(value @ n / total), len(value), int(total))
+    return made

@@ -53,9 +53,8 @@ class Network:
         self.trunks = {f"trunk.{i}." if separate else "trunk.": trunk() for i in range(len(tasks) if separate else 1)}
         self.width = n_outputs_of(next(iter(self.trunks.values())), n_features)
         self.is_mlp = factory is None
-        self.has_batch_norm = any(
-            isinstance(layer, nn.modules.batchnorm._BatchNorm) for t in self.trunks.values() for layer in t.modules()
-        )
+        layers = [layer for made in self.trunks.values() for layer in made.modules()]
+        self.has_batch_norm = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in layers)
 
     def initial(self, seed: int) -> dict[str, Tensor]:
         """Parameters and buffers to start from; torch's global generator is left as it was."""
@@ -77,10 +76,8 @@ class Network:
     @cached_property
     def frozen(self) -> list[str]:
         """Parameters that the factory of the trunk does not want to be trained (`requires_grad=False`)."""
-        trunks = self.trunks.items()
-        return [
-            prefix + name for prefix, trunk in trunks for name, p in trunk.named_parameters() if not p.requires_grad
-        ]
+        named = [(prefix + n, p) for prefix, trunk in self.trunks.items() for n, p in trunk.named_parameters()]
+        return [name for name, parameter in named if not parameter.requires_grad]
 
     @property
     def heads(self) -> list[str]:

@@ -48,18 +48,16 @@ def trunk_of(named: str, n_features: int) -> nn.Module:
     try:
         factory = getattr(importlib.import_module(place), name)
     except Exception as error:  # a module may do anything when it is imported
-        raise ConfigError(
-            f"network {named!r} cannot be found ({error})", remedy="give 'package.module:factory'"
-        ) from error
+        remedy = "give 'package.module:factory'"
+        raise ConfigError(f"network {named!r} cannot be found ({error})", remedy=remedy) from error
     try:
         module = factory(n_features)
     except Exception as error:  # and so may a factory
         what = f"network {named!r} cannot be made: {type(error).__name__}: {error}"
         raise ConfigError(what, remedy="give a factory that takes the number of features") from error
     if not isinstance(module, nn.Module):
-        raise ConfigError(
-            f"network {named!r} made a {type(module).__name__}", remedy="return a torch.nn.Module from the factory"
-        )
+        remedy = "return a torch.nn.Module from the factory"
+        raise ConfigError(f"network {named!r} made a {type(module).__name__}", remedy=remedy)
     return module
 
 
@@ -72,9 +70,8 @@ def n_outputs_of(trunk: nn.Module, n_features: int) -> int:
         made = trunk(torch.zeros(2, n_features, dtype=kind))
     trunk.train(training)
     if made.dim() != 2:
-        raise ConfigError(
-            f"the network makes an array of shape {tuple(made.shape)} of two rows", remedy="return (rows, features)"
-        )
+        remedy = "return (rows, features)"
+        raise ConfigError(f"the network makes an array of shape {tuple(made.shape)} of two rows", remedy=remedy)
     return made.shape[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -15,7 +16,7 @@ PACKAGES = ("polyfed", "torch", "numpy", "scipy", "scikit-learn", "torchvision",
 PAPERS_BACKBONE = "resnet18"
 
 
-def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], *, quick: bool, made_up: bool) -> list[str]:
+def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], quick: bool, made_up: bool) -> list[str]:
     """In what this differs from the publication: what the preset says, and what follows from the choices."""
     found = []
     if quick:
@@ -40,22 +41,17 @@ def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], *, qu
 def machine() -> dict[str, Any]:
     """Its size, not its name."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {"cores": cores, "memory_gb": _memory()}
+    try:
+        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, OSError, ValueError):  # not on every system
+        memory = None
+    return {"cores": cores, "memory_gb": memory}
 
 
 def versions() -> dict[str, str]:
     """Of Python and of the packages that the numbers depend on."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
-
-
-def _memory() -> float | None:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
-    except (AttributeError, OSError, ValueError):  # not on every system
-        return None

@@ -27,9 +27,8 @@ def read_page(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"cannot be read ({in_words(error)})", where=str(path), remedy="give a results.md of this preset"
-        ) from None
+        remedy = "give a results.md of this preset"
+        raise DataError(f"cannot be read ({in_words(error)})", where=str(path), remedy=remedy) from None
 
 
 def with_rows(page: str, made: Sequence[Table], about: Sequence[str]) -> str:
@@ -42,15 +41,14 @@ def with_rows(page: str, made: Sequence[Table], about: Sequence[str]) -> str:
 
     def changed(found: re.Match[str]) -> str:
         title = found["title"]
-        return found[0] if title not in new else _joined(_read(title, found["lines"]), new[title]).markdown() + "\n"
+        if title not in new:
+            return found[0]
+        lines = [line.strip().strip("|") for line in found["lines"].strip().split("\n")]
+        cells = [[cell.strip() for cell in line.split("|")] for line in lines]
+        return _joined(Table(title, cells[0], cells[2:]), new[title]).markdown() + "\n"
 
     end = "\n".join(f"- {line}" for line in about)
     return TABLE.sub(changed, page).rstrip("\n") + (f"\n{end}\n" if end else "\n")
-
-
-def _read(title: str, lines: str) -> Table:
-    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines.strip().split("\n")]
-    return Table(title, cells[0], cells[2:])
 
 
 def _joined(page: Table, new: Table) -> Table:

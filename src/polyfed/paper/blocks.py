@@ -86,10 +86,7 @@ def blocks(preset: Preset, choices: Choices, where: str) -> list[Block]:
 def with_cells(
     made: Sequence[Block], runs: Path, where: str, on_block: Callable[[Block], None] | None = None
 ) -> list[Block]:
-    """The blocks with their cells, once their data were read; equal runs have one folder.
-
-    Data that cannot be had, such as features of a network without weights, do not stop the others, if there are any.
-    """
+    """The blocks with their cells, once their data were read; equal runs have one folder, and missing data stop no others."""
     read: set[str] = set()
     places: dict[str, Path] = {}
     ready = []

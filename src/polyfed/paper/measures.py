@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from polyfed.data.images import CORRUPTIONS
 from polyfed.experiments.comparing import Cell, scores
+from polyfed.experiments.images import image_federation
 from polyfed.folders.lines import read_events
 from polyfed.folders.results_file import read_results
-from polyfed.metrics import brier, ece, nll
+from polyfed.metrics import auroc, brier, ece, fpr95, nll
 from polyfed.paper.blocks import Block
-from polyfed.paper.out_of_distribution import ood_measures
+from polyfed.report.folders import rows_of
 
 STANDARDISED = ("celeba",)  # data sets whose regression target is published in units of its standard deviation
+POINTS = 40  # of the quadrature over the latent function
 BAND = 1.96  # standard deviations on each side of a 95 % band, as results.json has it
 
 
@@ -51,8 +54,6 @@ def convergence(block: Block, cell: Cell) -> list[Measure]:
 
 def calibration(block: Block, cell: Cell) -> list[Measure]:
     """How far confidence and accuracy are apart, over the test rows of all clients together."""
-    from polyfed.report.rows import rows_of
-
     results, found = read_results(cell.folder), []
     for task, described in (results.get("tasks") or {}).items():
         rows = rows_of(results.get("predictions") or {}, task, ("y", "proba"))
@@ -84,10 +85,25 @@ def latents(block: Block, cell: Cell) -> list[Measure]:
 
 
 def ood(block: Block, cell: Cell) -> list[Measure]:
-    """Whether scores of uncertainty tell corrupted test images from those that are not."""
-    return [
-        Measure(task, metric, value, case) for task, case, metric, value in ood_measures(block.config.data, cell.folder)
-    ]
+    """Whether scores of uncertainty tell corrupted test images from those that are not, the mean over the clients."""
+    from polyfed.engine import load
+
+    run = load(cell.folder)
+    seed, names, made = run.settings.seed, run.members.names, []
+    clean = {client: run.client(client).predictor(run.prepared.clients[client].test.x) for client in names}
+    for corruption in CORRUPTIONS:
+        prepared = image_federation(block.config.data, corruption).prepare(seed)
+        found: dict[tuple[str, str, str], list[float]] = {}
+        for client in names:
+            corrupted = run.client(client).predictor(prepared.clients[client].test.x)
+            for task in (task for task in corrupted if hasattr(corrupted[task], "proba")):
+                before, after = uncertainties(clean[client][task]), uncertainties(corrupted[task])
+                for score in before.keys() & after.keys():
+                    for metric in (auroc, fpr95):
+                        key = task, f"{corruption}, {score}", metric.__name__
+                        found.setdefault(key, []).append(metric(before[score], after[score]))
+        made += [Measure(task, m, float(np.mean(found[task, case, m])), case) for task, case, m in sorted(found)]
+    return made
 
 
 MEASURES: dict[str, Callable[[Block, Cell], list[Measure]]] = {
@@ -105,3 +121,32 @@ def _units(block: Block) -> dict[str, float]:
         return {}
     codecs = block.federation.prepare(block.seed).spec.codecs
     return {task: float(codec.scale) for task, codec in codecs.items() if codec.task.kind == "regression"}
+
+
+def uncertainties(prediction: Any) -> dict[str, np.ndarray]:
+    """Score → its value for each row. Methods without a posterior have no variance, hence no mutual information."""
+    proba = prediction.class_proba
+    scores = {"entropy": _entropy(proba)}
+    std = np.asarray(prediction.latent_std)
+    if std.ndim == 1 and np.isfinite(std).all() and (std > 0).any():
+        scores["variance"] = std**2
+        scores["mutual information"] = mutual_information(prediction.latent_mean, std)
+    return scores
+
+
+def mutual_information(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """Of a label and its latent function: the entropy of the average probability less the average entropy, in nats.
+
+    >>> mutual_information(np.array([0.0, 0.0]), np.array([0.0, 3.0])).round(3).tolist()
+    [0.0, 0.333]
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(POINTS)
+    p = 1 / (1 + np.exp(-(mean[:, None] + std[:, None] * nodes)))
+    weights = weights / weights.sum()
+    both = np.stack([1 - p, p], axis=-1)
+    gained = _entropy(np.einsum("nqk,q->nk", both, weights)) - _entropy(both) @ weights
+    return np.maximum(gained, 0.0)
+
+
+def _entropy(proba: np.ndarray) -> np.ndarray:
+    return -(proba * np.log(np.maximum(proba, 1e-300))).sum(axis=-1)

@@ -79,9 +79,8 @@ class PFedMulPublished(PFedMul):
         usual = {option.name: option.default for option in fields(PFedMul)}
         for option in ABSENT:
             if getattr(self, option) != usual[option]:
-                raise ConfigError(
-                    f"{option} is {getattr(self, option)!r}, and the published code has no such option", remedy=REMEDY
-                )
+                what = f"{option} is {getattr(self, option)!r}, and the published code has no such option"
+                raise ConfigError(what, remedy=REMEDY)
         check_number("kl_weight", self.kl_weight, least=0)
         check_number("regression_weight", self.regression_weight, least=0)
         check_number("batch", self.batch, whole=True, least=1)

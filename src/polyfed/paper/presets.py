@@ -15,7 +15,7 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from polyfed.errors import UsageError, nearest
 
@@ -42,7 +42,7 @@ class Variant(_Part):
 
     group: str = ""
     name: str = ""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = {}
     backbone: str | None = None
 
     @property
@@ -51,48 +51,35 @@ class Variant(_Part):
 
 
 class Version(_Part):
-    """Another version of an experiment: what is not given is as in the preset.
-
-    `datasets` replaces the preset's altogether, since another backbone has other cuts and sizes, and so does `differences`.
-    """
+    """Another version of an experiment: what is not given is as in the preset."""
 
     settings: list[Setting] | None = None
     seeds: list[int] | None = None
     rounds: int
     methods: list[str] | None = None
     groups: list[str] | None = None  # of variants
-    base: dict[str, Any] = Field(default_factory=dict)
-    datasets: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    differences: list[str] = Field(default_factory=list)
+    base: dict[str, Any] = {}
+    datasets: dict[str, dict[str, Any]] = {}  # in place of the preset's: another backbone has other cuts and sizes
+    differences: list[str] = []  # in place of the preset's
 
 
 class Preset(_Part):
-    """One experiment.
-
-    Attributes:
-        what: which measures, tables and pictures are made: a key of `measures.MEASURES`.
-        family: "images", if the data sets are folders of images.
-        base: a document of settings as `polyfed compare` has it, to which data set, setting, variant and seed are added.
-        datasets: data set → what is different for it in that document.
-        differences: what is done differently than in the publication.
-        quick: a version for minutes.
-        trained: a version whose networks are trained, if there is one.
-    """
+    """One experiment."""
 
     name: str
     title: str
-    what: str
+    what: str  # which measures, tables and pictures are made: a key of `measures.MEASURES`
     data: list[str]
     settings: list[Setting]
     methods: list[str]
     seeds: list[int]
-    quick: Version
-    trained: Version | None = None
-    family: str | None = None
-    variants: list[Variant] = Field(default_factory=lambda: [Variant()])
-    base: dict[str, Any] = Field(default_factory=dict)
-    datasets: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    differences: list[str] = Field(default_factory=list)
+    quick: Version  # for minutes
+    trained: Version | None = None  # whose networks are trained
+    family: str | None = None  # "images", if the data sets are folders of images
+    variants: list[Variant] = [Variant()]
+    base: dict[str, Any] = {}  # settings as `polyfed compare` has them; data set, setting, variant and seed are added
+    datasets: dict[str, dict[str, Any]] = {}  # data set → what is different for it in `base`
+    differences: list[str] = []  # what is done differently than in the publication
 
     def made(self, version: Version) -> Preset:
         """This experiment in another version."""

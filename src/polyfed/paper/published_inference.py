@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 
 import numpy as np
@@ -135,17 +136,15 @@ class PublishedPredictor:
 
     def __init__(self, model: GPModel, prior: Prior, data: ClientData, mf_steps: int) -> None:
         self.model, self.prior, self.data, self.mf_steps = model, prior, data, mf_steps
-        self._posterior: tuple[ExactModel, Gaussian] | None = None
 
     def __call__(self, x: np.ndarray) -> Predictions:
-        if self._posterior is None:
-            self._posterior = self._infer()
         gp, q = self._posterior
         latents = predict_latents(gp, q, torch.from_numpy(x))
         unsure = _Unsure(latents.mean, latents.cov, latents.mixing)
         return read_out(unsure, self.prior, self.model.likelihoods, self.data.codecs)
 
-    def _infer(self) -> tuple[ExactModel, Gaussian]:
+    @cached_property
+    def _posterior(self) -> tuple[ExactModel, Gaussian]:
         rows = prepared_rows(self.data, self.model.likelihoods)
         with torch.no_grad():
             gp = ExactModel(self.prior, rows)

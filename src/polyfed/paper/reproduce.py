@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from polyfed.data import Federation
 from polyfed.data.images import make_images
 from polyfed.errors import DataError, PolyfedError
-from polyfed.experiments.comparing import Cell, Outcome, run_cells
+from polyfed.experiments.comparing import Cell
 from polyfed.experiments.images import vision_room
 from polyfed.paper.about import differences, machine, versions
 from polyfed.paper.blocks import Block, Choices, blocks, with_cells
@@ -41,6 +41,10 @@ class Experiment:
         """Every run that can be completed, once: variants that are the method as it is share theirs."""
         return list({cell.folder: cell for block in self.blocks if not block.error for cell in block.cells}.values())
 
+    def federation(self, cell: Cell) -> Federation:
+        """The data of a run."""
+        return next(block.federation for block in self.blocks if any(own.folder == cell.folder for own in block.cells))
+
     @property
     def unfinished(self) -> dict[Path, PolyfedError]:
         """Runs without data, and why."""
@@ -55,31 +59,11 @@ def prepare(
     on_block: Callable[[Block], None] | None = None,
     runs: Path | None = None,
 ) -> Experiment:
-    """Check everything, and read the data or have the features of images computed.
-
-    Experiments with the same `runs` run what they have in common once.
-    """
+    """Check everything, and read the data or compute features; what experiments with the same `runs` share is run once."""
     preset = choices.of(original)
     made = with_cells(blocks(preset, choices, where), runs or folder / "runs", where, on_block)
     made_up = any(path.parent == folder / "images" for path in (choices.folders or {}).values())
     return Experiment(original, preset, choices, made, folder, made_up)
-
-
-def run(
-    experiment: Experiment,
-    where: str,
-    *,
-    jobs: int = 1,
-    on_event: Callable[[Cell, dict[str, Any]], None] | None = None,
-    command: Sequence[str] = (),
-) -> Iterator[Outcome]:
-    """Every run as it ends."""
-    block_of = {cell.folder: block for block in experiment.blocks for cell in block.cells}
-
-    def federation(cell: Cell) -> Federation:
-        return block_of[cell.folder].federation
-
-    yield from run_cells(experiment.cells, federation, where, jobs=jobs, on_event=on_event, command=command)
 
 
 def write(
@@ -87,6 +71,7 @@ def write(
 ) -> tuple[dict[str, Any], list[Record]]:
     """Measure all runs, compare with what was published, and write the files; also the document and its numbers."""
     preset, folder, quick = experiment.preset, experiment.folder, experiment.choices.quick
+    begun = [cell.folder for cell in experiment.cells if (cell.folder / "run.json").is_file()]
     known = published(preset.name)
     records = collect(experiment.blocks, preset.what, failed, known)
     charts = PICTURES[preset.what](experiment.blocks, records, failed)
@@ -97,14 +82,10 @@ def write(
         "folder": str(folder),
         "quick": quick,
         "invoked": shlex.join(command),
-        "seconds": sum(
-            read_run(cell.folder).seconds for cell in experiment.cells if (cell.folder / "run.json").is_file()
-        ),
+        "seconds": sum(read_run(folder).seconds for folder in begun),
         "machine": machine(),
         "versions": versions(),
-        "differences": differences(
-            experiment.original, preset, experiment.blocks, quick=quick, made_up=experiment.made_up
-        ),
+        "differences": differences(experiment.original, preset, experiment.blocks, quick, experiment.made_up),
         "cells": [_cell(block, cell, failed) for block in experiment.blocks for cell in block.cells],
         "markdown": str(folder / "results.md"),
         "report": str(folder / "report.html"),
@@ -122,13 +103,12 @@ def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick:
     vision_room()
     if data_dir is None and quick:
         return {name: _made_up(folder / "images" / name, layout=name) for name in preset.data}
-    absent = [name for name in preset.data if data_dir is None or not (data_dir / name).is_dir()]
-    if absent:
-        wanted = " and ".join(f"{name}/" for name in preset.data)
-        what = "there is no folder of images" if data_dir is None else f"there is no folder {absent[0]}/ in it"
-        remedy = f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up"
-        raise DataError(what, where=f"preset {preset.name!r}" if data_dir is None else str(data_dir), remedy=remedy)
-    assert data_dir is not None
+    wanted = " and ".join(f"{name}/" for name in preset.data)
+    remedy = f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up"
+    if data_dir is None:
+        raise DataError("there is no folder of images", where=f"preset {preset.name!r}", remedy=remedy)
+    if absent := [name for name in preset.data if not (data_dir / name).is_dir()]:
+        raise DataError(f"there is no folder {absent[0]}/ in it", where=str(data_dir), remedy=remedy)
     return {name: data_dir / name for name in preset.data}
 
 

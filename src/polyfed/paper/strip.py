@@ -18,8 +18,7 @@ from polyfed.experiments.comparing import Cell
 from polyfed.experiments.config import ImagesConfig
 from polyfed.experiments.images import corrupted, image_federation, images_of, vision_room
 from polyfed.paper.blocks import Block
-from polyfed.paper.measures import BAND
-from polyfed.paper.out_of_distribution import uncertainties
+from polyfed.paper.measures import BAND, uncertainties
 from polyfed.report.charts import Chart
 from polyfed.report.charts.base import Figure, band, dots, figure, line, plain, short
 from polyfed.seeds import Stream
@@ -30,10 +29,7 @@ THUMBNAIL = 72  # pixels
 
 
 def strip(block: Block, cell: Cell) -> Chart | None:
-    """The strip of the first client and the first task with a variance; None if no task of the method has one.
-
-    All methods and data sets of one seed show the same places of the test set, with the same ones masked.
-    """
+    """The strip of the first client and the first task with a variance, if any; the same images for all methods of a seed."""
     from polyfed.engine import load
 
     run = load(cell.folder)

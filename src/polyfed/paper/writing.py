@@ -37,11 +37,7 @@ def describe(records: Sequence[Record], known: Published, about: dict[str, Any])
 
 
 def write_all(
-    folder: Path,
-    document: dict[str, Any],
-    records: Sequence[Record],
-    charts: Sequence[Chart],
-    page: str | None = None,
+    folder: Path, document: dict[str, Any], records: Sequence[Record], charts: Sequence[Chart], page: str | None = None
 ) -> None:
     """All files; `document` already says where they are, and the rows go into the tables of a `page`, if there is one."""
     made = tables(records)

@@ -15,12 +15,7 @@ array([-2.53, -5.43])
 
 from polyfed.predictions.base import Prediction, Predictions
 from polyfed.predictions.classes import BinaryPrediction, MulticlassPrediction
-from polyfed.predictions.numeric import (
-    CountPrediction,
-    ProportionPrediction,
-    RegressionPrediction,
-    RobustPrediction,
-)
+from polyfed.predictions.numeric import CountPrediction, ProportionPrediction, RegressionPrediction, RobustPrediction
 
 __all__ = [
     "BinaryPrediction",

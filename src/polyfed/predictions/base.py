@@ -88,7 +88,6 @@ class Predictions(Mapping[str, Any]):
         self._by_task = dict(by_task)
 
     def __getitem__(self, task: str) -> Any:  # which kind of prediction, the task says
-
         if task not in self._by_task:
             raise UnknownNameError(f"there is no prediction of task {task!r}", remedy=nearest(task, self._by_task))
         return self._by_task[task]

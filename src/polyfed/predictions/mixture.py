@@ -14,7 +14,7 @@ of the mixture, so that bands and coverages of latent functions need not know wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -39,7 +39,8 @@ def mixture(parts: Sequence[Prediction]) -> Any:
     together = {}
     for field in fields(kind):
         values = [getattr(part, field.name) for part in parts]
-        together[field.name] = _COMBINED.get(field.name, _mean)(values) if field.name != "classes" else values[0]
+        average = _root_mean_square if field.name in _SPREADS else _mean
+        together[field.name] = average(values) if field.name != "classes" else values[0]
     between = np.std([part.latent_mean for part in parts], axis=0)
     together["latent_std"] = np.hypot(together["latent_std"], between)
     made = _KINDS.get(kind) or type("Mixture", (_NumericMixture if hasattr(kind, "cdf") else _Mixture, kind), {})
@@ -56,12 +57,7 @@ def _root_mean_square(values: Sequence[np.ndarray]) -> np.ndarray:
     return np.sqrt(np.mean(np.square(values), axis=0))
 
 
-# How a field of all parts becomes one number that stands for it; where it is not a plain mean.
-_COMBINED: dict[str, Callable[[Sequence[np.ndarray]], np.ndarray]] = {
-    "latent_std": _root_mean_square,
-    "noise_std": _root_mean_square,
-    "scale": _root_mean_square,
-}
+_SPREADS = ("latent_std", "noise_std", "scale")  # fields whose squares are averaged; of others a plain mean is taken
 
 
 class _Mixture(Prediction):

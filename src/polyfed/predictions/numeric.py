@@ -70,16 +70,13 @@ class RegressionPrediction(_InUnits):
         return np.hypot(self.latent_std, self.noise_std)
 
     def quantile(self, q: float) -> np.ndarray:
-        """The value that y does not exceed with probability q."""
         return self.mean + special.ndtri(_probability("q", q)) * self.std
 
     def cdf(self, y: Any) -> np.ndarray:
-        """The probability that y is at most this."""
         away = observed.numbers(y, n=len(self)) - self.mean
         return special.ndtr(np.clip(away / np.maximum(self.std, 1e-150), -1e150, 1e150))
 
     def log_density(self, y: Any) -> np.ndarray:
-        """The log density of each observed y."""
         return log_normal(observed.numbers(y, n=len(self)) - self.mean, self.std)
 
 
@@ -99,16 +96,13 @@ class RobustPrediction(_InUnits):
         return np.where(heavy, self._reach(special.ndtr(-1.0)), exact) if heavy.any() else exact
 
     def quantile(self, q: float) -> np.ndarray:
-        """The value that y does not exceed with probability q."""
         q = _probability("q", q)
         return self.mean + (self._reach(1 - q) if q > 0.5 else -self._reach(q))
 
     def cdf(self, y: Any) -> np.ndarray:
-        """The probability that y is at most this."""
         return self._by_dof(student_cdf, observed.numbers(y, n=len(self)) - self.mean)
 
     def log_density(self, y: Any) -> np.ndarray:
-        """The log density of each observed y."""
         away = observed.numbers(y, n=len(self)) - self.mean
         return log_student_average(away, self.latent_std, self.scale, self.dof)
 

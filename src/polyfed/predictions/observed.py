@@ -47,9 +47,8 @@ def class_positions(y: Any, classes: tuple[Any, ...], *, n: int) -> np.ndarray:
     """Which of the classes each of the n labels is."""
     labels = y.tolist() if hasattr(y, "tolist") else list(y)
     if len(labels) != n:
-        raise DataError(
-            f"{len(labels)} labels do not fit {n} predictions", remedy="give one label for each row predicted"
-        )
+        remedy = "give one label for each row predicted"
+        raise DataError(f"{len(labels)} labels do not fit {n} predictions", remedy=remedy)
     position = {label: i for i, label in enumerate(classes)}
     try:
         found = np.fromiter((position.get(label, -1) for label in labels), dtype=np.intp, count=n)
@@ -58,14 +57,10 @@ def class_positions(y: Any, classes: tuple[Any, ...], *, n: int) -> np.ndarray:
     if n and found.min() < 0:
         row = int(found.argmin())
         what = f"label {labels[row]!r} is not one of the classes"
-        raise DataError(what, where=f"row {row}", remedy=_known(labels[row], classes))
+        known = f"known are {', '.join(map(repr, classes))}"  # so that 1 and '1' are told apart
+        are_texts = all(isinstance(label, str) for label in (labels[row], *classes))
+        raise DataError(what, where=f"row {row}", remedy=nearest(labels[row], classes) if are_texts else known)
     return found
-
-
-def _known(label: Any, classes: tuple[Any, ...]) -> str:
-    if all(isinstance(known, str) for known in (label, *classes)):
-        return nearest(label, classes)
-    return f"known are {', '.join(map(repr, classes))}"  # so that 1 and '1' are told apart
 
 
 def _finite(y: Any, shape: tuple[int, ...], remedy: str) -> np.ndarray:

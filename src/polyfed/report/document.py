@@ -1,7 +1,4 @@
-"""The report: one HTML file that needs nothing else, made from the folders of one run or of several.
-
-write_report([Path("runs/a")], Path("runs/a/report.html"))
-"""
+"""The report: one HTML file that needs nothing else, made from the folders of one run or of several."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from polyfed.files import SHOWN, write_whole
 from polyfed.report.charts import compared, gains, ranked
 from polyfed.report.details import BRIEF, WHOLE, counted, details
 from polyfed.report.folders import RunFolder, read_run
-from polyfed.report.tables import Group, comparison, grouped
+from polyfed.report.tables import comparison, grouped
 from polyfed.report.templates import as_json, figures_of, render
 
 FEW = 4  # runs of which everything is shown
@@ -67,15 +64,22 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
     gained, headline = gains("all", groups), comparison(groups)
     ranks = [ranked("all-ranks", headline.ranking)] if headline.ranking else []
     charts = [*ranks, *gained, *curves, *(chart for one in shown for chart in one.all_charts())]
+    counts = {
+        "method": len(groups),
+        "seed": len({run.seed for run in runs}),
+        "client": len({client for run in runs for client in run.history.clients}),
+        "task": len({task for run in runs for task in run.history.kinds}),
+    }
     return render(
         "report.html",
         title=f"Report on {groups[0].name}" if len(groups) == 1 else f"Comparison of {len(groups)} methods",
-        facts=_facts(groups, runs),
+        facts=[counted(n, thing) for thing, n in counts.items()],
         headline=headline,
         ranks=ranks,
         gains=gained,
         every_metric=comparison(groups, every_metric=True),
-        unlike=_unlike(runs),
+        # Numbers of runs about different clients or tasks are not comparable.
+        unlike=len({(frozenset(run.history.clients), frozenset(run.history.kinds.items())) for run in runs}) > 1,
         tried=tried,
         validation_only=any(run.history.part == "validation" for run in runs),
         curves=curves,
@@ -83,20 +87,4 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
         n_runs=len(runs),
         choices={one.id: f"{one.name} ({one.folder})" for one in shown},
         figures=as_json(figures_of(charts)),
-    )
-
-
-def _facts(groups: Sequence[Group], runs: Sequence[RunFolder]) -> list[str]:
-    clients = {client for run in runs for client in run.history.clients}
-    tasks = {task for run in runs for task in run.history.kinds}
-    seeds = {run.seed for run in runs}
-    counts = [(len(groups), "method"), (len(seeds), "seed"), (len(clients), "client"), (len(tasks), "task")]
-    return [counted(n, thing) for n, thing in counts]
-
-
-def _unlike(runs: Sequence[RunFolder]) -> bool:
-    """Whether the runs are about different clients or tasks, so that their numbers are not comparable."""
-    return any(
-        set(run.history.clients) != set(runs[0].history.clients) or run.history.kinds != runs[0].history.kinds
-        for run in runs
     )

@@ -1,14 +1,13 @@
-"""Run folders, as far as pages need them: JSON and JSON lines, no model.
-
-run = read_run(Path("runs/a"))
-run.method, run.seed, run.history.round, run.results
-"""
+"""Run folders, as far as pages need them: JSON and JSON lines, no model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from polyfed.errors import DataError
 from polyfed.folders.documents import read_content, read_document
@@ -58,9 +57,8 @@ class RunFolder:
 
 def durations(timing: list[dict[str, Any]]) -> list[float]:
     """Seconds of each round, with its evaluation."""
-    return [
-        entry["seconds"] + entry.get("evaluation_seconds", 0.0) for entry in timing if entry.get("seconds") is not None
-    ]
+    rounds = [entry for entry in timing if entry.get("seconds") is not None]
+    return [entry["seconds"] + entry.get("evaluation_seconds", 0.0) for entry in rounds]
 
 
 def read_run(folder: Path) -> RunFolder:
@@ -73,7 +71,12 @@ def read_run(folder: Path) -> RunFolder:
         history.add(event)
     path = folder / TIMING_FILE
     timing = list(parse_timing(read_content(path) if path.exists() else b"", path))
-    results, trouble = _read_results(folder)
+    results, trouble = None, "There is no results.json yet: it is written when a run ends."
+    if (folder / "results.json").exists():
+        try:
+            results, trouble = read_results(folder), ""
+        except DataError as error:  # a report is worth having without them
+            trouble = f"The file results.json {error.what}; {error.remedy}."
     return RunFolder(folder, described, history, timing, results, trouble)
 
 
@@ -83,11 +86,31 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     return read_document(path, RunDocument) if path.exists() else None
 
 
-def _read_results(folder: Path) -> tuple[dict[str, Any] | None, str]:
-    """A report is worth having without them, so whatever is wrong becomes a sentence in it."""
-    if not (folder / "results.json").exists():
-        return None, "There is no results.json yet: it is written when a run ends."
-    try:
-        return read_results(folder), ""
-    except DataError as error:
-        return None, f"The file results.json {error.what}; {error.remedy}."
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Every scored row of a task. `client` is the position in `clients`; `values` by name have one entry for each row."""
+
+    clients: list[str]
+    client: np.ndarray
+    values: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+
+def rows_of(predictions: Mapping[str, Any], task: str, names: tuple[str, ...]) -> Rows:
+    """Predictions of results.json as columns, of one task and all clients; rows where a number is missing are left out.
+
+    >>> of_a = {"y": [1.0, 2.0], "mean": [1.5, None]}
+    >>> rows = rows_of({"a": {"pulse": of_a}, "b": {}}, "pulse", ("y", "mean"))
+    >>> rows.clients, rows.values["mean"].tolist()
+    (['a'], [1.5])
+    """
+    of_task = {client: of_client[task] for client, of_client in predictions.items() if task in of_client}
+    found = {client: columns for client, columns in of_task.items() if all(columns.get(name) for name in names)}
+    if not found:
+        return Rows([], np.zeros(0, dtype=int), {name: np.zeros(0) for name in names})
+    columns = {name: np.concatenate([np.asarray(c[name], dtype=np.float64) for c in found.values()]) for name in names}
+    client = np.repeat(np.arange(len(found)), [len(one[names[0]]) for one in found.values()])
+    whole = np.all([np.isfinite(column.reshape(len(client), -1)).all(axis=1) for column in columns.values()], axis=0)
+    return Rows(list(found), client[whole], {name: column[whole] for name, column in columns.items()})

@@ -38,14 +38,12 @@ def as_json(value: Any) -> Markup:
     return Markup(text)
 
 
-def _asset(name: str) -> Markup:
-    """A style sheet or a script of this package, as it is."""
-    return Markup((PAGES / name).read_text(encoding="utf-8"))
-
-
 @cache
 def _environment() -> Environment:
-    loader = FunctionLoader(lambda name: (PAGES / name).read_text(encoding="utf-8"))
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.globals["asset"] = _asset
+    def text(name: str) -> str:
+        return (PAGES / name).read_text(encoding="utf-8")
+
+    how = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    made = Environment(loader=FunctionLoader(text), **how)
+    made.globals["asset"] = lambda name: Markup(text(name))  # a style sheet or a script of this package, as it is
     return made

@@ -75,6 +75,7 @@ def test_without_shared_functions_it_is_pfed_mul_bit_for_bit(mode, scheme):
             assert all(np.array_equal(values_of(found[task]), values_of(wanted[task])) for task in found)
     new = client(np.random.default_rng(9))
     same(one.join(server, new, Stream(0, "join")), other.join(server_2, new, Stream(0, "join")))
+    assert one.objections(server, list(updates.values())) == [None] * len(data)
     assert one.personalises == other.personalises
     assert one.untrained(new) is other.untrained(new) is None
 

@@ -29,7 +29,7 @@ def federation(sizes, seed=0):
 
 def questions_of(run, rng):
     for name in run.clients:
-        state, data = run.members.state(run.method, run.federation_state, name), run.prepared.clients[name].train
+        state, data = run.members.state(run.federation_state, name), run.prepared.clients[name].train
         yield Question(state, data, rng.uniform(-2, 2, (int(rng.integers(1, 7)), 2)))
 
 
@@ -99,9 +99,9 @@ def test_of_very_many_clients_a_part_is_measured_until_the_last_round(monkeypatc
 
 def test_groups_of_clients_change_no_score(monkeypatch):
     run = pf.simulate("pfed-mul", federation([12, 20, 14, 16]), rounds=1)
-    whole = evaluate(run.method, run.federation_state, run.members)
+    whole = evaluate(run.federation_state, run.members)
     monkeypatch.setattr(evaluation, "AT_ONCE", 1)
-    for one, other in zip(whole, evaluate(run.method, run.federation_state, run.members), strict=True):
+    for one, other in zip(whole, evaluate(run.federation_state, run.members), strict=True):
         for client, tasks in one["clients"].items():
             for task, metrics in tasks.items():
                 for metric, value in metrics.items():
@@ -114,7 +114,7 @@ def test_one_model_that_serves_all_is_found_once(monkeypatch):
     monkeypatch.setattr(
         type(run.method), "predictor", lambda self, *a: made.append(predictor(self, *a)) or made[-1], raising=False
     )
-    (event,) = evaluate(run.method, run.federation_state, run.members)
+    (event,) = evaluate(run.federation_state, run.members)
     assert len(made) == 1
     monkeypatch.undo()
     own = run.client("c1").predict(run.prepared.clients["c1"].test.x)  # features have been scaled once: see `encode`

@@ -44,28 +44,23 @@ class PFedMulModel(PFedMulOptions):
         return Averaged(each) if len(each) > 1 else each[0]
 
     def predict_many(self, server: State, questions: Sequence[Question]) -> list[Predictions]:
-        served = [self.predictor(server, one.state, one.data) for one in questions]
-        each = [one.parts if isinstance(one, Averaged) else [one] for one in served]
-        pairs = [(asked, predict) for asked, own in zip(questions, each, strict=True) for predict in own]
-        said = iter(self._answers([asked for asked, _ in pairs], [predict for _, predict in pairs]))
-        return [mixed([next(said) for _ in own]) for own in each]
-
-    def _answers(self, questions: Sequence[Question], predictors: Sequence[Predictor]) -> list[Predictions]:
-        """What each of these predictors says, many at once where they are Gaussian processes alike."""
-        found: dict[int, Predictions] = {}
-        ready: list[int] = []
-        for i, (one, predict) in enumerate(zip(questions, predictors, strict=True)):
-            if not isinstance(predict, PosteriorPredictor):  # of a method that predicts in another way
-                found[i] = predict(one.x)
-                continue
+        """Many at once, where they are Gaussian processes alike."""
+        said: list[list[Predictions]] = [[] for _ in questions]  # by each of its priors
+        ready: list[tuple[int, PosteriorPredictor]] = []
+        for i, one in enumerate(questions):
+            predict = self.predictor(server, one.state, one.data)
+            parts = predict.parts if isinstance(predict, Averaged) else [predict]
+            ready += [(i, part) for part in parts if isinstance(part, PosteriorPredictor)]
+            # A method may predict in another way.
+            said[i] += [part(one.x) for part in parts if not isinstance(part, PosteriorPredictor)]
+        for i, part in ready:
             if not self._feature_learning.share:  # else some labels were held out where training ended
-                predict.begin_at(ClientRows.from_arrays(one.state or {}).warm)
-            ready.append(i)
-        for group in alike([questions[i].data for i in ready]):
-            places = [ready[i] for i in group]
-            own = [predictors[i] for i in places]
-            found |= zip(places, answers(own, [questions[i].x for i in places]), strict=True)  # pyright: ignore[reportArgumentType]
-        return [found[i] for i in range(len(questions))]
+                part.begin_at(ClientRows.from_arrays(questions[i].state or {}).warm)
+        for group in alike([questions[i].data for i, _ in ready]):
+            places, parts = zip(*(ready[k] for k in group), strict=True)
+            for i, found in zip(places, answers(parts, [questions[i].x for i in places]), strict=True):
+                said[i].append(found)
+        return [mixed(own) for own in said]
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         """Personal groups are learned in `join_steps` steps on the client's own data; shared ones stay as they are."""

@@ -125,18 +125,22 @@ class States:
     def warm(self) -> Starts:
         """The marginals at which the last E-steps ended, to start from; None for clients that had none."""
         known = None if self._batch is None else self._batch.warm
-        return [ClientRows.from_arrays(state).warm for state in self._states] if known is None else known
+        return [rows.warm for rows in self._rows] if known is None else known
 
     @property
     def taught(self) -> Starts:
         """The same of the labels that features are learned from."""
         known = None if self._batch is None else self._batch.taught
-        return [ClientRows.from_arrays(state).taught for state in self._states] if known is None else known
+        return [rows.taught for rows in self._rows] if known is None else known
 
     @property
     def held_out(self) -> list[Tensor]:
         """The inputs that each holds out from the features."""
-        return [mask for state in self._states if (mask := ClientRows.from_arrays(state).held_out) is not None]
+        return [rows.held_out for rows in self._rows if rows.held_out is not None]
+
+    @cached_property
+    def _rows(self) -> list[ClientRows]:
+        return [ClientRows.from_arrays(state) for state in self._states]
 
 
 def _common(states: Sequence[Mapping[str, Tensor]]) -> StateBatch | None:

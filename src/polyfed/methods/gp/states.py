@@ -82,13 +82,14 @@ class Broadcast(TypedState):
     @classmethod
     def stacked(cls, messages: Sequence[Mapping[str, Tensor]]) -> Broadcast:
         """Those of many clients, with a leading dimension; what is one tensor for all of them is not copied."""
-        if all(message is messages[0] for message in messages):
-            return cls.from_arrays({name: _expanded(value, len(messages)) for name, value in messages[0].items()})
-        columns = {name: [message[name] for message in messages] for name in messages[0]}
-        same = {name for name, values in columns.items() if all(value is values[0] for value in values)}
-        return cls.from_arrays(
-            {n: _expanded(v[0], len(v)) if n in same else torch.stack(v) for n, v in columns.items()}
-        )
+        one = all(message is messages[0] for message in messages)
+
+        def column(name: str, first: Tensor) -> Tensor:
+            values = [] if one else [message[name] for message in messages]
+            same = all(value is first for value in values)
+            return first.expand(len(messages), *first.shape) if same else torch.stack(values)
+
+        return cls.from_arrays({name: column(name, first) for name, first in messages[0].items()})
 
 
 # ---- a client --------------------------------------------------------------------------------------------------
@@ -140,7 +141,3 @@ class SentEvidence(TypedState):
     """And of one of pfed-hier: the change of a client's evidence, in the parts of `Evidence`."""
 
     evidence: Mapping[str, Tensor | Change] = under("evidence/")
-
-
-def _expanded(value: Tensor, n: int) -> Tensor:
-    return value.expand(n, *value.shape)

@@ -58,25 +58,21 @@ def _made_by(name: str) -> nn.Module:
     try:
         make = getattr(importlib.import_module(place), factory)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"it cannot be found ({error})", where=place_of(name), remedy="give 'package.module:factory'"
-        ) from error
+        remedy = "give 'package.module:factory'"
+        raise ConfigError(f"it cannot be found ({error})", where=place_of(name), remedy=remedy) from error
     try:
         made = make()
     except TypeError as error:
-        raise ConfigError(
-            f"its factory cannot be called ({error})", where=place_of(name), remedy="give a factory without arguments"
-        ) from error
+        remedy = "give a factory without arguments"
+        raise ConfigError(f"its factory cannot be called ({error})", where=place_of(name), remedy=remedy) from error
     if not isinstance(made, nn.Module):
-        raise ConfigError(
-            f"its factory made a {type(made).__name__}", where=place_of(name), remedy="return a torch.nn.Module"
-        )
+        remedy = "return a torch.nn.Module"
+        raise ConfigError(f"its factory made a {type(made).__name__}", where=place_of(name), remedy=remedy)
     return made
 
 
 def _checked(name: str, size: Any, *, least: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int) or size < least:
-        raise ConfigError(
-            f"size is {size!r}", where=place_of(name), remedy=f"give the side of the images, at least {least} pixels"
-        )
+        remedy = f"give the side of the images, at least {least} pixels"
+        raise ConfigError(f"size is {size!r}", where=place_of(name), remedy=remedy)
     return size

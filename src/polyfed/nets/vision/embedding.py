@@ -50,9 +50,8 @@ def embed(
     if isinstance(backbone, str):
         backbone = build(backbone, cut=cut, grid=grid, size=size, weights=weights, weights_dir=weights_dir)
     elif (cut, grid, size, weights, weights_dir) != (POOL, None, None, None, None):
-        raise ConfigError(
-            "the backbone is made already", remedy="give cut, grid, size and weights where it is made, or its name here"
-        )
+        remedy = "give cut, grid, size and weights where it is made, or its name here"
+        raise ConfigError("the backbone is made already", remedy=remedy)
     net = backbone.eval()
     kind = hashlib.sha256(f"{FORMAT}|{fit}|{net.digest}".encode()).hexdigest()
     cache = FeatureCache(cache_folder(cache_dir), kind[:32], net.n_features)

@@ -40,9 +40,8 @@ def decode(content: bytes, path: str | Path, size: int, fit: str) -> np.ndarray:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if isinstance(error, _pillow("PIL").UnidentifiedImageError):  # it would tell an address in memory
             reason = "its content is of no format that is known"
-        raise DataError(
-            f"the image cannot be decoded ({reason})", where=str(path), remedy="replace the file or leave it out"
-        ) from error
+        remedy = "replace the file or leave it out"
+        raise DataError(f"the image cannot be decoded ({reason})", where=str(path), remedy=remedy) from error
     box = _central_square(*picture.size) if fit == "crop" else None
     small = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
     return np.asarray(small, dtype=np.float32).transpose(2, 0, 1) / np.float32(255)

@@ -59,10 +59,7 @@ def _downloaded(name: str, recipe: Recipe, files: str) -> Mapping[str, Tensor]:
     entry = torchvision_models().get_model_weights(recipe.torchvision)[_VERSION]
     try:
         return entry.get_state_dict(progress=False, check_hash=True)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # no network, a server's rejection, or a file that is not what it should be
+    except (OSError, RuntimeError) as error:  # no network, a server's rejection, or another file than it should be
         what = f"its weights could not be downloaded from {entry.url} ({error})"
         remedy = f"put {files} into a folder and name it by weights_dir or {FOLDER_VARIABLE}"
         raise ConfigError(what, where=f"backbone {name!r}", remedy=remedy) from error

@@ -20,6 +20,7 @@ import numpy as np
 Figure = dict[str, Any]
 
 COLOURS = ("--blue", "--orange", "--green", "--purple", "--red", "--teal", "--gold", "--grey")
+DOTTED = {"color": "--soft", "dash": "dot", "width": 1.5}  # a line to compare with
 NAMED = 40  # clients whose names fit beside the lines
 DIGITS = 5  # more are not seen, and make the file large
 
@@ -115,8 +116,7 @@ def by_client(
     if not few:
         names |= {"tickvals": [], "ticktext": []}
     low, high = names["range"]
-    line = {"color": "--soft", "dash": "dot", "width": 1.5}
-    shapes = [] if at is None else [{"type": "line", "x0": at, "x1": at, "y0": low, "y1": high, "line": line}]
+    shapes = [] if at is None else [{"type": "line", "x0": at, "x1": at, "y0": low, "y1": high, "line": DOTTED}]
     height = min(900, 70 + (22 if few else 3) * max(4, len(clients)))
     return figure(traces, x=x, y="" if few else "clients", height=height, yaxis=names, shapes=shapes, **layout)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from polyfed.metrics import CalibrationBins, calibration_bins
-from polyfed.report.charts.base import COLOURS, Chart, Figure, by_client, figure, plain, short
-from polyfed.report.rows import rows_of
+from polyfed.report.charts.base import COLOURS, DOTTED, Chart, Figure, by_client, dots, figure, plain, short
+from polyfed.report.folders import rows_of
 
 
 def reliability(prefix: str, task: str, predictions: Mapping[str, Any]) -> Chart | None:
@@ -71,15 +71,9 @@ def _figure(bins: CalibrationBins, n_classes: int) -> Figure:
         "customdata": [short(row) for row in shown],
         "hovertemplate": hover,
     }
-    confidence = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": short(centre[filled]),
-        "y": short(bins.confidence[filled]),
-        "name": "mean confidence",
-        "marker": {"symbol": "line-ew", "size": 16, "line": {"color": "--orange", "width": 3}},
-        "hoverinfo": "skip",
-    }
+    ticks = {"symbol": "line-ew", "size": 16, "line": {"color": "--orange", "width": 3}}
+    points = dots(short(centre[filled]), "", y=short(bins.confidence[filled]))
+    confidence = {**points, "name": "mean confidence", "marker": ticks, "hoverinfo": "skip"}
     counts = {
         **bars,
         "y": bins.count[filled].tolist(),
@@ -92,23 +86,11 @@ def _figure(bins: CalibrationBins, n_classes: int) -> Figure:
         "cliponaxis": False,
         "hoverinfo": "skip",
     }
-    diagonal = {
-        "type": "line",
-        "x0": 0,
-        "y0": 0,
-        "x1": 1,
-        "y1": 1,
-        "line": {"color": "--soft", "dash": "dot", "width": 1.5},
-        "layer": "below",
-    }
     least = width * int(1 / n_classes / width)  # the top class of K has at least 1 / K
-    return figure(
-        [accuracy, confidence, counts],
-        x="confidence",
-        y="accuracy",
-        height=360,
-        xaxis={"range": [max(0.0, least - 0.01), 1.01], "anchor": "y2"},
-        yaxis={"range": [0, 1.02], "domain": [0.3, 1]},
-        yaxis2={"title": {"text": "rows"}, "domain": [0, 0.2], "rangemode": "tozero", "nticks": 3},
-        shapes=[diagonal],
-    )
+    layout = {
+        "xaxis": {"range": [max(0.0, least - 0.01), 1.01], "anchor": "y2"},
+        "yaxis": {"range": [0, 1.02], "domain": [0.3, 1]},
+        "yaxis2": {"title": {"text": "rows"}, "domain": [0, 0.2], "rangemode": "tozero", "nticks": 3},
+        "shapes": [{"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1, "line": DOTTED, "layer": "below"}],
+    }
+    return figure([accuracy, confidence, counts], x="confidence", y="accuracy", height=360, **layout)

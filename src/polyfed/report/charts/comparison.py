@@ -54,9 +54,8 @@ def _gain(id: str, task: str, metric: str, alone: Group, others: Sequence[Group]
     gained = {name: of_clients for name, of_clients in gained.items() if of_clients}
     if not gained:
         return None
-    clients = sorted(
-        set().union(*gained.values()), key=lambda c: (fmean(of[c] for of in gained.values() if c in of), c)
-    )
+    clients = sorted(set().union(*gained.values()))
+    clients.sort(key=lambda client: fmean(of[client] for of in gained.values() if client in of))
     traces = [
         {
             **dots(short(of.get(client, float("nan")) for client in clients), COLOURS[i % len(COLOURS)]),

@@ -14,9 +14,8 @@ from polyfed.report.words import guess_of, name_of
 PARTS = {"test": False, "validation": True}  # whether its line is dashed
 MODELS = {"personal": "", "global": "server's model alone, "}
 
-Series = tuple[
-    Mapping[str, str], str, Sequence[History]
-]  # part → the name of its line, a model, runs that differ in the seed
+# Part → the name of its line, a model, and runs that differ in the seed.
+Series = tuple[Mapping[str, str], str, Sequence[History]]
 
 
 def evaluated(prefix: str, history: History) -> list[Chart]:

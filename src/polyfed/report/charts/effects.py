@@ -86,9 +86,7 @@ def importance(prefix: str, model: Mapping[str, Any], inputs: Sequence[str], fou
         title, unit = "Importance of the inputs, by how far tasks move with them", "share of the task's movement"
     if not marks:
         return None
-    names = sorted(
-        {name for of in marks.values() for name in of}, key=lambda n: max(of.get(n, 0) for of in marks.values())
-    )
+    names = sorted(set().union(*marks.values()), key=lambda name: max(of.get(name, 0) for of in marks.values()))
     traces = [
         {
             **dots(short(of.get(name, np.nan) for name in names), COLOURS[i % len(COLOURS)], size=9),

@@ -15,7 +15,7 @@ from polyfed.kinds import KINDS, LabelForm
 from polyfed.report.charts.base import Chart, Control, Figure, band, dots, figure, line, plain, short
 
 MOST_CLIENTS = 50  # each has several hundred numbers for each task
-SCALE = ((0.0, "--minus"), (0.5, "--zero"), (1.0, "--plus"))
+SCALE = [[0.0, "--minus"], [0.5, "--zero"], [1.0, "--plus"]]
 
 
 def latents(
@@ -82,29 +82,21 @@ def correlation(prefix: str, described: Mapping[str, Any]) -> Chart:
     names = [plain(name) for name in described["names"]]
     matrix = np.asarray(described["matrix"], dtype=np.float64)
     positions = list(range(len(names)))
+    squares = {"zmin": -1, "zmax": 1, "colorscale": SCALE, "xgap": 2, "ygap": 2, "hoverongaps": False}
     heat = {
         "type": "heatmap",
         "x": positions,
         "y": positions,
+        **squares,
         "z": [[round(value, 3) if np.isfinite(value) else None for value in row] for row in matrix.tolist()],
-        "zmin": -1,
-        "zmax": 1,
-        "colorscale": [list(stop) for stop in SCALE],
         "texttemplate": "%{z:.2f}",
-        "hoverongaps": False,
-        "xgap": 2,
-        "ygap": 2,
         "customdata": [[f"{one} and {other}" for one in names] for other in names],
         "hovertemplate": "%{customdata}: %{z:.3f}<extra></extra>",
         "colorbar": {"thickness": 10, "outlinewidth": 0, "tickvals": [-1, 0, 1]},
     }
     # Positions with names as labels: two outputs may have one name, and a name may look like a number.
     ticks = {"tickvals": positions, "ticktext": names, "showgrid": False, "zeroline": False}
-    drawn = figure(
-        [heat],
-        height=max(240, 60 + 46 * len(names)),
-        xaxis={**ticks, "side": "bottom"},
-        yaxis={**ticks, "autorange": "reversed"},
-    )
+    below, left = {**ticks, "side": "bottom"}, {**ticks, "autorange": "reversed"}
+    drawn = figure([heat], height=max(240, 60 + 46 * len(names)), xaxis=below, yaxis=left)
     about = "The correlation of each pair of outputs, from -1 to 1."
     return Chart(prefix, "Correlation of the outputs", about, {"": drawn})

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from polyfed.metrics import LEVEL
-from polyfed.report.charts.base import Chart, Figure, by_client, dots, error_bars, figure, plain, short
-from polyfed.report.rows import Rows, rows_of
+from polyfed.report.charts.base import DOTTED, Chart, Figure, by_client, dots, error_bars, figure, plain, short
+from polyfed.report.folders import Rows, rows_of
 
 MOST_POINTS = 400  # more are a cloud, and slow
 
@@ -79,16 +79,9 @@ def _figure(rows: Rows, inside: np.ndarray, drawn: np.ndarray) -> Figure:
             }
         )
     ends = short([rows.values["y"].min(), rows.values["y"].max()])
-    diagonal = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": ends,
-        "y": ends,
-        "line": {"color": "--soft", "dash": "dot", "width": 1.5},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
-    return figure([*traces, diagonal], x="true", y="predicted", height=360)
+    diagonal = {"type": "scatter", "mode": "lines", "x": ends, "y": ends, "line": DOTTED}
+    quiet = {"hoverinfo": "skip", "showlegend": False}
+    return figure([*traces, {**diagonal, **quiet}], x="true", y="predicted", height=360)
 
 
 def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,4 @@
-"""A small server for the live page: this machine only, and only for pages that come from it.
-
-serve(Path("runs/a"))            # http://127.0.0.1:8765 until Ctrl-C
-"""
+"""A small server for the live page: this machine only, and only for pages that come from it."""
 
 from __future__ import annotations
 
@@ -40,11 +37,8 @@ def serve(
 ) -> None:
     """Show the run in a folder as it goes on, until Ctrl-C. The run may be finished, or not have begun.
 
-    Args:
-        folder: where the run is, or will be.
-        port: 0 takes any that is free.
-        on_ready: is called with the address of the page.
-        stop_when: is asked several times a second whether to end.
+    Port 0 takes any that is free; `on_ready` is called with the address of the page, and `stop_when` is asked several times
+    a second whether to end.
     """
     with _open(Path(folder), port) as server:
         if on_ready:
@@ -83,7 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        if not self._is_for_us():
+        host = self.headers.get("Host", "")
+        if (host.rpartition(":")[0] if ":" in host else host) not in OWN_NAMES:
             # A foreign page whose name leads here (DNS rebinding) must not read the run.
             self._send(HTTPStatus.FORBIDDEN, "text/plain", f"Use http://{ADDRESS}:{self.server.server_port}/\n")
             return
@@ -94,10 +89,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_data(parse_qs(address.query).get("version", [""])[0])
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "There is / and /data.\n")
-
-    def _is_for_us(self) -> bool:
-        host = self.headers.get("Host", "")
-        return host.rpartition(":")[0] in OWN_NAMES if ":" in host else host in OWN_NAMES
 
     def _send_data(self, version: str) -> None:
         try:

@@ -1,9 +1,4 @@
-"""One look at a run as JSON: pieces of the page, and figures for its charts.
-
-    {"version": ..., "state": "running", "title": ..., "facts": html, "charts": html, "rejections": html, "figures": {...}}
-
-The version is that of the content: a page that has it already gets nothing more.
-"""
+"""One look at a run as JSON: pieces of the page, and figures for its charts; a page that has this version gets nothing more."""
 
 from __future__ import annotations
 
@@ -30,6 +25,7 @@ def snapshot(look: Look) -> dict[str, Any]:
     history = look.history
     extra = (charts.trained("live", history), charts.traffic("live", history))
     shown = [*charts.evaluated("live", history), *(chart for chart in extra if chart)]
+    last, n = history.rejections[-MOST_REJECTIONS:], len(history.rejections)
     content = {
         "state": look.state,
         "sentence": SENTENCES[look.state],
@@ -38,12 +34,7 @@ def snapshot(look: Look) -> dict[str, Any]:
         "rounds": look.n_rounds,
         "facts": render("live_facts.html", facts=_facts(look)),
         "charts": render("live_charts.html", charts=shown),
-        "rejections": render(
-            "live_rejections.html",
-            rejections=history.rejections[-MOST_REJECTIONS:],
-            n_rejections=len(history.rejections),
-            warnings=look.warnings,
-        ),
+        "rejections": render("live_rejections.html", rejections=last, n_rejections=n, warnings=look.warnings),
         "figures": figures_of(shown),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

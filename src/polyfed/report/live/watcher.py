@@ -1,8 +1,4 @@
-"""What is known of a run at this moment: where it is, whether it still moves, when it will end.
-
-watcher = Watcher(Path("runs/a"))
-watcher.look().state             "waiting", "running", "stopped" or "finished"
-"""
+"""What is known of a run at this moment: where it is, whether it still moves, when it will end."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ RECENT = 20  # rounds by which the time that is left is judged
 class Look:
     """One look at a run."""
 
-    state: str
+    state: str  # "waiting", "running", "stopped" or "finished"
     method: str
     seed: int | None
     n_rounds: int  # wanted in all

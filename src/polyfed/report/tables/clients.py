@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from polyfed.report.words import decimals, guess_of, name_of
 MOST_CLIENTS = 200
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A heading, and below it what kind of number it is."""
 
     task: str
@@ -30,8 +28,7 @@ class Column:
     says: str = ""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A text, the number that it is sorted by, and for a score its rank, from 0 for the worst to 1 for the best."""
 
     text: str
@@ -39,8 +36,7 @@ class Cell:
     shade: float | None = None
 
 
-@dataclass(frozen=True)
-class ClientTable:
+class ClientTable(NamedTuple):
     """`rows` are (client, a cell or None for each column)."""
 
     columns: list[Column]
@@ -66,14 +62,14 @@ def client_table(
             columns.append(column)
             cells.append(_cells(values, shade or [None] * len(values)))
 
-    if data:
-        add(Column("", "rows", "to train on"), [_amount(data, c, "rows", "train") for c in clients])
+    known = [(data or {}).get(client, {}) for client in clients]
+    add(Column("", "rows", "to train on"), [of.get("rows", {}).get("train") for of in known])
     for task, kind in history.kinds.items():
         metric = KINDS[kind].headline
         of_task = [scores.get(client, {}).get(task, {}) for client in clients]
-        if data:
-            add(Column(task, "labels", "to train on"), [_amount(data, c, "labels", task, "train") for c in clients])
-            add(Column(task, "labels", "measured on"), [_amount(data, c, "labels", task, "test") for c in clients])
+        labels = [of.get("labels", {}).get(task, {}) for of in known]
+        add(Column(task, "labels", "to train on"), [of.get("train") for of in labels])
+        add(Column(task, "labels", "measured on"), [of.get("test") for of in labels])
         values = [one.get(metric) for one in of_task]
         shaded.append(shades(metric, values))
         add(Column(task, name_of(metric), advice(metric)), values, shaded[-1])
@@ -110,10 +106,3 @@ def _cells(column: Sequence[float | None], shade: Sequence[float | None]) -> lis
         None if value is None else Cell(f"{value:,.{digits}f}", float(f"{value:.6g}"), of_value)
         for value, of_value in zip(column, shade, strict=True)
     ]
-
-
-def _amount(data: Mapping[str, Any], client: str, *path: str) -> int | None:
-    found: Any = data.get(client)
-    for key in path:
-        found = None if found is None else found.get(key)
-    return found

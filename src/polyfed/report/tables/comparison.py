@@ -33,8 +33,7 @@ class Group:
         return bool(self.runs[0].described.get("pools_data"))
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One metric of one task."""
 
     task: str
@@ -44,8 +43,7 @@ class Column:
     guess: str  # what costs nothing, if this is the metric by which the two are compared
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A mean as text, its std as text (empty if there is nothing to spread over), and whether it is the best for sure."""
 
     mean: str
@@ -63,8 +61,7 @@ class Row(NamedTuple):
     rank: str  # mean over clients, tasks and seeds; empty if there is nothing to compare with
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The whole table; `baseline` has a text or None for each column."""
 
     columns: list[Column]
@@ -78,7 +75,9 @@ def grouped(runs: Sequence[RunFolder]) -> list[Group]:
     """The runs by method and options, in the order in which they came; a seed that comes twice counts once."""
     found: dict[str, dict[int, RunFolder]] = {}
     for run in runs:
-        found.setdefault(_identity(run), {}).setdefault(run.seed, run)
+        # The same for runs that differ in their seed at most.
+        identity = json.dumps([run.method, _choices(run), sorted(run.history.clients)], sort_keys=True)
+        found.setdefault(identity, {}).setdefault(run.seed, run)
     firsts = [next(iter(by_seed.values())) for by_seed in found.values()]
     return [
         Group(_name(first, firsts), tuple(by_seed.values()))
@@ -131,11 +130,6 @@ def _cell(entry: tuple[float, float | None] | None, digits: int, best: bool) -> 
     if entry is None:
         return None
     return Cell(f"{entry[0]:,.{digits}f}", "" if entry[1] is None else f"{entry[1]:,.{digits}f}", best)
-
-
-def _identity(run: RunFolder) -> str:
-    """The same text for runs that differ in their seed at most."""
-    return json.dumps([run.method, _choices(run), sorted(run.history.clients)], sort_keys=True)
 
 
 def _name(run: RunFolder, others: Sequence[RunFolder]) -> str:

@@ -8,8 +8,7 @@ little less sure than they say.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,21 +22,13 @@ if TYPE_CHECKING:
 Blocks = dict[tuple[str, int], float]  # (client, seed) → value
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Mean ranks over all blocks in which every method has a score.
+class Ranking(NamedTuple):
+    """Mean ranks over all blocks in which every method has a score."""
 
-    Attributes:
-        mean: name of the line → its mean rank, from the best.
-        n_blocks: how many (client, task, seed) there are.
-        critical: mean ranks that are nearer than this may differ by luck alone; None if that is not known.
-        wins: name → name → share of blocks in which the first does better, ties counting half.
-    """
-
-    mean: dict[str, float]
-    n_blocks: int
-    critical: float | None
-    wins: dict[str, dict[str, float]]
+    mean: dict[str, float]  # name of the line → its mean rank, from the best
+    n_blocks: int  # how many (client, task, seed) there are
+    critical: float | None  # mean ranks that are nearer may differ by luck alone; None if that is not known
+    wins: dict[str, dict[str, float]]  # name → name → share of blocks in which the first is better, ties counting half
 
 
 def ranking(groups: Sequence[Group]) -> Ranking | None:
@@ -61,10 +52,7 @@ def ranking(groups: Sequence[Group]) -> Ranking | None:
 
 
 def leader(groups: Sequence[Group], task: str, metric: str) -> str | None:
-    """The line that is best by its mean and better than every other one in pairs; None where luck may decide it.
-
-    In pairs: by Wilcoxon's signed-rank test over clients and seeds, corrected for as many lines as there are.
-    """
+    """The line that is best by its mean and better than all others in pairs (Wilcoxon over clients and seeds, Holm), if any."""
     found = {group.name: blocks(group, task, metric) for group in groups}
     found = {name: of_line for name, of_line in found.items() if of_line}
     if len(found) < 2:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from polyfed.data import ClientData
 from polyfed.errors import DataError
 from polyfed.gp import Evidence, Rows, infer, predict_latents
 from polyfed.gp.components import Products
+from polyfed.gp.meanfield import Posterior
 from polyfed.gp.weight_model import WeightModel
 from polyfed.gp.weight_space import Weights, wider
 from polyfed.methods.base import Method, Predictor
@@ -56,7 +58,12 @@ class WeightClients(Method):
         received, own = Broadcast.from_arrays(message), Client.from_arrays(state)
         weight, counts = float(data.n_labels), data.counts()
         if received.basis is not None:
-            self._check_inputs(data, len(received.basis))
+            if data.n_features != len(received.basis):
+                raise DataError(
+                    f"{data.n_features} features, and the federation agreed on {len(received.basis)}",
+                    where="the client's inputs",
+                    remedy="give the features that the federation agreed on",
+                )
             rows = data.x if len(data.x) >= FEWEST else data.x[:0]
             products = Products.of(torch.from_numpy(rows), received.basis)
             return state, ClientUpdate(Sent(products).to_arrays(), {}, weight, counts, {PREPARING: 1.0})
@@ -110,26 +117,20 @@ class WeightClients(Method):
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
-        known, own, model = (
-            Served.from_arrays(server),
-            Client.from_arrays(state or {}),
-            model_of(data.codecs, self.bound),
-        )
-        features = self._features(known)
+        known, own = Served.from_arrays(server), Client.from_arrays(state or {})
+        model, features = model_of(data.codecs, self.bound), self._features(known)
         rows = self._rows(data if state is not None else ClientData(data.x[:0], {}, data.codecs))
-        posterior: list[Any] = []
+
+        @cache
+        def posterior() -> tuple[WeightModel, Posterior]:
+            problem, _ = self._problem(model, rows, features.linear(rows.x), known, own, features)
+            with torch.no_grad():
+                return problem, infer(problem, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS)
 
         def predict(x: np.ndarray) -> Predictions:
-            if not posterior:
-                linear = features.linear(rows.x)
-                problem, _ = self._problem(model, rows, linear, known, own, features)
-                with torch.no_grad():
-                    found = infer(problem, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS)
-                posterior.extend([problem, found.q])
-            problem, q = posterior
-            return read_out(
-                predict_latents(problem, q, torch.from_numpy(x)), problem.prior, model.likelihoods, data.codecs
-            )
+            problem, found = posterior()
+            latents = predict_latents(problem, found.q, torch.from_numpy(x))
+            return read_out(latents, problem.prior, model.likelihoods, data.codecs)
 
         return predict
 
@@ -154,14 +155,6 @@ class WeightClients(Method):
                 remedy="set `wide` above the number of features, and projection or inducing with the method 'pfed-mul'",
             )
         return rows
-
-    def _check_inputs(self, data: ClientData, n_features: int) -> None:
-        if data.n_features != n_features:
-            raise DataError(
-                f"{data.n_features} features, and the federation agreed on {n_features}",
-                where="the client's inputs",
-                remedy="give the features that the federation agreed on",
-            )
 
 
 def named(noise: State) -> State:
