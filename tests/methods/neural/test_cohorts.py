@@ -112,6 +112,13 @@ def test_a_client_that_breaks_leaves_the_others_as_they_are(method, members):
     assert_equal_outcomes([outcomes[0], outcomes[2]], [method.local_many([jobs[i]])[0] for i in (0, 2)])
 
 
+def test_rows_that_fill_up_have_finite_slopes_where_a_count_is_as_usual():
+    """At a dispersion equal to the typical count, here 2, the shift of the logistic form is zero."""
+    data = {"a": client(0, 11), "b": client(1, 14)}
+    outcomes = PFedGP(local_epochs=1).local_many(jobs_of(PFedGP(), data))
+    assert all(torch.isfinite(value).all() for _, update in outcomes for value in update.arrays.values())
+
+
 def test_nobody_to_train_is_no_error():
     assert PFedMe().local_many([]) == []
 

@@ -25,6 +25,7 @@ from polyfed.gp.likelihoods import Likelihood
 from polyfed.gp.linalg import Gaussian, cholesky, log_z, solve
 from polyfed.gp.quadrature import gauss_hermite
 
+TRACE = 1e-16  # of variance: rows that fill up have none, and √(f²) must have a derivative
 LEAST_VARIANCE = 1e-10  # of a prediction, whose square root must have a derivative
 Sites = tuple[Tensor, Tensor]  # h and r, (n,), or (chains, n) or (nodes, n)
 
@@ -68,7 +69,7 @@ class NodeGP:
         return self.K.shape[-1]
 
     def sites(self, prior: Any, m: Tensor, v: Tensor) -> Sites:
-        h, r = self.likelihood.site(self.data, m.reshape(-1, 1), v.reshape(-1, 1), self.noise)
+        h, r = self.likelihood.site(self.data, m.reshape(-1, 1), v.clamp_min(TRACE).reshape(-1, 1), self.noise)
         return self.times * h.reshape(m.shape), self.times * r.reshape(m.shape)
 
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
@@ -85,7 +86,8 @@ class NodeGP:
 
     def bound(self, q: Gaussian) -> Tensor:
         """A lower bound of log p(y), and log p(y) itself for regression; its gradient is that of `ExactModel.bound`."""
-        local = self.likelihood.local_bound(self.data, q.m.reshape(-1, 1), q.v.reshape(-1, 1), self.noise)
+        v = q.v.clamp_min(TRACE).reshape(-1, 1)
+        local = self.likelihood.local_bound(self.data, q.m.reshape(-1, 1), v, self.noise)
         value = q.minus_kl + (self.times * local.reshape(q.m.shape)).sum(-1)
         if torch.is_grad_enabled():
             logz = log_z(self.K, q.r, q.h, q)
