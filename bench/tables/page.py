@@ -21,6 +21,7 @@ from .sets import MOST_CLIENTS
 from .summary import ahead, averages, mean_ranks
 
 OURS = "pfed-hier"
+UNSEEN_TITLE = "# Held-out tables: the defaults on tables that nothing was chosen on"
 UNSEEN = "Nothing was chosen on any of them: defaults are those that [other tables](tables.md) led to."
 TRIED = Path(__file__).with_name("tried.md")
 NAMES = {"rmse": "RMSE", "nlpd": "NLPD", "coverage": "coverage", "log_loss": "log loss", "auroc": "AUROC", "ece": "ECE"}
@@ -60,7 +61,7 @@ def _page(
 ) -> list[str]:
     cpu, unseen = sum(line["cpu"] for line in lines), all(name in HELD_OUT for name in plan.tables)
     text = [
-        "# Few labels on real tables: every method and what users would pick instead",
+        UNSEEN_TITLE if unseen else "# Few labels on real tables: every method and what users would pick instead",
         "",
         f"Scores of **{part} rows**. Made by `{command}`:",
         f"{len(lines)} cells, {cpu / 60:.0f} minutes of one core ({platform.machine()}, Python {platform.python_version()}).",
