@@ -53,7 +53,7 @@ def command(
     json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Play an experiment of the paper; the same command again goes on where it was stopped."""
+    """Run an experiment of the paper; the same command again goes on where it was stopped."""
     from polyfed.cli.reproduce_documents import ReproduceDocument
     from polyfed.paper.beside import read_page
     from polyfed.paper.blocks import Choices

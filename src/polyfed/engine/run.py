@@ -1,4 +1,4 @@
-"""A run of a method on a federation: play it, look at it, predict with it, store it, go on with it."""
+"""A run of a method on a federation: go through its rounds, look at it, predict with it, store it, go on with it."""
 
 from __future__ import annotations
 

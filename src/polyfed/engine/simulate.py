@@ -116,7 +116,7 @@ def start_event(run: Run) -> dict[str, Any]:
 def load(folder: str | Path, *, method: Method | None = None, allow_code: Collection[str] = ()) -> Run:
     """The run in a folder, finished or not, also while it goes on; `.resume()` goes on with it. Nothing is written.
 
-    A checkpoint that cannot be read is passed over for the one before it, with a warning; what else is damaged is told
+    A checkpoint that cannot be read is passed over for the one before it, with a warning; what else is damaged is reported
     likewise, and withheld from those who need it. A network that is named as `package.module:factory` is code: unless it is
     polyfed's own, it is run only if that very name is in `allow_code`.
     """

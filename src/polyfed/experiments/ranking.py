@@ -29,7 +29,7 @@ class Score(NamedTuple):
 
 
 def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str]) -> dict[str, dict[str, Score]]:
-    """Method → task → score. `of_seeds` has the scores of each run of a method, `metric_of` which metric a task is told by."""
+    """Method → task → score. `of_seeds` has the scores of each run of a method, `metric_of` the metric that ranks a task."""
     found: dict[str, dict[str, Score]] = {method: {} for method in of_seeds}
     for task, metric in metric_of.items():
         values = {

@@ -57,7 +57,7 @@ def class_positions(y: Any, classes: tuple[Any, ...], *, n: int) -> np.ndarray:
     if n and found.min() < 0:
         row = int(found.argmin())
         what = f"label {labels[row]!r} is not one of the classes"
-        known = f"known are {', '.join(map(repr, classes))}"  # so that 1 and '1' are told apart
+        known = f"known are {', '.join(map(repr, classes))}"  # so that 1 and '1' differ
         are_texts = all(isinstance(label, str) for label in (labels[row], *classes))
         raise DataError(what, where=f"row {row}", remedy=nearest(labels[row], classes) if are_texts else known)
     return found

@@ -53,7 +53,7 @@ class LabelCodec:
     def standard(cls, task: Task, scaler: FeatureScaler) -> LabelCodec:
         """The codec of a task whose labels have this mean and this scale; kinds that need neither ignore them."""
         mean, scale = float(scaler.mean[0]), float(scaler.scale[0])
-        if task.form is LabelForm.COUNT:  # counts keep their zero, and their mean is the unit in which rates are told
+        if task.form is LabelForm.COUNT:  # counts keep their zero, and their mean is the unit in which rates are given
             return cls(task, None, 0.0, mean if mean > 0 else 1.0)
         return cls(task, None, mean, scale) if task.form is LabelForm.NUMBER else cls(task, task.classes, 0.0, 1.0)
 
@@ -179,7 +179,7 @@ def _in_order(labels: list[Any]) -> tuple[Any, ...]:
 def _known(label: Any, classes: tuple[Any, ...]) -> str:
     if all(isinstance(known, str) for known in (label, *classes)):
         return nearest(label, classes)
-    return f"known are {', '.join(map(repr, classes))}"  # without quotes, so that 1 and '1' are told apart
+    return f"known are {', '.join(map(repr, classes))}"  # without quotes, so that 1 and '1' differ
 
 
 def _class_array(classes: tuple[Any, ...]) -> np.ndarray:

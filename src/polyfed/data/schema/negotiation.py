@@ -240,7 +240,7 @@ def _agree_codec(task: Task, summaries: Mapping[str, ClientSummary]) -> LabelCod
 
 
 def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Any, ...]:
-    written: dict[Any, Any] = {}  # 1 and True are one label, but how all clients write it decides how it is told
+    written: dict[Any, Any] = {}  # 1 and True are one label, but how all clients write it decides how it is shown
     different: dict[Any, None] = {}
     for client, summary in summaries.items():
         labels = summary.classes.get(task.name, ())

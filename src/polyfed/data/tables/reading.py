@@ -57,12 +57,12 @@ class TableReader:
         self.tasks, self.split, self.transform, self.weights = tasks, split, transform, weights
         self.features, self.derived, self.missing = as_names(features), comparisons(derive), checked_missing(missing)
         # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
-        told = [split.columns[role] for role in ("group", "column") if role in split.columns]
-        told += [] if weights is None else [weights]
+        no_input = [split.columns[role] for role in ("group", "column") if role in split.columns]
+        no_input += [] if weights is None else [weights]
         # The column that a task is derived from would give its labels away.
         names = {task.name for task in tasks}
-        told += [d.column for d in self.derived if d.name in names and d.column not in (self.features or ())]
-        self.drop: list[str] = list(dict.fromkeys([*(as_names(drop) or []), *told]))
+        no_input += [d.column for d in self.derived if d.name in names and d.column not in (self.features or ())]
+        self.drop: list[str] = list(dict.fromkeys([*(as_names(drop) or []), *no_input]))
 
     def clients(self, source: Any, *, client: str | None = None, query: str | None = None) -> dict[str, RawClient]:
         """All clients of a table, or of a folder (or a pattern) with one file for each client."""

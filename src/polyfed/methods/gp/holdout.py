@@ -2,7 +2,7 @@
 
 Learned features have many parameters: they soon tell the labels they were learned from by heart, and a noise or a mixing
 weight that is learned from the same labels then believes it. So each client keeps a share of its inputs apart: the gradient
-of the features comes from the others, that of all other groups from those kept apart. And the server compares the two
+of the features comes from the others, that of all other groups from those held out. And the server compares the two
 gradients of the features: as long as what one part asks for also serves the other, it is about the task; when they no
 longer agree, what remains to be learned is the labels of one part, and the features stop moving.
 
@@ -31,7 +31,7 @@ _parts: WeakKeyDictionary[ClientData, tuple[bytes, tuple[ClientData, ClientData]
 
 
 def held_out_inputs(data: ClientData, share: float, rng: np.random.Generator) -> Tensor:
-    """Which inputs are kept apart: the same share of those with labels of the same tasks.
+    """Which inputs are held out: the same share of those with labels of the same tasks.
 
     >>> from polyfed.data import LabelCodec, Task
     >>> seen = {"pulse": (np.arange(3), np.zeros(3)), "sick": (np.arange(3, 9), np.zeros(6))}
@@ -51,7 +51,7 @@ def held_out_inputs(data: ClientData, share: float, rng: np.random.Generator) ->
 
 
 def split(data: ClientData, kept: Tensor) -> tuple[ClientData, ClientData]:
-    """What the features are learned from, and what is kept apart; always the same objects, as they do not change."""
+    """What the features are learned from, and what is held out; always the same objects, as they do not change."""
     mask = kept.numpy().astype(bool)
     found = _parts.get(data)
     if found is None or found[0] != mask.tobytes():

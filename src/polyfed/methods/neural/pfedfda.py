@@ -84,7 +84,7 @@ def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:
 
 
 def estimated(h: Tensor, groups: Tensor, received: Gaussians, ridge: float) -> Gaussians:
-    """Gaussians of features with one-hot classes, times the weight of each row; a class without rows is as told."""
+    """Gaussians of features with one-hot classes, times the weight of each row; a class without rows is as given."""
     counts, weights = groups.sum(0), groups.sum(1, keepdim=True)
     own = groups.T @ h / counts.clamp_min(torch.finfo(counts.dtype).tiny)[:, None]
     means = torch.where((counts > 0)[:, None], own, received.means)

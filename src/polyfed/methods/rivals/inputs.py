@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST = 250  # scikit-learn's trees take 255 categories; clients beyond these, the smallest, are not told apart
+MOST = 250  # scikit-learn's trees take 255 categories; clients beyond these, the smallest, are one category
 
 
 @dataclass(frozen=True, eq=False)
