@@ -176,6 +176,9 @@ def test_the_logistic_model_is_at_the_mode_of_its_posterior():
     tau2 = own / (one_hot.T @ left)
     np.testing.assert_allclose(tau2, tau2.mean(), rtol=1e-2)
     assert np.ptp(own) > 1  # the clients do differ
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    np.testing.assert_array_equal(MixedEffects()._logistic(y, A, one_hot), found)  # whatever others draw
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
 def test_components_stand_for_features_where_labels_are_few():
