@@ -6,9 +6,8 @@ likelihood; classes by the posterior mode of a logistic model with the same inte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,21 +97,12 @@ class MixedEffects(Rival):
         from scipy.sparse import csr_matrix
 
         GLM = require("statsmodels.genmod.bayes_mixed_glm", self.name).BinomialBayesMixedGLM
-        with quietly(), _seeded():
-            model: Any = GLM(y, A, csr_matrix(one_hot), np.zeros(one_hot.shape[1], dtype=int)).fit_map()
+        # Where it starts is drawn; older versions of statsmodels take no seed.
+        seed = {"rng": 0} if "rng" in signature(GLM.fit_map).parameters else {}
+        with quietly():
+            model: Any = GLM(y, A, csr_matrix(one_hot), np.zeros(one_hot.shape[1], dtype=int)).fit_map(**seed)
         found = np.concatenate([model.fe_mean, model.vc_mean])
         return np.where(np.isfinite(found), found, 0.0)
-
-
-@contextmanager
-def _seeded() -> Iterator[None]:
-    """statsmodels draws where it starts from numpy's global generator, which others use too."""
-    before = np.random.get_state()  # noqa: NPY002
-    np.random.seed(0)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(before)  # noqa: NPY002
 
 
 def _design(x: Inputs, per_effect: int) -> Predicted:
