@@ -20,10 +20,10 @@ def folder(tmp_path, monkeypatch):
     pf.simulate("fedavg", make_federation(2), rounds=1, folder=tmp_path / "run", network="my_networks:small")
     from polyfed.methods.neural import shared_network
 
-    shared_network.network_of.cache_clear()
+    shared_network._network.cache_clear()
     called.clear()
     yield tmp_path / "run", called
-    shared_network.network_of.cache_clear()
+    shared_network._network.cache_clear()
 
 
 def test_a_folder_does_not_run_its_code_unasked(folder, capsys):

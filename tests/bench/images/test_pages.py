@@ -75,4 +75,5 @@ def test_the_committed_pictures_have_their_pages():
         assert (folder / f"{name}.png").is_file()
         shown = list(columns((folder / f"{page}.md").read_text(encoding="utf-8")))
         assert shown
-        assert all("pfed-hier" in column.methods for column in shown if column.table != "Log loss")
+        if page != "trained":  # no network is learned below shared functions
+            assert all("pfed-hier" in column.methods for column in shown)
