@@ -138,17 +138,17 @@ def _constant_within(frame: Any, name: str) -> list[str]:
 def client_names(table: Table, column: str) -> np.ndarray:
     """The name of each row's client as text; a gap in the column must not turn client 1 into 1.0."""
     values = table.column(column)
-    blank = values.map(lambda value: isinstance(value, str) and not value.strip())
-    gaps = values.isna().to_numpy() | blank.to_numpy(bool)
-    if gaps.any():
-        what = f"column {column!r} is empty"
-        raise DataError(what, where=table.row_name(int(gaps.argmax())), remedy="say whose row it is, or drop the row")
     try:
         codes, distinct = values.factorize()
     except TypeError:  # lists and dictionaries
         row = next(i for i, value in enumerate(values) if getattr(type(value), "__hash__", None) is None)
         what = f"column {column!r} holds a {type(values.iloc[row]).__name__}, which is no name of a client"
         raise DataError(what, where=table.row_name(row), remedy="give each row the name of one client") from None
+    # What is missing has the code −1, the last.
+    gaps = np.array([*(isinstance(value, str) and not value.strip() for value in distinct), True])[codes]
+    if gaps.any():
+        what = f"column {column!r} is empty"
+        raise DataError(what, where=table.row_name(int(gaps.argmax())), remedy="say whose row it is, or drop the row")
     names = [_name(plain(value)) for value in distinct]
     if len(set(names)) < len(names):
         first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])
