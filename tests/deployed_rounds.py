@@ -3,16 +3,10 @@ server says it used. Personal parameters stay on the nodes (scheme K), so a node
 
 from __future__ import annotations
 
-import json
+from bench.deployed import rounds_of
 
 import polyfed as pf
 from flower_runs import NAMES, assert_same_predictions, assert_same_server, new_rows, replayed, run_of_node
-
-
-def rounds_of(folder):
-    path = folder / "events.jsonl"
-    events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [event for event in events if event["event"] == "round"]
 
 
 def rejected_in(folder):

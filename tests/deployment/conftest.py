@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from bench.deployed import family, rounds_of
 
 if importlib.util.find_spec("flwr") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -24,7 +25,6 @@ if importlib.util.find_spec("flwr") is None:
         return "Flower is not installed (pip install 'polyfed[flower]'): its tests are left out"
 else:
     from bad_network import BadNetwork
-    from deployed_rounds import rounds_of
     from flower_runs import NAMES, TASKS, write_tables
 
 HERE = Path(__file__).parent
@@ -170,7 +170,7 @@ class Machines:
     def kill(self, name: str) -> None:
         """SIGKILL to a process and all that it started."""
         process = self.processes.pop(name)
-        for pid in _family(process.pid):
+        for pid in family(process.pid):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -180,7 +180,7 @@ class Machines:
     def end(self) -> None:
         if hasattr(self, "network"):
             self.network.close()
-        families = [pid for process in self.processes.values() for pid in _family(process.pid)]
+        families = [pid for process in self.processes.values() for pid in family(process.pid)]
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -216,19 +216,3 @@ def no_faults_left(machines):
 
 def _toml(values) -> str:
     return "\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
-
-
-def _family(pid: int) -> list[int]:
-    """A process and its descendants."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    family = [pid]
-    for member in family:
-        family += parents.get(member, [])
-    return family

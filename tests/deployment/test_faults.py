@@ -6,8 +6,9 @@ Where a test says `machines.stock`, the two differ in what a node says of it, an
 from __future__ import annotations
 
 import pytest
+from bench.deployed import rounds_of
 
-from deployed_rounds import assert_right, rejected_in, rounds_of
+from deployed_rounds import assert_right, rejected_in
 from flower_runs import NAMES
 
 pytestmark = pytest.mark.skipif("not __import__('sys').platform.startswith('linux')", reason="looks into /proc")

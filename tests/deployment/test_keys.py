@@ -9,8 +9,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from bench.deployed import rounds_of
 
-from deployed_rounds import assert_right, rounds_of
+from deployed_rounds import assert_right
 from flower_runs import NAMES
 from polyfed.flower.deploy.certificates import make_server_certificate
 

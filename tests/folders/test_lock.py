@@ -218,35 +218,33 @@ def test_sixty_rounds_while_others_load_predict_and_join(tmp_path):
     assert pf.load(tmp_path / "b").late_states
 
 
+def _rivals(argv, monkeypatch):
+    """Where the same command ends that another process starts in the first round, in a list that it fills."""
+    ended = []
+
+    def run_and_meet(*arguments):
+        if not ended:
+            code = "import sys; from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
+            ended.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
+        return run_round(*arguments)
+
+    monkeypatch.setattr(run_module, "run_round", run_and_meet)
+    return ended
+
+
 def test_a_second_start_in_a_new_folder_leaves_the_first_alone(tmp_path, monkeypatch, capsys):
     """The loser of the race must not take the winner's folder with it when it is rejected."""
     argv = ["run", "--dataset", "synthetic", "--rounds", "2", "--out", str(tmp_path / "runs" / "a"), "--quiet"]
-    rejected = []
-
-    def play_and_meet(*arguments):
-        if not rejected:
-            code = "import sys; from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
-            rejected.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
-        return run_round(*arguments)
-
-    monkeypatch.setattr(run_module, "run_round", play_and_meet)
+    rejected = _rivals(argv, monkeypatch)
     assert main([*argv, "--no-report"]) == 0, capsys.readouterr().err
     assert rejected[0].returncode == 2
     assert "there is a run in it already" in rejected[0].stderr or "at work on it" in rejected[0].stderr
     assert pf.load(tmp_path / "runs" / "a").federation_state.round == 2
 
 
-def test_a_second_resume_ends_with_two_and_every_round_is_played_once(folder, monkeypatch, capsys):
+def test_a_second_resume_ends_with_two_and_every_round_is_run_once(folder, monkeypatch, capsys):
     argv = ["run", "--resume", str(folder), "--rounds", "6", "--quiet", "--no-report"]
-    rejected = []
-
-    def play_and_meet(*arguments):
-        if not rejected:
-            code = "import sys; from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
-            rejected.append(subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True))
-        return run_round(*arguments)
-
-    monkeypatch.setattr(run_module, "run_round", play_and_meet)
+    rejected = _rivals(argv, monkeypatch)
     assert main(argv) == 0, capsys.readouterr().err
     assert rejected[0].returncode == 2
     assert f"error: {folder}: process {os.getpid()} has been at work on it since" in rejected[0].stderr
