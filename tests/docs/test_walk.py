@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 from importlib import import_module
 
 import numpy as np
@@ -16,6 +17,13 @@ def steps(text: str, heading: str, until: str) -> list[str]:
     """The functions that the numbered steps of a section name, in order."""
     section = text.split(heading, 1)[1].split(until, 1)[0]
     return re.findall(r"`([\w/]+\.py::[\w.]+)`", section)
+
+
+def test_the_rooms_on_the_page_are_those_that_make_check_enforces():
+    contracts = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one["name"] == "The rooms of the house")
+    drawn = PAGE.read_text().split("```text\n", 1)[1].split("```", 1)[0].splitlines()
+    assert [re.split(r"\s{2,}", line)[0] for line in drawn] == [layer for layer in layers if layer != "__main__"]
 
 
 @pytest.fixture(scope="module")
