@@ -28,11 +28,9 @@ def choose_shots(usable: Usable, shots: int, rng: np.random.Generator, *, client
     if len(chosen) < len(order):
         task = order[len(chosen)]
         have = int((~np.isin(usable[task].at, _rows(chosen))).sum())
-        raise DataError(
-            f"{have} training labels are on rows that no other task uses, but shots={shots} needs {shots}",
-            where=f"client {client!r}, task {task!r}",
-            remedy="lower shots, give the client more rows, or take shots_rows = 'same'",
-        )
+        what = f"{have} training labels are on rows that no other task uses, but shots={shots} needs {shots}"
+        remedy = "lower shots, give the client more rows, or take shots_rows = 'same'"
+        raise DataError(what, where=f"client {client!r}, task {task!r}", remedy=remedy)
     return chosen
 
 
@@ -48,11 +46,9 @@ def choose_same_shots(usable: Usable, shots: int, rng: np.random.Generator, *, c
         return {}
     rows = reduce(np.intersect1d, [labels.at for labels in usable.values()])
     if len(rows) < shots:
-        raise DataError(
-            f"{len(rows)} training rows have a label of each task, but shots={shots} needs {shots}",
-            where=f"client {client!r}",
-            remedy="lower shots, give the client more rows, or take shots_rows = 'different'",
-        )
+        what = f"{len(rows)} training rows have a label of each task, but shots={shots} needs {shots}"
+        remedy = "lower shots, give the client more rows, or take shots_rows = 'different'"
+        raise DataError(what, where=f"client {client!r}", remedy=remedy)
     classes = np.zeros(len(rows), dtype=np.int64)
     for labels in usable.values():
         if labels.vocabulary is not None:

@@ -11,8 +11,8 @@ Networks", ICLR 2017, arXiv:1610.02136; Liang, Li, Srikant: "Enhancing The Relia
 in Neural Networks", ICLR 2018, arXiv:1706.02690.
 
 Labels are compared as they are; where probabilities count, `y` is the position of each row's class and `proba`
-is (N, K), or (N,) with the probability of the second of two classes. Scores, such as the predictive variance, are higher further out
-of distribution: `scores_in` are of rows like the training data, `scores_out` of others.
+is (N, K), or (N,) with the probability of the second of two classes. Scores, such as the predictive variance, are higher
+further out of distribution: `scores_in` are of rows like the training data, `scores_out` of others.
 
 >>> accuracy(["yes", "no"], ["yes", "yes"])
 0.5

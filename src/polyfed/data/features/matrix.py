@@ -1,4 +1,4 @@
-"""Matrices and values as users have them: arrays, tensors, lists and their entries, as numpy has them.
+"""Matrices and values as users have them (arrays, tensors, lists and their entries), as numpy and as JSON have them.
 
 >>> as_matrix([[1, 2], [3, 4]], "X")
 array([[1, 2],
@@ -10,7 +10,7 @@ polyfed.errors.DataError: X: has shape (2,), not (rows, columns); if it is one c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from numbers import Real
@@ -19,6 +19,21 @@ from typing import Any
 import numpy as np
 
 from polyfed.errors import DataError, PolyfedError
+
+
+class Described:
+    """A dataclass that goes into JSON with all its fields."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: _as_json(value) for name, value in vars(self).items()}
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, (Described, np.ndarray)):
+        return value.to_dict() if isinstance(value, Described) else value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _as_json(one) for key, one in value.items()}
+    return [_as_json(one) for one in value] if isinstance(value, (tuple, list)) else value
 
 
 def to_numpy(values: Any) -> np.ndarray:
@@ -43,14 +58,14 @@ def plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """None, NaN, and pandas' NA and NaT (known by name, so that pandas need not be imported)."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, Decimal, np.generic)) and bool(value != value)
 
 
-def as_number(value: Any) -> float | None:
+def as_number(value: object) -> float | None:
     """The value as a float, NaN if it is missing, None if it is no number (text of digits is text)."""
     value = plain(value)
     if is_missing(value):
@@ -105,7 +120,7 @@ def row_name(row: int, index: Any = None) -> str:
     return f"row {row}" if label == repr(row) else f"row {row} (index {label})"
 
 
-def reads_as_number(value: Any) -> bool:
+def reads_as_number(value: object) -> bool:
     """Whether a text is a number that was written down."""
     try:
         return isinstance(value, str) and float(value) is not None

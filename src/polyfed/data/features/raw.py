@@ -181,11 +181,9 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
         if isinstance(value, time):
             what = f"column {name!r} holds times of day such as {str(value)!r}"
             raise DataError(what, where=where, remedy="turn it into numbers such as hours, or drop it")
-        raise DataError(
-            f"value {value!r} is not a number as others of the column are",
-            where=_place(where, row, index, name),
-            remedy="correct it, mark it missing, or make the whole column text",
-        )
+        what = f"value {value!r} is not a number as others of the column are"
+        remedy = "correct it, mark it missing, or make the whole column text"
+        raise DataError(what, where=_place(where, row, index, name), remedy=remedy)
     return numbers
 
 
@@ -215,11 +213,9 @@ def _reject_infinite(numbers: np.ndarray, names: Sequence[str], where: str, inde
     infinite = np.isinf(numbers)
     if infinite.any():
         row, column = (int(i) for i in np.unravel_index(infinite.argmax(), infinite.shape))
-        raise DataError(
-            f"value {numbers[row, column]} is not finite",
-            where=_place(where, row, index, names[column]),
-            remedy="correct it or mark it missing with NaN",
-        )
+        what = f"value {numbers[row, column]} is not finite"
+        remedy = "correct it or mark it missing with NaN"
+        raise DataError(what, where=_place(where, row, index, names[column]), remedy=remedy)
 
 
 def _listed(names: Sequence[str]) -> str:

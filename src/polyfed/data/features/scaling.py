@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from polyfed.data.features.matrix import Described
 
 REACH = 10.0  # times the usual: clients of very different sizes are honest
 FEWEST = 3  # clients with values in a column; among fewer there is no majority
@@ -30,7 +32,7 @@ class FeatureScaler:
     scale: np.ndarray
 
     @classmethod
-    def learn(cls, values: Any) -> FeatureScaler:
+    def learn(cls, values: ArrayLike) -> FeatureScaler:
         """Mean and population standard deviation of each column; a constant column keeps scale 1."""
         return Moments.of(values).scaler()
 
@@ -39,7 +41,7 @@ class FeatureScaler:
         """The scaler of `d` columns that changes nothing."""
         return cls(np.zeros(d), np.ones(d))
 
-    def apply(self, values: Any) -> np.ndarray:
+    def apply(self, values: ArrayLike) -> np.ndarray:
         """The columns in units of the training rows' std."""
         values = np.asarray(values, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -52,7 +54,7 @@ class FeatureScaler:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class Moments(Described):
     """Count, mean and population standard deviation of the numbers in each column, gaps (NaN) left out.
 
     This is what counts, sums and sums of squares say, no more and no less, in the form that survives arithmetic: sums
@@ -64,7 +66,7 @@ class Moments:
     std: np.ndarray
 
     @classmethod
-    def of(cls, values: Any) -> Moments:
+    def of(cls, values: ArrayLike) -> Moments:
         """The moments of each column; a column without numbers has count, mean and std 0."""
         values = np.asarray(values, dtype=np.float64)
         n, d = values.shape
@@ -102,9 +104,7 @@ class Moments:
     def of_at_least(self, n: int) -> Moments:
         """The same, with columns of fewer than n values as if they were empty."""
         reported = self.count >= n
-        return Moments(
-            np.where(reported, self.count, 0), np.where(reported, self.mean, 0.0), np.where(reported, self.std, 0.0)
-        )
+        return Moments(*(np.where(reported, each, 0) for each in (self.count, self.mean, self.std)))
 
     def scaler(self) -> FeatureScaler:
         """What standardises rows with these moments; a constant column keeps scale 1."""
@@ -112,13 +112,8 @@ class Moments:
         constant = self.std <= 1e-12 * np.maximum(np.abs(self.mean), np.finfo(np.float64).tiny)
         return FeatureScaler(self.mean, np.where(constant, 1.0, self.std))
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """Plain lists, ready for JSON."""
-        return {"count": self.count.tolist(), "mean": self.mean.tolist(), "std": self.std.tolist()}
-
     @classmethod
-    def from_dict(cls, described: dict[str, list[float]]) -> Moments:
-        """The moments that `to_dict` described."""
+    def from_dict(cls, described: Mapping[str, Sequence[float]]) -> Moments:
         mean, std = (np.array(described[key], dtype=np.float64) for key in ("mean", "std"))
         return cls(np.array(described["count"], dtype=np.int64), mean, std)
 
@@ -137,13 +132,8 @@ def pool_robustly(parts: Sequence[Moments]) -> Moments:
     >>> pool_robustly([*honest, says(1e9, 1e9)]).scaler().scale < 100
     array([ True])
     """
-    return Moments.pool(_within_reach(parts))
-
-
-def _within_reach(parts: Sequence[Moments]) -> list[Moments]:
-    """The moments of each client, drawn towards the middle where they are out of reach."""
     if len(parts) < FEWEST:
-        return list(parts)
+        return Moments.pool(parts)
     count, mean, std = (np.stack([getattr(part, key) for part in parts]) for key in ("count", "mean", "std"))
     there = count > 0
     judged = there.sum(axis=0) >= FEWEST
@@ -161,7 +151,7 @@ def _within_reach(parts: Sequence[Moments]) -> list[Moments]:
     mean = np.where(out, np.clip(drawn, -largest, largest), mean)
     std = np.where(out, shrink * std, std)
     count = np.minimum(count, most).astype(np.int64)
-    return [Moments(*row) for row in zip(count, mean, std, strict=True)]
+    return Moments.pool([Moments(*row) for row in zip(count, mean, std, strict=True)])
 
 
 def _lower_median(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from polyfed.data.features.matrix import Described
 from polyfed.data.features.raw import RawFeatures
 from polyfed.data.features.scaling import FEWEST, REACH
 from polyfed.errors import ConfigError, DataError, nearest
@@ -36,15 +36,13 @@ MOST_GROUPS = 2 * USUAL_GROUPS + 1  # a value that many rows have is a group of 
 MOST_KNOTS = 64  # of the agreed curve
 
 
-def checked_transform(given: Any, columns: Sequence[str], where: str) -> dict[str, str]:
+def checked_transform(given: Mapping[str, str] | None, columns: Sequence[str], where: str) -> dict[str, str]:
     """column → transform, as a user gives it; each must be an input."""
     for name, how in (given or {}).items():
         if how == AUTO:
-            raise ConfigError(
-                f"transform {AUTO!r} is not for data of several machines or from Python",
-                where=where,
-                remedy="let polyfed run choose it where there are rows to choose by, and name what it chose",
-            )
+            what = f"transform {AUTO!r} is not for data of several machines or from Python"
+            remedy = "let polyfed run choose it where there are rows to choose by, and name what it chose"
+            raise ConfigError(what, where=where, remedy=remedy)
         if how not in TRANSFORMS:
             what = f"transform {how!r} of column {name!r} is not known"
             raise ConfigError(what, where=where, remedy=nearest(how, TRANSFORMS))
@@ -71,7 +69,7 @@ def changed(numbers: np.ndarray, how: str, ranks: Ranks | None = None) -> np.nda
 
 
 @dataclass(frozen=True, eq=False)
-class Sketch:
+class Sketch(Described):
     """What a client sends of one column: the mean of each group of neighbouring values, rising, and how many they are."""
 
     mean: np.ndarray
@@ -79,7 +77,7 @@ class Sketch:
 
     @classmethod
     def of(cls, values: np.ndarray, least: int) -> Sketch | None:
-        """The groups of these values, each of at least so many; None if there are too few for one."""
+        """The groups of these values, each of at least that number; None if there are too few for one."""
         values, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         n = int(counts.sum())
         if n < least:
@@ -99,11 +97,8 @@ class Sketch:
         means = [_mean(values[group], counts[group]) for group in groups]
         return cls(np.array(means), sizes)
 
-    def to_dict(self) -> dict[str, list[float]]:
-        return {"mean": self.mean.tolist(), "count": self.count.tolist()}
-
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Sketch:
+    def from_dict(cls, described: Mapping[str, Sequence[float]]) -> Sketch:
         return cls(np.array(described["mean"], dtype=np.float64), np.array(described["count"], dtype=np.int64))
 
 

@@ -159,11 +159,9 @@ class ImageFederation:
         _reject_unless_it_takes(embed, paths, given)
         found = to_numpy(embed(paths, **given))
         if found.ndim != 2 or len(found) != len(paths) or found.dtype.kind not in "biuf":
-            raise DataError(
-                f"gave {found.dtype} of shape {found.shape} for {len(paths)} images",
-                where="embed",
-                remedy="let it return a row of numbers for each path, flat if they are pixels",
-            )
+            what = f"gave {found.dtype} of shape {found.shape} for {len(paths)} images"
+            remedy = "let it return a row of numbers for each path, flat if they are pixels"
+            raise DataError(what, where="embed", remedy=remedy)
         bad = ~np.isfinite(found).all(axis=1)
         if bad.any():
             what = f"a feature of {paths[int(bad.argmax())].as_posix()} is not finite"

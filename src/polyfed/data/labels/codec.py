@@ -17,27 +17,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from polyfed.data.features.matrix import row_name, to_numpy
+from polyfed.data.features.matrix import Described, row_name, to_numpy
 from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.labels.written import USUAL
-from polyfed.data.task import Task
+from polyfed.data.task import Label, Task
 from polyfed.errors import DataError, UsageError, nearest
 from polyfed.kinds import LabelForm
 
 
 @dataclass(frozen=True)
-class LabelCodec:
+class LabelCodec(Described):
     """How one task's labels are coded: its classes, or the shift and scale of its targets."""
 
     task: Task
-    classes: tuple[Any, ...] | None
+    classes: tuple[Label, ...] | None
     shift: float
     scale: float
 
     @classmethod
-    def learn(cls, task: Task, y: Any, *, scale: bool = True) -> LabelCodec:
+    def learn(cls, task: Task, y: object, *, scale: bool = True) -> LabelCodec:
         """Learn what the task leaves open from `y`, which may have gaps, be empty, or be None.
 
         Targets are standardised and counts get their mean as unit, unless `scale` is False.
@@ -73,7 +74,7 @@ class LabelCodec:
         scaler = FeatureScaler(np.array([self.shift]), np.array([self.scale]))
         return scaler.apply(labels.values[:, None])[:, 0]
 
-    def decode_labels(self, index_array: Any) -> np.ndarray:
+    def decode_labels(self, index_array: ArrayLike) -> np.ndarray:
         """The users' labels at these class positions (of a binary task also from the coded -1 and +1)."""
         if self.classes is None:
             raise UsageError(f"a {self.task.kind} task has no classes", where=f"task {self.task.name!r}")
@@ -96,24 +97,13 @@ class LabelCodec:
         """What a model must know of it: the unit of a count is part of its likelihood, shift and scale of a target not."""
         return self if self.task.form is LabelForm.COUNT else replace(self, shift=0.0, scale=1.0)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        classes = None if self.classes is None else list(self.classes)
-        return {"task": self.task.to_dict(), "classes": classes, "shift": self.shift, "scale": self.scale}
-
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> LabelCodec:
-        """The codec that `to_dict` described."""
-        classes = described["classes"]
-        return cls(
-            Task.from_dict(described["task"]),
-            None if classes is None else tuple(classes),
-            float(described["shift"]),
-            float(described["scale"]),
-        )
+        classes, units = described["classes"], (float(described[key]) for key in ("shift", "scale"))
+        return cls(Task.from_dict(described["task"]), None if classes is None else tuple(classes), *units)
 
 
-def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[Any, ...]:
+def settle_classes(task: Task, labels: Sequence[Label], *, where: str) -> tuple[Label, ...]:
     """The classes of a task from all labels that occur: tidied, in order, and completed where one is unmistakable."""
     classes = _in_order(_tidy(labels))
     if len(classes) >= 2:
@@ -151,7 +141,7 @@ def reject_unknown_class(column: LabelColumn, labels: Labels) -> None:
             raise column.error(labels.first(position), what, _known(label, classes))
 
 
-def _learn_classes(column: LabelColumn) -> tuple[Any, ...]:
+def _learn_classes(column: LabelColumn) -> tuple[Label, ...]:
     labels = column.read()
     reject_third_class(column, labels)
     where = f"task {column.task.name!r}"
@@ -160,7 +150,7 @@ def _learn_classes(column: LabelColumn) -> tuple[Any, ...]:
     return settle_classes(column.task, labels.vocabulary or (), where=where)
 
 
-def _tidy(labels: Sequence[Any]) -> list[Any]:
+def _tidy(labels: Sequence[Label]) -> list[Label]:
     """Undo what storage did: a gap turns a column of 0 and 1 into 0.0 and 1.0, a number turns True into 1."""
     if not all(type(label) is bool for label in labels):
         numbers = [label for label in labels if not isinstance(label, str)]
@@ -169,20 +159,20 @@ def _tidy(labels: Sequence[Any]) -> list[Any]:
     return list(dict.fromkeys(labels))
 
 
-def _in_order(labels: list[Any]) -> tuple[Any, ...]:
+def _in_order(labels: list[Any]) -> tuple[Label, ...]:
     try:
         return tuple(sorted(labels))
     except TypeError:  # numbers among words: any order will do that is always the same
         return tuple(sorted(labels, key=lambda label: (type(label).__name__, str(label))))
 
 
-def _known(label: Any, classes: tuple[Any, ...]) -> str:
+def _known(label: Label, classes: tuple[Label, ...]) -> str:
     if all(isinstance(known, str) for known in (label, *classes)):
-        return nearest(label, classes)
+        return nearest(str(label), list(map(str, classes)))
     return f"known are {', '.join(map(repr, classes))}"  # without quotes, so that 1 and '1' differ
 
 
-def _class_array(classes: tuple[Any, ...]) -> np.ndarray:
+def _class_array(classes: tuple[Label, ...]) -> np.ndarray:
     types = {type(label) for label in classes}
     if len(types) == 1 or types == {int, float}:
         natural = np.array(classes)

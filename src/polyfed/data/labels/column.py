@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.matrix import is_missing, plain, row_name, to_floats, to_numpy
-from polyfed.data.task import Task
+from polyfed.data.task import Label, Task
 from polyfed.errors import DataError
 from polyfed.kinds import LabelForm
 
@@ -29,7 +29,7 @@ class Labels:
     at: np.ndarray  # the rows that have one
     values: np.ndarray  # numbers; of a proportion task (successes, trials); of a class task positions in the vocabulary
     # the class labels that occur, as they first appeared; None for tasks without classes
-    vocabulary: tuple[Any, ...] | None = None
+    vocabulary: tuple[Label, ...] | None = None
 
     def first(self, position: int) -> int:
         """The first row with the class at this position of the vocabulary."""

@@ -22,20 +22,21 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.data.features.matrix import Described
 from polyfed.data.features.raw import RawFeatures
 from polyfed.data.features.scaling import Moments
 from polyfed.data.features.transforms import LEAST_GROUP, Sketch, changed
 from polyfed.data.raw import RawClient
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.splits import Division
-from polyfed.data.task import Task
+from polyfed.data.task import Label, Task
 from polyfed.kinds import LabelForm
 
 NUMBERS = ("number", "log", "rank", "empty")  # kinds of columns that are no text
 
 
 @dataclass(frozen=True, eq=False)
-class ClientSummary:
+class ClientSummary(Described):
     """What one client says of its data."""
 
     columns: tuple[str, ...]  # the features, in the client's order
@@ -46,7 +47,7 @@ class ClientSummary:
     categories: Mapping[
         str, tuple[str, ...]
     ]  # of text columns: those that occur often enough, and OTHER if there are more
-    classes: Mapping[str, tuple[Any, ...]]  # of class tasks without given classes: the labels that occur often enough
+    classes: Mapping[str, tuple[Label, ...]]  # of class tasks without given classes: the labels that occur often enough
     labels: Mapping[str, int]  # task → how many training labels it has; none for a client that is silent
     # of the columns that are not text, transformed, and nothing of those that are to be ranked; None unless federated
     moments: Moments | None
@@ -74,35 +75,14 @@ class ClientSummary:
         """The size of the message."""
         return len(json.dumps(self.to_dict(), separators=(",", ":")).encode())
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return {
-            "columns": list(self.columns),
-            "kinds": list(self.kinds),
-            "gaps": list(self.gaps),
-            "categories": {name: list(texts) for name, texts in self.categories.items()},
-            "classes": {task: list(labels) for task, labels in self.classes.items()},
-            "labels": dict(self.labels),
-            "moments": None if self.moments is None else self.moments.to_dict(),
-            "targets": {task: moments.to_dict() for task, moments in self.targets.items()},
-            "ranks": {name: sketch.to_dict() for name, sketch in self.ranks.items()},
-        }
-
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> ClientSummary:
-        """The summary that `to_dict` described."""
-        moments = described["moments"]
-        return cls(
-            columns=tuple(described["columns"]),
-            kinds=tuple(described["kinds"]),
-            gaps=tuple(described["gaps"]),
-            categories={name: tuple(texts) for name, texts in described["categories"].items()},
-            classes={task: tuple(labels) for task, labels in described["classes"].items()},
-            labels=dict(described["labels"]),
-            moments=None if moments is None else Moments.from_dict(moments),
-            targets={task: Moments.from_dict(part) for task, part in described["targets"].items()},
-            ranks={name: Sketch.from_dict(part) for name, part in described["ranks"].items()},
-        )
+        columns, kinds, gaps = (tuple(described[key]) for key in ("columns", "kinds", "gaps"))
+        by_name = [{name: tuple(own) for name, own in described[key].items()} for key in ("categories", "classes")]
+        moments = described["moments"] if described["moments"] is None else Moments.from_dict(described["moments"])
+        targets = {task: Moments.from_dict(part) for task, part in described["targets"].items()}
+        ranks = {name: Sketch.from_dict(part) for name, part in described["ranks"].items()}
+        return cls(columns, kinds, gaps, *by_name, dict(described["labels"]), moments, targets, ranks)
 
 
 def describe(
@@ -115,14 +95,13 @@ def describe(
     if not reported:
         return ClientSummary.nothing()
     features = training.features
+    scaled = scaled_tasks(tasks, reported, scaling)
     return replace(
         describe_columns(features, raw.features, limits.min_count),
         classes={name: _classes_of(raw, name, division, limits.min_count) for name in open_tasks(tasks, reported)},
         labels={task: labels[task] for task in reported},
         moments=_moments(features, limits) if scaling == "federated" else None,
-        targets={
-            name: Moments.of(training.labels[name].values[:, None]) for name in scaled_tasks(tasks, reported, scaling)
-        },
+        targets={name: Moments.of(training.labels[name].values[:, None]) for name in scaled},
         ranks=_ranks(features, limits),
     )
 
@@ -174,7 +153,7 @@ def _ranks(features: RawFeatures, limits: Limits) -> dict[str, Sketch]:
     return {name: sketch for name, sketch in found.items() if sketch is not None}
 
 
-def _marked(features: RawFeatures, marks: Any) -> set[str]:
+def _marked(features: RawFeatures, marks: np.ndarray | np.bool_) -> set[str]:
     """The columns of numbers at which `marks` is true."""
     return {features.number_names[i] for i in np.flatnonzero(marks)}
 
@@ -193,7 +172,7 @@ def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None,
     return tuple(sorted(kept | {OTHER} if len(kept) < len(counts) else kept)), has_gaps
 
 
-def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -> tuple[Any, ...]:
+def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -> tuple[Label, ...]:
     """Classes of rows that are not held out; few-shot learning sets labels aside, and what exists is part of the task."""
     labels = raw.labels[task]
     vocabulary = labels.vocabulary or ()

@@ -39,8 +39,10 @@ def code_parts(
     name: str, raw: RawClient, division: Division, agreed: Schema, shared: Encoder, *, local: bool
 ) -> tuple[ClientParts, Encoder]:
     """One client's parts and how it encodes rows; `shared` is the encoder of all, used as it is unless `local`."""
-    training = division.training(raw)
-    encoder, codecs = code_of(name, training, agreed, shared, local=local)
+    training, encoder, codecs = division.training(raw), shared, agreed.codecs
+    if local:
+        encoder = shared.with_own_scale(training.features, where=f"client {name!r}")
+        codecs = {task: _own_codec(codec, training) for task, codec in agreed.codecs.items()}
     nothing = ClientData(np.empty((0, len(encoder.names))), {}, codecs)
     held_out = [
         code_rows(name, raw.take(rows), encoder, codecs) if len(rows) else nothing
@@ -49,16 +51,6 @@ def code_parts(
     own = raw.keys.get(KEY)
     of_rows = None if own is None else own[division.train]
     return ClientParts(code_rows(name, training, encoder, codecs, weigh=True, of_rows=of_rows), *held_out), encoder
-
-
-def code_of(
-    name: str, training: RawClient, agreed: Schema, shared: Encoder, *, local: bool
-) -> tuple[Encoder, Mapping[str, LabelCodec]]:
-    """The encoder and the codecs that a client with these training rows uses."""
-    if not local:
-        return shared, agreed.codecs
-    encoder = shared.with_own_scale(training.features, where=f"client {name!r}")
-    return encoder, {task: _own_codec(codec, training) for task, codec in agreed.codecs.items()}
 
 
 def code_rows(

@@ -21,7 +21,7 @@ from polyfed.data.features.transforms import LEAST_GROUP, TRANSFORMS, Ranks, Ske
 from polyfed.data.labels.codec import LabelCodec, settle_classes
 from polyfed.data.schema.client_summary import ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
-from polyfed.data.task import Task
+from polyfed.data.task import Label, Task
 from polyfed.errors import DataError
 from polyfed.kinds import LabelForm
 
@@ -85,7 +85,6 @@ class Schema:
         return tuple(codec.task for codec in self.codecs.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
         return {
             "columns": [column.to_dict() for column in self.columns],
             "mean": self.scaler.mean.tolist(),
@@ -95,14 +94,10 @@ class Schema:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Schema:
-        """The schema that `to_dict` described."""
         codecs = [LabelCodec.from_dict(codec) for codec in described["codecs"]]
-        mean, scale = (np.array(described[key], dtype=np.float64) for key in ("mean", "scale"))
-        return cls(
-            tuple(Column.from_dict(column) for column in described["columns"]),
-            FeatureScaler(mean, scale),
-            {codec.task.name: codec for codec in codecs},
-        )
+        scaler = FeatureScaler(*(np.array(described[key], dtype=np.float64) for key in ("mean", "scale")))
+        columns = tuple(map(Column.from_dict, described["columns"]))
+        return cls(columns, scaler, {codec.task.name: codec for codec in codecs})
 
 
 def agree(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -> Schema:
@@ -134,11 +129,9 @@ def _check_columns(summaries: Mapping[str, ClientSummary]) -> None:
         lacking, having, column = name, first, next((c for c in reference.columns if c not in found), None)
         if column is None:
             lacking, having, column = first, name, next(c for c in summary.columns if c not in expected)
-        raise DataError(
-            f"lacks column {column!r}, which client {having!r} has",
-            where=f"client {lacking!r}",
-            remedy="give all clients the same columns, empty where values are unknown (those of arrays are x0, x1, ...)",
-        )
+        what = f"lacks column {column!r}, which client {having!r} has"
+        remedy = "give all clients the same columns, empty where values are unknown (those of arrays are x0, x1, ...)"
+        raise DataError(what, where=f"client {lacking!r}", remedy=remedy)
 
 
 def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
@@ -146,7 +139,7 @@ def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
     kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(summaries.values())).columns}
     gaps: set[str] = set()
     categories: dict[str, Counter[str]] = {name: Counter() for name in kinds}
-    known: set[Any] = set()  # thousands of clients, a handful of different answers
+    known: set[tuple[tuple[object, ...], ...]] = set()  # thousands of clients, a handful of different answers
     for client, summary in summaries.items():
         if (answer := (summary.columns, summary.kinds, summary.gaps)) not in known:
             known.add(answer)
@@ -239,18 +232,18 @@ def _agree_codec(task: Task, summaries: Mapping[str, ClientSummary]) -> LabelCod
     return LabelCodec.standard(task, pool_robustly(parts).scaler())
 
 
-def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Any, ...]:
-    written: dict[Any, Any] = {}  # 1 and True are one label, but how all clients write it decides how it is shown
-    different: dict[Any, None] = {}
+def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Label, ...]:
+    written: dict[
+        tuple[type, Label], Label
+    ] = {}  # 1 and True are one label, but how all clients write it decides how it is shown
+    different: dict[Label, None] = {}
     for client, summary in summaries.items():
         labels = summary.classes.get(task.name, ())
         written.update({(type(label), label): label for label in labels})
         different.update(dict.fromkeys(labels))
         if task.form is LabelForm.BINARY and len(different) > 2:
             first, second, third = list(different)[:3]
-            raise DataError(
-                f"label {third!r} is a third class after {first!r} and {second!r} of other clients",
-                where=f"client {client!r}, task {task.name!r}",
-                remedy="declare the task multiclass or correct the label",
-            )
+            what = f"label {third!r} is a third class after {first!r} and {second!r} of other clients"
+            remedy = "declare the task multiclass or correct the label"
+            raise DataError(what, where=f"client {client!r}, task {task.name!r}", remedy=remedy)
     return settle_classes(task, list(written.values()), where=f"task {task.name!r}")

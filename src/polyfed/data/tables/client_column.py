@@ -152,11 +152,9 @@ def client_names(table: Table, column: str) -> np.ndarray:
     names = [_name(plain(value)) for value in distinct]
     if len(set(names)) < len(names):
         first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])
-        raise DataError(
-            f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}",
-            where=table.row_name(int((codes == second).argmax())),
-            remedy="make the column text, or numbers, throughout",
-        )
+        what = f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}"
+        remedy = "make the column text, or numbers, throughout"
+        raise DataError(what, where=table.row_name(int((codes == second).argmax())), remedy=remedy)
     return np.array(names)[codes]
 
 

@@ -58,20 +58,16 @@ class Logarithm:
         """The derived column."""
         values = table.column(self.column)
         if values.dtype.kind not in "biuf":
-            raise DataError(
-                f"column {self.column!r} holds no numbers, and has no logarithm",
-                where=f"{table.where}, derived column {self.name!r}",
-                remedy="take it of a column of numbers",
-            )
+            what = f"column {self.column!r} holds no numbers, and has no logarithm"
+            remedy = "take it of a column of numbers"
+            raise DataError(what, where=f"{table.where}, derived column {self.name!r}", remedy=remedy)
         least = 0.0 if self.function == "log" else -1.0
         wrong = (values <= least).to_numpy()
         if wrong.any():
             row = int(wrong.argmax())
-            raise DataError(
-                f"{values.iloc[row]} has no {self.function}",
-                where=f"{table.row_name(row)}, column {self.column!r}",
-                remedy=f"use log1p({self.column})" if not (values <= -1.0).any() else "correct it, or leave it empty",
-            )
+            what = f"{values.iloc[row]} has no {self.function}"
+            remedy = f"use log1p({self.column})" if not (values <= -1.0).any() else "correct it, or leave it empty"
+            raise DataError(what, where=f"{table.row_name(row)}, column {self.column!r}", remedy=remedy)
         return getattr(np, self.function)(values)
 
 
@@ -109,11 +105,9 @@ class Comparison:
         is_number = values.dtype.kind in "biuf"
         if is_number == isinstance(self.constant, str) and values.notna().any():
             held, given = ("numbers", "text") if is_number else ("text", "a number")
-            raise DataError(
-                f"column {self.column!r} holds {held} and is compared with {given}",
-                where=f"{table.where}, derived column {self.name!r}",
-                remedy="compare it with a value like its own",
-            )
+            what = f"column {self.column!r} holds {held} and is compared with {given}"
+            remedy = "compare it with a value like its own"
+            raise DataError(what, where=f"{table.where}, derived column {self.name!r}", remedy=remedy)
         holds = _SIGNS[self.sign](values, self.constant)
         gaps = values.isna().to_numpy()
         if not gaps.any():

@@ -64,11 +64,9 @@ def reject_password(url: str) -> None:
     given = [value for name, value in parse_qsl(parts.query) if _SECRET.search(name)]
     if any(_VARIABLE.sub("", text) for text in [secret or "", *given]):
         host = parts.netloc.rpartition("@")[2]
-        raise ConfigError(
-            "there is a password in this URL",
-            where=f"{parts.scheme}://{host}{parts.path}",
-            remedy="write ${PASSWORD} in its place, in single quotes, and set the environment variable PASSWORD",
-        )
+        what = "there is a password in this URL"
+        remedy = "write ${PASSWORD} in its place, in single quotes, and set the environment variable PASSWORD"
+        raise ConfigError(what, where=f"{parts.scheme}://{host}{parts.path}", remedy=remedy)
 
 
 def read_server(url: str, query: str | None) -> pd.DataFrame:
