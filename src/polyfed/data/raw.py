@@ -27,7 +27,7 @@ Given = dict[str | None, tuple[Any, Any]]  # task → (X, y)
 class RawClient:
     """What one client has: features, labels of its tasks, and how many of its last rows it keeps for testing.
 
-    `keys` are numbers of the rows by which they are divided (`split_columns`), if a table has such a column.
+    `keys` are numbers of the rows by which they are divided (`splits.read_key`), if a table has such a column.
     """
 
     features: RawFeatures

@@ -10,21 +10,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polyfed.data.features.dates import are_dates, are_durations, duration_days, read_dates
 from polyfed.data.features.matrix import at
 from polyfed.data.few_shot import choose_same_shots, choose_shots, usable_labels
 from polyfed.data.raw import RawClient
-from polyfed.data.split_columns import TEST, TRAIN, VALIDATION
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.seeds import Stream
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SHOTS_ROWS = ("different", "same")
+TRAIN, VALIDATION, TEST = 0, 1, 2
+_PARTS = {
+    **dict.fromkeys(("train", "training", "learn"), TRAIN),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), VALIDATION),
+    **dict.fromkeys(("test", "testing", "holdout", "hold-out"), TEST),
+}
 
 
 @dataclass(frozen=True)
@@ -184,3 +194,48 @@ def _strata(tasks: Sequence[Task], raw: RawClient) -> list[np.ndarray]:
             key[labels.at] = 1 if labels.vocabulary is None else 1 + labels.values
         (classes if task.form.has_classes else others).append(key)
     return [*classes, *others]
+
+
+def read_key(role: str, values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+    """A number for each row of a table, from the column by which its rows are divided: when it was, which group it is of, or
+    which part it belongs to.
+
+    >>> import pandas as pd
+    >>> read_key("column", pd.Series(["train", "Test", "val"]), "fold", "row {}".format).tolist()
+    [0, 2, 1]
+    """
+    gaps = values.isna().to_numpy()
+    if gaps.any():
+        raise _rejected("is empty", name, row_name(int(gaps.argmax())), "fill it in, drop the row, or split otherwise")
+    return {"by": _times, "group": _groups, "column": _named_parts}[role](values, name, row_name)
+
+
+def _times(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+    if values.dtype.kind in "iuf":
+        return values.to_numpy(dtype=np.float64)
+    if are_dates(values):
+        return read_dates(values, name, row_name).astype("datetime64[us]").astype(np.float64)
+    if are_durations(values):
+        return duration_days(values)
+    what = f"is {str(values.iloc[0])!r}, which is neither a date nor a number"
+    raise _rejected(what, name, row_name(0), "split otherwise")
+
+
+def _groups(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+    try:
+        return values.factorize()[0].astype(np.int64)
+    except TypeError:  # lists and dictionaries
+        raise _rejected("holds what is no name of a group", name, row_name(0), "give names or numbers") from None
+
+
+def _named_parts(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+    known = {value: _PARTS.get(str(value).strip().lower()) for value in values.unique()}
+    for value, part in known.items():
+        if part is None:
+            row = int((values == value).to_numpy().argmax())
+            raise _rejected(f"is {str(value)!r}", name, row_name(row), "give train, validation or test")
+    return values.map(known).to_numpy(dtype=np.int64)
+
+
+def _rejected(what: str, name: str, row: str, remedy: str) -> DataError:
+    return DataError(f"column {name!r}, by which the rows are split, {what}", where=row, remedy=remedy)

@@ -44,17 +44,15 @@ class ClientSummary(Described):
     # "wide" if it is text with many levels, none of which may be sent
     kinds: tuple[str, ...]
     gaps: tuple[bool, ...]  # whether values of each column are missing
-    categories: Mapping[
-        str, tuple[str, ...]
-    ]  # of text columns: those that occur often enough, and OTHER if there are more
+    # of text columns: those that occur often enough, and OTHER if there are more
+    categories: Mapping[str, tuple[str, ...]]
     classes: Mapping[str, tuple[Label, ...]]  # of class tasks without given classes: the labels that occur often enough
     labels: Mapping[str, int]  # task → how many training labels it has; none for a client that is silent
     # of the columns that are not text, transformed, and nothing of those that are to be ranked; None unless federated
     moments: Moments | None
     targets: Mapping[str, Moments]  # of targets and counts; empty unless scaling is federated or targets
-    ranks: Mapping[str, Sketch] = field(
-        default_factory=dict
-    )  # of columns that are to be ranked: the groups of its values
+    # of columns that are to be ranked: the groups of its values
+    ranks: Mapping[str, Sketch] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls) -> ClientSummary:
@@ -78,11 +76,14 @@ class ClientSummary(Described):
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> ClientSummary:
         columns, kinds, gaps = (tuple(described[key]) for key in ("columns", "kinds", "gaps"))
-        by_name = [{name: tuple(own) for name, own in described[key].items()} for key in ("categories", "classes")]
-        moments = described["moments"] if described["moments"] is None else Moments.from_dict(described["moments"])
+        categories, classes = (
+            {name: tuple(own) for name, own in described[key].items()} for key in ("categories", "classes")
+        )
+        moments, labels = described["moments"], dict(described["labels"])
+        moments = None if moments is None else Moments.from_dict(moments)
         targets = {task: Moments.from_dict(part) for task, part in described["targets"].items()}
         ranks = {name: Sketch.from_dict(part) for name, part in described["ranks"].items()}
-        return cls(columns, kinds, gaps, *by_name, dict(described["labels"]), moments, targets, ranks)
+        return cls(columns, kinds, gaps, categories, classes, labels, moments, targets, ranks)
 
 
 def describe(

@@ -233,9 +233,8 @@ def _agree_codec(task: Task, summaries: Mapping[str, ClientSummary]) -> LabelCod
 
 
 def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Label, ...]:
-    written: dict[
-        tuple[type, Label], Label
-    ] = {}  # 1 and True are one label, but how all clients write it decides how it is shown
+    # 1 and True are one label, but how all clients write it decides how it is shown
+    written: dict[tuple[type, Label], Label] = {}
     different: dict[Label, None] = {}
     for client, summary in summaries.items():
         labels = summary.classes.get(task.name, ())

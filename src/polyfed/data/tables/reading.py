@@ -26,13 +26,12 @@ from polyfed.data.labels.column import Labels
 from polyfed.data.labels.weights import KEY, read_weights
 from polyfed.data.labels.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.data.raw import RawClient, at_client, read_labels
-from polyfed.data.split_columns import read_key
-from polyfed.data.splits import DEFAULT_SPLIT, Split
+from polyfed.data.splits import DEFAULT_SPLIT, Split, read_key
 from polyfed.data.tables.client_column import client_names, reject_one_row_clients
 from polyfed.data.tables.columns import as_names, feature_columns, find_column, left_out, task_columns, written_columns
 from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, is_table_file, load_table, matching_files, stem_of
-from polyfed.data.tables.queries import is_database
+from polyfed.data.tables.servers import is_database
 from polyfed.data.tables.text import among_numbers
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
