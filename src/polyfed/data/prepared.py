@@ -56,12 +56,12 @@ class PreparedFederation:
         few = {client: {t: n for t, n in own.items() if 0 < n < limits.min_rows} for client, own in counts.items()}
         return {client: own for client, own in few.items() if own}
 
-    def encode(self, client: str, X: Any) -> np.ndarray:
+    def encode(self, client: str, X: object) -> np.ndarray:
         """Features of new rows as this client encodes them: a table, a dictionary of columns, or as many columns in order."""
         self._reject_unknown_clients([client])
         return self.encoders[client].encode_new(X, f"client {client!r}, new rows")
 
-    def admit(self, name: str, data: Any) -> tuple[ClientData, Encoder]:
+    def admit(self, name: str, data: object) -> tuple[ClientData, Encoder]:
         """A client that was not there at round 0: its rows, all for training, and how it encodes further ones.
 
         `data` is as in `Federation.from_clients`, or a table (or file) with the agreed columns and those of the tasks
@@ -70,7 +70,7 @@ class PreparedFederation:
         parts, encoder = self._admitted(name, data, Split(test=0.0), 0)
         return parts.train, encoder
 
-    def _admitted(self, name: str, data: Any, split: Split, seed: int) -> tuple[ClientParts, Encoder]:
+    def _admitted(self, name: str, data: object, split: Split, seed: int) -> tuple[ClientParts, Encoder]:
         if name in self.clients:
             what = f"client {name!r} is a member already"
             raise UsageError(what, where="admit", remedy="choose a name that is not taken")
@@ -84,20 +84,26 @@ class PreparedFederation:
         return parts, encoder
 
     def with_late_client(
-        self, name: str, data: Any, late_clients: PreparedFederation | None = None, *, test: float = 0.0, seed: int = 0
+        self,
+        name: str,
+        data: object,
+        late_clients: PreparedFederation | None = None,
+        *,
+        test: float = 0.0,
+        seed: int = 0,
     ) -> PreparedFederation:
         """A prepared federation of the clients that were admitted later: this one, and those before it.
 
         All its rows are for training, but for a share that is kept for testing.
         """
         parts, encoder = self._admitted(name, data, Split(test=test), seed)
-        before = ({}, {}) if late_clients is None else (late_clients.clients, late_clients.encoders)
-        clients = {**before[0], name: parts}
+        before = replace(self, clients={}, encoders={}) if late_clients is None else late_clients
+        clients = {**before.clients, name: parts}
         return replace(
             self,
             spec=replace(self.spec, clients=tuple(clients)),
             clients=clients,
-            encoders={**before[1], name: encoder},
+            encoders={**before.encoders, name: encoder},
             round0_bytes=dict.fromkeys(clients, 0),
             truth=None,
             round0=Round0(),

@@ -32,7 +32,6 @@ PARTS = ("train", "validation", "test")
 
 
 def described(prepared: PreparedFederation) -> dict[str, Any]:
-    """All that is not an array."""
     units = None
     if prepared.scaling == "local":  # else all clients have the agreed codecs
         units = [[[c.shift, c.scale] for c in parts.train.codecs.values()] for parts in prepared.clients.values()]
@@ -49,7 +48,6 @@ def described(prepared: PreparedFederation) -> dict[str, Any]:
 
 
 def arrays(prepared: PreparedFederation) -> dict[str, np.ndarray]:
-    """All arrays by name."""
     tasks = [task.name for task in prepared.spec.tasks]
     named: dict[str, np.ndarray] = {}
     first: dict[tuple[str, int], int] = {}  # part and checksum of inputs → the first client with them
@@ -78,7 +76,6 @@ def arrays(prepared: PreparedFederation) -> dict[str, np.ndarray]:
 
 
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The fields of the study."""
     agreed = Schema.from_dict(described["agreed"])
     reject_odd_schema(agreed, len(described["agreed"]["codecs"]))
     names = tuple(described["clients"])
@@ -95,7 +92,9 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             }
             no_numbers = np.empty(0)  # all features may be texts
             mean, scale = (arrays.get(f"client/{i}/{key}", no_numbers) for key in ("mean", "scale"))
-            reject_odd_scale(mean, scale, agreed)
+            n = sum(column.kind == "number" for column in agreed.columns)
+            if not (_is_floats(mean, (n,)) and _is_floats(scale, (n,)) and (scale > 0).all()):
+                raise odd("a client's own scale is not one number above 0 for each column")
             encoders[name] = Encoder(agreed.columns, FeatureScaler(mean, scale))
         clients[name] = ClientParts(*(_part(arrays, i, part, codecs, n_features) for part in PARTS))
         if not clients[name].train.x.size:
@@ -107,7 +106,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         "scaling": described["scaling"],
         "agreed": agreed,
         "round0_bytes": dict(zip(names, described["round0_bytes"], strict=True)),
-        "truth": _truth(described["truth"], arrays, spec),
+        "truth": None if described["truth"] is None else _truth(described["truth"], arrays, spec),
         "round0": Round0.from_dict(described["round0"]) if "round0" in described else Round0(),
     }
 
@@ -116,29 +115,31 @@ def _part(
     arrays: Mapping[str, np.ndarray], i: int, part: str, codecs: Mapping[str, LabelCodec], n_features: int
 ) -> ClientData:
     prefix = f"client/{i}/{part}"
-    owner = whose(arrays, prefix, i)
-    seen = {
-        task: (arrays[f"{prefix}/{t}/at"], arrays[f"{prefix}/{t}/y"])
-        for t, task in enumerate(codecs)
-        if f"{prefix}/{t}/at" in arrays
-    }
-    keys = {task: f"{prefix}/{t}/weight" for t, task in enumerate(codecs)}
-    weights = {task: arrays[key] for task, key in keys.items() if key in arrays}
-    x = arrays.get(f"client/{owner}/{part}/x", np.empty((0, n_features)))
+    owner = arrays.get(f"{prefix}/x_of", np.array([i]))
+    if f"{prefix}/x_of" in arrays and (
+        owner.shape != (1,) or owner.dtype.kind not in "iu" or not 0 <= int(owner[0]) < i
+    ):
+        raise odd(f"{prefix}/x_of is no client before")
+    keys = {task: f"{prefix}/{t}" for t, task in enumerate(codecs)}
+    seen = {task: (arrays[f"{key}/at"], arrays[f"{key}/y"]) for task, key in keys.items() if f"{key}/at" in arrays}
+    weights = {task: arrays[f"{key}/weight"] for task, key in keys.items() if f"{key}/weight" in arrays}
+    x = arrays.get(f"client/{int(owner[0])}/{part}/x", np.empty((0, n_features)))
     data = ClientData(x, seen, codecs, weights=weights)
     reject_odd_rows(data, n_features, prefix)
     return data
 
 
-def _truth(names: list[str] | None, arrays: Mapping[str, np.ndarray], spec: FederationSpec) -> Any:
-    if names is None:
-        return None
+def _truth(
+    names: list[str], arrays: Mapping[str, np.ndarray], spec: FederationSpec
+) -> dict[str, dict[str, np.ndarray]]:
     truth = {}
     for i, name in enumerate(names):
         tasks = {task.name: f"truth/{i}/{t}" for t, task in enumerate(spec.tasks)}
         functions = {task: arrays[key] for task, key in tasks.items() if key in arrays}
-        truth[name] = {"x": arrays[f"truth/{i}/x"], **functions}
-        reject_odd_truth(truth[name], f"truth/{i}")
+        x = arrays[f"truth/{i}/x"]
+        n, truth[name] = len(x) if x.ndim == 2 else -1, {"x": x, **functions}
+        if n < 1 or not all(_is_floats(value, (n, *value.shape[1:])) for value in truth[name].values()):
+            raise odd(f"truth/{i} does not hold a value for each input")
     return truth
 
 
@@ -150,22 +151,6 @@ def reject_odd_schema(agreed: Schema, n_tasks: int) -> None:
     for name, codec in agreed.codecs.items():
         if codec.classes != codec.task.classes or (codec.classes is None) != (not codec.task.form.has_classes):
             raise odd(f"the classes of task {name!r} are not those of its codec")
-
-
-def reject_odd_scale(mean: np.ndarray, scale: np.ndarray, agreed: Schema) -> None:
-    """One mean and one positive scale for each column of numbers."""
-    n = sum(column.kind == "number" for column in agreed.columns)
-    if not (_is_floats(mean, (n,)) and _is_floats(scale, (n,)) and (scale > 0).all()):
-        raise odd("a client's own scale is not one number above 0 for each column")
-
-
-def whose(arrays: Mapping[str, np.ndarray], prefix: str, i: int) -> int:
-    """The client whose inputs these are."""
-    if (found := arrays.get(f"{prefix}/x_of")) is None:
-        return i
-    if found.shape != (1,) or found.dtype.kind not in "iu" or not 0 <= int(found[0]) < i:
-        raise odd(f"{prefix}/x_of is no client before")
-    return int(found[0])
 
 
 def reject_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
@@ -184,13 +169,6 @@ def reject_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
         # On average one; what is above would say more of the federation's functions than the labels can.
         if not _is_floats(weight, (n,)) or not (weight > 0).all() or weight.sum() > n * (1 + 1e-9):
             raise odd(f"{prefix}: weights of task {task!r} that are not one, on average, for each label")
-
-
-def reject_odd_truth(truth: Mapping[str, np.ndarray], prefix: str) -> None:
-    """As many values of each true function as inputs."""
-    n = len(truth["x"]) if truth["x"].ndim == 2 else -1
-    if n < 1 or not all(_is_floats(value, (n, *value.shape[1:])) for value in truth.values()):
-        raise odd(f"{prefix} does not hold a value for each input")
 
 
 def _can_be(y: np.ndarray, codec: LabelCodec) -> bool:

@@ -67,11 +67,8 @@ class Split:
         """The columns of a table that it needs, by what they are for."""
         return {role: name for role in ("by", "group", "column") if (name := getattr(self, role)) is not None}
 
+    @at("split")
     def __post_init__(self) -> None:
-        with at("split"):
-            self._check()
-
-    def _check(self) -> None:
         for option in ("test", "validation"):
             value = getattr(self, option)
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
@@ -105,7 +102,6 @@ class Division:
     shots: Mapping[str, np.ndarray] | None = None
 
     def training(self, raw: RawClient) -> RawClient:
-        """What the client may learn from."""
         return raw.take(self.train, self.shots)
 
 

@@ -79,7 +79,6 @@ class Task(Described):
 
     @property
     def form(self) -> LabelForm:
-        """How its labels are written and coded."""
         return KINDS[self.kind].form
 
     @classmethod

@@ -58,7 +58,6 @@ def probabilities(proba: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarra
 
 
 def same_length(names: Iterable[str], arrays: Iterable[np.ndarray]) -> None:
-    """Reject arrays that are empty or not equally long."""
     first, *others = zip(names, arrays, strict=True)
     for name, array in others:
         if len(array) != len(first[1]):

@@ -36,7 +36,6 @@ class _NumericPrediction(Prediction):
         return self.quantile(outside), self.quantile(1 - outside)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Mean, standard deviation and the bounds of the central 95% interval."""
         lower, upper = self.interval(0.95)
         return {**{name: getattr(self, name) for name in ("mean", "std")}, "lower": lower, "upper": upper}
 
@@ -169,7 +168,6 @@ class CountPrediction(_NumericPrediction):
         return np.where(y < 0, 0.0, below)
 
     def log_density(self, y: ArrayLike) -> np.ndarray:
-        """The log probability of each observed count."""
         y = self._observed(y)
         _reject((y < 0) | (y != np.floor(y)), y, "is not a whole number from 0 up", "correct it or drop the row")
         return log_count_average(y, self._log_rate(), self.latent_std, self.dispersion)

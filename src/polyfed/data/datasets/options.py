@@ -8,7 +8,6 @@ from polyfed.errors import ConfigError
 
 
 def reject_unless_whole(where: str, least: int, **options: int) -> None:
-    """All options are whole numbers from `least` up."""
     for option, value in options.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             what = f"{option}={value!r} is not a whole number that will do"
@@ -16,7 +15,6 @@ def reject_unless_whole(where: str, least: int, **options: int) -> None:
 
 
 def reject_unless_between(where: str, low: float, high: float, **options: float) -> None:
-    """All options are numbers from `low` up to, but not including, `high`."""
     for option, value in options.items():
         if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:
             what = f"{option}={value!r} is out of range"

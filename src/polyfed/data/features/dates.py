@@ -63,7 +63,6 @@ def are_dates(values: pd.Series) -> bool:
 
 
 def are_durations(values: pd.Series) -> bool:
-    """Whether a column holds lengths of time."""
     if getattr(values.dtype, "kind", "O") == "m":
         return True
     present = values.dropna() if values.dtype == object else ()
@@ -98,7 +97,6 @@ def date_columns(
 
 
 def duration_days(values: pd.Series) -> np.ndarray:
-    """Lengths of time in days."""
     import pandas as pd
 
     return pd.to_timedelta(values).to_numpy().astype("timedelta64[ns]") / np.timedelta64(1, "D")

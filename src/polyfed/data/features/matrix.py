@@ -121,7 +121,6 @@ def row_name(row: int, index: Any = None) -> str:
 
 
 def reads_as_number(value: object) -> bool:
-    """Whether a text is a number that was written down."""
     try:
         return isinstance(value, str) and float(value) is not None
     except ValueError:
@@ -147,7 +146,6 @@ def as_matrix(X: Any, where: str) -> np.ndarray:
 
 
 def reject_duplicates(names: Sequence[str], where: str) -> None:
-    """Column names must tell the columns apart."""
     if len(set(names)) < len(names):
         twin = next(name for position, name in enumerate(names) if name in names[:position])
         raise DataError(f"column {twin!r} appears twice", where=where, remedy="rename or drop one of them")

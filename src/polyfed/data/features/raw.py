@@ -41,7 +41,6 @@ class RawFeatures:
         return tuple(name for name in self.names if name not in self.texts) if self.texts else self.names
 
     def take(self, rows: np.ndarray) -> RawFeatures:
-        """Some of the rows."""
         texts = {name: values[rows] for name, values in self.texts.items()}
         return replace(self, numbers=self.numbers[rows], texts=texts)
 

@@ -132,7 +132,6 @@ class Ranks:
         return np.where(np.isnan(numbers), np.nan, ranks)
 
     def undone(self, ranks: np.ndarray) -> np.ndarray:
-        """A number with each rank."""
         return np.interp(ranks, self.ranks, self.values)
 
     def moments(self, sketches: Sequence[Sketch]) -> tuple[float, float]:

@@ -136,7 +136,6 @@ class CelebaList:
 
 
 def _list_of(folder: Path, name: str) -> CelebaList:
-    """The list of this name, in either form."""
     path = next((p for suffix in (".txt", ".csv") if (p := folder / f"{name}{suffix}").is_file()), None)
     if path is None:
         what = f"there is no {name}.txt (or .csv)"

@@ -75,7 +75,6 @@ class ImageFederation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The clients, sorted."""
         return self.numbered.names
 
     def __len__(self) -> int:
@@ -153,7 +152,6 @@ class ImageFederation:
         return replace(self.numbered, raw=raw_clients)
 
     def _see(self, embed: Embed, wanted: np.ndarray, corruption: str | None) -> RawFeatures:
-        """The features of these images."""
         paths = self.files.paths(wanted)
         given: Any = {} if corruption is None else {"corruption": corruption}
         _reject_unless_it_takes(embed, paths, given)

@@ -25,8 +25,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png")  # of files that are found in a folder; tho
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Files by number."""
-
     folder: Path  # where relative names begin
     names: np.ndarray  # of the files, as text; two numbers may have the same
     row_name: Callable[[int], str]  # what errors call the row that lists the image of a number
@@ -35,7 +33,6 @@ class ImageFiles:
         return len(self.names)
 
     def paths(self, numbers: Any) -> list[Path]:
-        """The paths of these images."""
         return [self.folder / name for name in self.names[np.asarray(numbers, dtype=np.int64)].tolist()]
 
     def distinct(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +75,6 @@ class Numbering:
         return {name: self._of_client(data, f"client {str(name)!r}") for name, data in clients.items()}
 
     def files(self, folder: Path) -> ImageFiles:
-        """All that was numbered."""
         place = self._place
         return ImageFiles(folder, np.array(list(self._number)), lambda i: f"{place[i][0]}, row {place[i][1]}")
 

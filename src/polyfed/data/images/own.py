@@ -63,7 +63,6 @@ def _paths(table: Table, column: str) -> np.ndarray:
 
 
 def _with_own_test(name: str, raw: RawClient, is_test: np.ndarray) -> RawClient:
-    """The same client with its test rows last."""
     own = is_test[raw.features.numbers[:, 0].astype(np.int64)]
     if not own.any():
         return raw

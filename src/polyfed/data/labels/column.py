@@ -32,7 +32,6 @@ class Labels:
     vocabulary: tuple[Label, ...] | None = None
 
     def first(self, position: int) -> int:
-        """The first row with the class at this position of the vocabulary."""
         return int(self.at[(self.values == position).argmax()])
 
 
@@ -93,7 +92,6 @@ class LabelColumn:
                 raise self.error(row, what, "convert the labels, for example with str()")
 
     def _numbers(self) -> np.ndarray:
-        """The observed entries as finite floats."""
         numbers, offender = to_floats(self.values[self.observed])
         if offender is not None:
             what = f"label {plain(self.values[self.observed][offender])!r} is not a number"

@@ -56,7 +56,6 @@ class ClientSummary(Described):
 
     @classmethod
     def nothing(cls) -> ClientSummary:
-        """What a silent client says."""
         return cls((), (), (), {}, {}, {}, None, {})
 
     @property
@@ -70,7 +69,6 @@ class ClientSummary(Described):
 
     @property
     def n_bytes(self) -> int:
-        """The size of the message."""
         return len(json.dumps(self.to_dict(), separators=(",", ":")).encode())
 
     @classmethod
@@ -155,7 +153,6 @@ def _ranks(features: RawFeatures, limits: Limits) -> dict[str, Sketch]:
 
 
 def _marked(features: RawFeatures, marks: np.ndarray | np.bool_) -> set[str]:
-    """The columns of numbers at which `marks` is true."""
     return {features.number_names[i] for i in np.flatnonzero(marks)}
 
 

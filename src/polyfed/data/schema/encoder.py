@@ -41,7 +41,6 @@ class Encoder:
 
     @classmethod
     def of(cls, agreed: Schema) -> Encoder:
-        """The encoder that all clients share."""
         return cls(agreed.columns, agreed.scaler)
 
     @classmethod
@@ -59,7 +58,6 @@ class Encoder:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The encoded columns."""
         return tuple(name for column in self.columns for name in column.encoded_names())
 
     def encode_new(self, X: Any, where: str) -> np.ndarray:
@@ -100,7 +98,6 @@ class Encoder:
         return np.stack([part.astype(np.float64) for part in encoded], axis=1)
 
     def warn_of_unseen(self, features: RawFeatures, where: str) -> None:
-        """Say which categories were not agreed."""
         for column, strange in self.unseen(features, where).items():
             warnings.warn(f"{where}: {unseen_message(column, strange)}", stacklevel=4)
 
@@ -125,7 +122,6 @@ class Encoder:
                 yield column.name, texts, np.array([text not in known for text in texts], dtype=bool)
 
     def _changed(self, numbers: np.ndarray) -> np.ndarray:
-        """Columns of numbers as they are scaled."""
         if not any(column.transform for column in self.columns):
             return numbers
         numeric = [column for column in self.columns if column.kind == "number"]

@@ -28,8 +28,6 @@ from polyfed.kinds import LabelForm
 
 @dataclass(frozen=True)
 class Column:
-    """One feature as all clients use it."""
-
     name: str
     kind: str  # "number" or "text"
     gaps: bool  # some client lacks values: an indicator says where
@@ -38,13 +36,11 @@ class Column:
     ranks: Ranks | None = None
 
     def encoded_names(self) -> list[str]:
-        """What the columns of numbers that this one becomes are called."""
         values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [self.scale_name]
         return [*values, f"{self.name} is missing"] if self.gaps else values
 
     @property
     def scale_name(self) -> str:
-        """What its numbers are called as models see them."""
         return f"{self.name}, {self.transform}" if self.transform else self.name
 
     def changed(self, numbers: np.ndarray) -> np.ndarray:

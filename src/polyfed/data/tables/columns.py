@@ -74,13 +74,11 @@ def feature_columns(
 
 
 def find_column(name: str, columns: Sequence[str], where: str) -> None:
-    """An error with the nearest name if there is no such column."""
     if name not in columns:
         raise DataError(f"has no column {name!r}", where=where, remedy=nearest(name, columns))
 
 
 def as_names(names: Any) -> list[str] | None:
-    """A list of names from one name or several."""
     return None if names is None else [names] if isinstance(names, str) else [str(name) for name in names]
 
 

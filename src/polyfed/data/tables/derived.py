@@ -55,7 +55,6 @@ class Logarithm:
     function: str  # "log" or "log1p"
 
     def of(self, table: Table) -> pd.Series:
-        """The derived column."""
         values = table.column(self.column)
         if values.dtype.kind not in "biuf":
             what = f"column {self.column!r} holds no numbers, and has no logarithm"
@@ -119,7 +118,6 @@ Derived = Comparison | Logarithm
 
 
 def comparisons(derive: Mapping[str, Any] | None) -> list[Derived]:
-    """All of a table's derived columns."""
     return [_parse(name, text) for name, text in (derive or {}).items()]
 
 

@@ -35,7 +35,6 @@ _GIVE = "give a .csv, .tsv (also .gz, .bz2, .xz, .zst), .parquet, .feather, .xls
 
 
 def is_table_file(path: Path) -> bool:
-    """Whether the name of a file says that it is a table."""
     return path.name.lower().endswith(SUFFIXES)
 
 

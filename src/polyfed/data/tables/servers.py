@@ -1,5 +1,5 @@
-"""Tables in databases, by a query or as the only table: files of SQLite (Python brings it) and DuckDB (an extra), and servers, by
-a URL, through SQLAlchemy (an extra) and a driver of the user's choice.
+"""Tables in databases, by a query or as the only table: files of SQLite (Python brings it) and DuckDB (an extra), and servers,
+by a URL, through SQLAlchemy (an extra) and a driver of the user's choice.
 
 A query may read and nothing else: files are opened for reading, and SQLite is asked to reject all other statements.
 
@@ -46,7 +46,6 @@ _READ_ONLY = {
 
 
 def is_url(source: Any) -> bool:
-    """Whether a source is the address of a database."""
     return isinstance(source, str) and _SCHEME.match(source) is not None
 
 
@@ -161,7 +160,6 @@ def is_database(path: Path) -> bool:
 
 
 def read_query(path: Path, query: str | None) -> pd.DataFrame:
-    """What a query finds in a database, or its only table."""
     _reject_empty(query)
     return (_from_sqlite if path.suffix.lower() in SQLITE else _from_duckdb)(path, query)
 
@@ -221,6 +219,5 @@ def whole_table(names: list[str], dialect: Any = None) -> str:
 
 
 def query_failed(error: object) -> DataError:
-    """What a database says of a query."""
     reported = " ".join(str(error).split()).rstrip(".")
     return DataError(f"the query fails: {reported}", remedy="correct it: it may only read (SELECT ...)")

@@ -97,7 +97,6 @@ def with_decimal_commas(
 
 
 def among_numbers(value: Any, where: str) -> DataError:
-    """What is said of a text in a column of numbers."""
     remedy = "correct it, leave it empty, or drop the column"
     return DataError(f"{value!r} stands among numbers", where=where, remedy=remedy)
 
