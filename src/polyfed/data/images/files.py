@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.errors import DataError
 
@@ -32,7 +33,7 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.names)
 
-    def paths(self, numbers: Any) -> list[Path]:
+    def paths(self, numbers: ArrayLike) -> list[Path]:
         return [self.folder / name for name in self.names[np.asarray(numbers, dtype=np.int64)].tolist()]
 
     def distinct(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +44,7 @@ class ImageFiles:
         of_number[numbers] = place.reshape(-1)
         return numbers[first], of_number
 
-    def reject_absent(self, numbers: Any) -> None:
+    def reject_absent(self, numbers: ArrayLike) -> None:
         """An error about the first of these images that is no file; nothing is opened."""
         numbers = np.asarray(numbers, dtype=np.int64)
         absent = [i for i, path in enumerate(self.paths(numbers)) if not path.is_file()]
@@ -65,20 +66,19 @@ class Numbering:
     """
 
     def __init__(self) -> None:
-        self._number: dict[str, int] = {}
-        self._place: list[tuple[str, int]] = []
+        self._seen: dict[str, tuple[int, str, int]] = {}  # path → its number, and where it was seen first
 
-    def of_clients(self, clients: Mapping[str, Any]) -> Any:
+    def of_clients(self, clients: Mapping[str, object]) -> Mapping[str, object]:
         """The same clients with a column of numbers in place of each list of paths."""
         if not isinstance(clients, Mapping):
             return clients  # who reads it will reject it
         return {name: self._of_client(data, f"client {str(name)!r}") for name, data in clients.items()}
 
     def files(self, folder: Path) -> ImageFiles:
-        place = self._place
-        return ImageFiles(folder, np.array(list(self._number)), lambda i: f"{place[i][0]}, row {place[i][1]}")
+        seen = list(self._seen.values())
+        return ImageFiles(folder, np.array(list(self._seen)), lambda i: f"{seen[i][1]}, row {seen[i][2]}")
 
-    def _of_client(self, data: Any, where: str) -> Any:
+    def _of_client(self, data: object, where: str) -> object:
         if isinstance(data, Mapping):
             made: dict[int, np.ndarray] = {}  # tasks that are given the same list share its images
             tasks = {}
@@ -100,11 +100,7 @@ class Numbering:
         for row, path in enumerate(paths):
             if not isinstance(path, (str, os.PathLike)) or not str(path):
                 raise DataError(f"{path!r} is not a path", where=f"{where}, row {row}", remedy="give the file's name")
-            name = os.fspath(path)
-            if name not in self._number:
-                self._number[name] = len(self._place)
-                self._place.append((where, row))
-            numbers[row, 0] = self._number[name]
+            numbers[row, 0], *_ = self._seen.setdefault(os.fspath(path), (len(self._seen), where, row))
         return numbers
 
 
@@ -113,12 +109,10 @@ def images_in(folder: Path, pattern: str = "*") -> list[str]:
     return sorted(path.name for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
-def data_folder(folder: Any, name: str, expected: Sequence[str], source: str) -> Path:
+def data_folder(folder: str | Path | None, name: str, expected: Sequence[str], source: str) -> Path:
     """The folder of a data set, or an error that says which files belong there and where they come from."""
     remedy = f"give folder=... with {', '.join(expected)} in it, from {source}"
-    if folder is None:
-        raise DataError("there is no folder of images", where=f"data set {name!r}", remedy=remedy)
-    path = Path(folder).expanduser()
-    if not path.is_dir():
-        raise DataError(f"there is no folder {str(folder)!r}", where=f"data set {name!r}", remedy=remedy)
+    if folder is None or not (path := Path(folder).expanduser()).is_dir():
+        what = "there is no folder " + ("of images" if folder is None else repr(str(folder)))
+        raise DataError(what, where=f"data set {name!r}", remedy=remedy)
     return path
