@@ -1,5 +1,8 @@
-"""The data sets of images that the paper has: CelebA (faces with forty attributes, which are binary tasks, and ten coordinates of
-landmarks, which are regression tasks) and cats and dogs (which of them an image shows, and a made-up number that goes with it)."""
+"""The data sets of images that the paper has: CelebA, and cats and dogs.
+
+CelebA is faces with forty attributes (binary tasks) and ten coordinates of landmarks (regression tasks); of the others, which of
+them an image shows is one task, and a made-up number that goes with it another.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ class CelebaList:
             raise DataError(f"cannot be read: {what}", where=str(self.path), remedy="get the file anew") from None
         frame["line"] = range(self.n_before + 1, self.n_before + 1 + len(frame))
         for name in columns:
-            values: Any = pd.to_numeric(frame[name], errors="coerce")
+            values: pd.Series = pd.to_numeric(frame[name], errors="coerce")  # pyright: ignore[reportAssignmentType]
             bad = values.isna() if whole is None else ~values.isin(whole)
             if bad.any():
                 row = int(bad.to_numpy().argmax())
