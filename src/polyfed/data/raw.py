@@ -54,7 +54,7 @@ class RawClient:
             if labelled is not None:
                 kept &= np.isin(old.at, labelled.get(task, ()))
             labels[task] = Labels(at[kept], old.values[kept], old.vocabulary)
-        return RawClient(self.features.take(rows), labels)
+        return RawClient(self.features.take(rows), labels, keys={key: own[rows] for key, own in self.keys.items()})
 
     def with_test(self, test: RawClient, where: str) -> RawClient:
         """The same client, with further rows that are for testing."""

@@ -40,7 +40,7 @@ class RawFeatures:
     def number_names(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if name not in self.texts) if self.texts else self.names
 
-    def take(self, rows: np.ndarray) -> RawFeatures:
+    def take(self, rows: np.ndarray | slice) -> RawFeatures:
         texts = {name: values[rows] for name, values in self.texts.items()}
         return replace(self, numbers=self.numbers[rows], texts=texts)
 
@@ -95,13 +95,7 @@ def read_features(X: Any, *, where: str, only: Collection[str] | None = None) ->
 
 
 def read_columns(
-    columns: Mapping[str, Any],
-    *,
-    where: str,
-    index: Any,
-    n_rows: int,
-    named: bool = True,
-    dates: Collection[str] = (),
+    columns: Mapping[str, Any], *, where: str, index: Any, n_rows: int, named: bool = True, dates: Collection[str] = ()
 ) -> RawFeatures:
     """Columns of a table, each of which is of numbers (booleans among them), of text or of dates, which become numbers.
 

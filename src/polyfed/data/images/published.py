@@ -1,7 +1,7 @@
 """The data sets of images that the paper has: CelebA, and cats and dogs.
 
-CelebA is faces with forty attributes (binary tasks) and ten coordinates of landmarks (regression tasks); of the others, which of
-them an image shows is one task, and a made-up number that goes with it another.
+CelebA is faces with forty attributes (binary tasks) and ten coordinates of landmarks (regression tasks). Of cats and dogs, the
+tasks are which of them an image shows, and a made-up number that goes with it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ CELEBA_FILES = (f"{IMAGES}/000001.jpg ...", *(f"{name}.txt (or .csv)" for name i
 CELEBA_SOURCE = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 ANIMALS = ("cat", "dog")
 DOGCAT_TASKS = (Task("animal", "binary", classes=ANIMALS), Task("score", "regression"))
-DOGCAT_FILES = (
-    "train/cats/*.jpg",
-    "train/dogs/*.jpg and the same in test/ (or train/cat.0.jpg, train/dog.0.jpg ...)",
-)
+DOGCAT_FILES = ("train/cats/*.jpg", "train/dogs/*.jpg and the same in test/ (or train/cat.0.jpg, train/dog.0.jpg ...)")
 DOGCAT_SOURCE = "https://www.kaggle.com/c/dogs-vs-cats"
 
 

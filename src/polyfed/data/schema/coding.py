@@ -48,29 +48,21 @@ def code_parts(
         code_rows(name, raw.take(rows), encoder, codecs) if len(rows) else nothing
         for rows in (division.validation, division.test)
     ]
-    own = raw.keys.get(KEY)
-    of_rows = None if own is None else own[division.train]
-    return ClientParts(code_rows(name, training, encoder, codecs, weigh=True, of_rows=of_rows), *held_out), encoder
+    return ClientParts(code_rows(name, training, encoder, codecs, weigh=True), *held_out), encoder
 
 
 def code_rows(
-    name: str,
-    raw: RawClient,
-    encoder: Encoder,
-    codecs: Mapping[str, LabelCodec],
-    *,
-    weigh: bool = False,
-    of_rows: np.ndarray | None = None,
+    name: str, raw: RawClient, encoder: Encoder, codecs: Mapping[str, LabelCodec], *, weigh: bool = False
 ) -> ClientData:
     """Rows of a client with all their labels; a task without a label here is left out. Those for training may `weigh` more
-    or less, by their classes and by the weights `of_rows`."""
+    or less, by their classes and by the weights of the rows."""
     seen, weights = {}, {}
     for task, codec in codecs.items():
         labels = raw.labels.get(task)
         if labels is not None:
             labels, weight = codable(labels, codec), None
             if weigh:
-                labels, weight = weighted(labels, codec, of_rows)
+                labels, weight = weighted(labels, codec, raw.keys.get(KEY))
             if weight is not None:
                 weights[task] = weight
         if labels is not None and len(labels.at):

@@ -51,11 +51,7 @@ def written_columns(tasks: Iterable[Task], client: str | None = None) -> list[st
 
 
 def feature_columns(
-    columns: Sequence[str],
-    found: dict[str, list[str]],
-    features: Sequence[str] | None,
-    drop: Sequence[str],
-    where: str,
+    columns: Sequence[str], found: dict[str, list[str]], features: Sequence[str] | None, drop: Sequence[str], where: str
 ) -> list[str]:
     """The features: those listed, or all columns that are no task's; never those to drop."""
     taken = {column: task for task, names in found.items() for column in names}

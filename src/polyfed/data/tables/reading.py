@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from polyfed.data.tables.text import among_numbers
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
 from polyfed.kinds import LabelForm
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class TableReader:
@@ -63,7 +66,7 @@ class TableReader:
         no_input += [d.column for d in self.derived if d.name in names and d.column not in (self.features or ())]
         self.drop: list[str] = list(dict.fromkeys([*(as_names(drop) or []), *no_input]))
 
-    def clients(self, source: Any, *, client: str | None = None, query: str | None = None) -> dict[str, RawClient]:
+    def clients(self, source: object, *, client: str | None = None, query: str | None = None) -> dict[str, RawClient]:
         """All clients of a table, or of a folder (or a pattern) with one file for each client."""
         if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
             if client is not None:
@@ -108,7 +111,7 @@ class TableReader:
         with at_client(name):
             return name, self._file(table, drop)
 
-    def _load(self, source: Any, client: str | None = None, query: str | None = None) -> Table:
+    def _load(self, source: object, client: str | None = None, query: str | None = None) -> Table:
         return load_table(source, written=written_columns(self.tasks, client), missing=self.missing, query=query)
 
     def _folder(self, files: Sequence[Path], folder: str) -> dict[str, RawClient]:
@@ -168,7 +171,7 @@ class TableReader:
         return RawClient(raw, labels, keys=keys)
 
 
-def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
+def read_client_table(name: str, source: object, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
     """One client that joins: a table with these features and the columns of the tasks that it has."""
     with at_client(name):
         table = load_table(source, written=written_columns(tasks))
@@ -181,7 +184,7 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
         return TableReader(tasks)._rows(table, found, [*chosen, *dates], dates)
 
 
-def _without_identifiers(frames: Sequence[Any], chosen: list[str], where: str) -> list[str]:
+def _without_identifiers(frames: Sequence[pd.DataFrame], chosen: list[str], where: str) -> list[str]:
     """The features without those that number or name the rows; it is said which, and how to have them."""
     found = left_out(frames, chosen)
     for name, why in found.items():
@@ -195,34 +198,24 @@ def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -
     """The rows of each client, in their order, by one sort for all clients."""
     order = np.argsort(member, kind="stable")
     starts = np.searchsorted(member[order], np.arange(len(names) + 1))
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    features = everyone.features.take(order)
-    keys = {role: values[order] for role, values in everyone.keys.items()}
-    sorted_labels = {}
-    for task, labels in everyone.labels.items():
-        by_place = np.argsort(place[labels.at])
-        at = place[labels.at][by_place]
-        sorted_labels[task] = (at, labels.values[by_place], labels.vocabulary, np.searchsorted(at, starts))
+    together, sorted_labels = everyone.take(order), {}
+    for task, own in together.labels.items():
+        by_place = np.argsort(own.at)
+        at = own.at[by_place]
+        sorted_labels[task] = (at, own.values[by_place], own.vocabulary, np.searchsorted(at, starts))
     clients = {}
     for i, name in enumerate(names):
-        part = slice(starts[i], starts[i + 1])
-        texts = {column: values[part] for column, values in features.texts.items()}
-        own = replace(features, numbers=features.numbers[part], texts=texts)
-        labels = {}
+        part, labels = slice(starts[i], starts[i + 1]), {}
         for task, (at, values, vocabulary, bounds) in sorted_labels.items():
             mine = slice(bounds[i], bounds[i + 1])
-            labels[task] = _own_words(Labels(at[mine] - starts[i], values[mine], vocabulary))
-        clients[name] = RawClient(own, labels, keys={role: values[part] for role, values in keys.items()})
+            own = Labels(at[mine] - starts[i], values[mine], vocabulary)
+            if vocabulary is not None:  # of the classes that this client has, not those of its neighbours in the table
+                used, own_values = np.unique(own.values, return_inverse=True)
+                own = Labels(own.at, own_values.reshape(-1), tuple(vocabulary[k] for k in used))
+            labels[task] = own
+        keys = {role: values[part] for role, values in together.keys.items()}
+        clients[name] = RawClient(together.features.take(part), labels, keys=keys)
     return clients
-
-
-def _own_words(labels: Labels) -> Labels:
-    """With a vocabulary of the classes that this client has, not those of its neighbours in the table."""
-    if labels.vocabulary is None:
-        return labels
-    used, values = np.unique(labels.values, return_inverse=True)
-    return Labels(labels.at, values.reshape(-1), tuple(labels.vocabulary[i] for i in used))
 
 
 def _labels_of(table: Table, task: Task, columns: list[str]) -> Any:
