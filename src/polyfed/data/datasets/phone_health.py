@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.datasets.options import reject_unless_between, reject_unless_whole
+from polyfed.data.features.matrix import reject_unless_between, reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.task import Task
 from polyfed.seeds import Stream

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from polyfed.errors import DataError, PolyfedError
+from polyfed.errors import ConfigError, DataError, PolyfedError
 
 
 class Described:
@@ -157,3 +157,17 @@ def _shape_remedy(X: Any, ndim: int) -> str:
     if ndim == 1:
         return f"if it is one column, use X.{'to_frame()' if hasattr(X, 'to_frame') else 'reshape(-1, 1)'}"
     return "flatten each example, for example X.reshape(len(X), -1)"
+
+
+def reject_unless_whole(where: str, least: int, **options: int) -> None:
+    for option, value in options.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            what = f"{option}={value!r} is not a whole number that will do"
+            raise ConfigError(what, where=where, remedy=f"give {least} or more")
+
+
+def reject_unless_between(where: str, low: float, high: float, **options: float) -> None:
+    for option, value in options.items():
+        if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:
+            what = f"{option}={value!r} is out of range"
+            raise ConfigError(what, where=where, remedy=f"give at least {low:g} and less than {high:g}")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyfed.data.datasets.options import reject_unless_whole
+from polyfed.data.features.matrix import reject_unless_whole
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.seeds import Stream
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyfed.data.datasets.options import reject_unless_whole
-from polyfed.data.features.matrix import at
+from polyfed.data.features.matrix import at, reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles

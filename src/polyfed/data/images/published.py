@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyfed.data.datasets.options import reject_unless_between, reject_unless_whole
-from polyfed.data.features.matrix import plain
+from polyfed.data.features.matrix import plain, reject_unless_between, reject_unless_whole
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder, images_in
 from polyfed.data.images.protocol import FewShot

@@ -9,9 +9,8 @@ import numpy as np
 
 from polyfed.data.client import ClientData
 from polyfed.data.features.scaling import FeatureScaler
-from polyfed.data.labels.codec import LabelCodec
+from polyfed.data.labels.codec import KEY, LabelCodec, weighted
 from polyfed.data.labels.column import Labels
-from polyfed.data.labels.weights import KEY, weighted
 from polyfed.data.raw import RawClient
 from polyfed.data.schema.encoder import Encoder
 from polyfed.data.schema.limits import OTHER, Limits
@@ -58,14 +57,14 @@ def code_rows(
     or less, by their classes and by the weights of the rows."""
     seen, weights = {}, {}
     for task, codec in codecs.items():
-        labels = raw.labels.get(task)
-        if labels is not None:
-            labels, weight = codable(labels, codec), None
-            if weigh:
-                labels, weight = weighted(labels, codec, raw.keys.get(KEY))
-            if weight is not None:
-                weights[task] = weight
-        if labels is not None and len(labels.at):
+        if task not in raw.labels:
+            continue
+        labels, weight = codable(raw.labels[task], codec), None
+        if weigh:
+            labels, weight = weighted(labels, codec, raw.keys.get(KEY))
+        if weight is not None:
+            weights[task] = weight
+        if len(labels.at):
             seen[task] = (labels.at.astype(np.int64), codec.code(labels))
     return ClientData(encoder.encode(raw.features, where=f"client {name!r}"), seen, codecs, weights=weights)
 
