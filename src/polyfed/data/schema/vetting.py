@@ -147,26 +147,19 @@ def _mapping(what: str, value: object, known: set[str], *, all_of: bool = False)
     return value
 
 
-def _count(what: str, value: object, least: int = 0) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Rejected(f"{what} is {shown(value)}, not a whole number")
-    if not least <= value <= MOST_ROWS:
+def _number(what: str, value: object, least: float = -LARGEST, *, whole: bool = False) -> Any:
+    if not isinstance(value, int if whole else (int, float)) or isinstance(value, bool):
+        raise Rejected(f"{what} is {shown(value)}, not a {'whole ' if whole else ''}number")
+    if not least <= value <= (MOST_ROWS if whole else LARGEST):  # NaN neither
         raise Rejected(f"{what} is {shown(value)}")
     return value
-
-
-def _number(what: str, value: object, least: float = -LARGEST) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise Rejected(f"{what} is {shown(value)}, not a number")
-    if not least <= value <= LARGEST:  # NaN neither
-        raise Rejected(f"{what} is {shown(value)}")
 
 
 def _moments(what: str, value: object, n_columns: int) -> None:
     given = _keys(what, value, ("count", "mean", "std"))
     reported = [_list(f"{what}, {key}", given[key], n_columns) for key in ("count", "mean", "std")]
     for n, mean, std in zip(*reported, strict=True):
-        _count(f"{what}: a count", n)
+        _number(f"{what}: a count", n, 0, whole=True)
         _number(f"{what}: a mean", mean)
         _number(f"{what}: a std", std, least=0.0)
         if n == 0 and (mean or std):
@@ -182,7 +175,7 @@ def _ranks(value: object, ranked: set[str]) -> None:
             raise Rejected(f"{what}: counts are not a list of 1 to {MOST_GROUPS}")
         last = None
         for n, mean in zip(counts, _list(f"{what}, means", sketch["mean"], len(counts)), strict=True):
-            _count(f"{what}: a count", n, least=LEAST_GROUP)
+            _number(f"{what}: a count", n, LEAST_GROUP, whole=True)
             _number(f"{what}: a mean", mean)
             if last is not None and mean <= last:
                 raise Rejected(f"{what}: {shown(mean)} comes after {shown(last)}")
@@ -191,7 +184,7 @@ def _ranks(value: object, ranked: set[str]) -> None:
 
 def _labels(value: object, tasks: Sequence[Task]) -> dict[str, int]:
     labels = _mapping("labels", value, {task.name for task in tasks})
-    return {task: _count(f"labels of task {task!r}", n, least=1) for task, n in labels.items()}
+    return {task: _number(f"labels of task {task!r}", n, 1, whole=True) for task, n in labels.items()}
 
 
 def _classes(value: object, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
