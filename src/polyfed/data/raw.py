@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,9 +104,9 @@ def read_given(
     return RawClient(stack_features(parts, where=where), labels)
 
 
-def read_labels(task: Task, y: Any, n_rows: int, *, index: Any = None) -> Labels:
+def read_labels(task: Task, y: object, n_rows: int, place: Callable[[int], str] | None = None) -> Labels:
     """The labels of one task that are there, checked as far as one client can check them."""
-    column = LabelColumn(task, y, index=index)
+    column = LabelColumn(task, y, place)
     if len(column.values) != n_rows:
         what = f"{len(column.values)} labels for {n_rows} rows of features"
         remedy = "give a label for each row, and NaN or None where it is missing"

@@ -110,12 +110,7 @@ def at(place: str) -> Iterator[None]:
 
 
 def row_name(row: int, index: Any = None) -> str:
-    """How errors call a row: its position, and its label where a table has a label of its own for it.
-
-    An index may know better, as that of a file does ("line 7 of ..."): then it has a method `row_name`.
-    """
-    if hasattr(index, "row_name"):
-        return index.row_name(row)
+    """How errors call a row: its position, and its label where a table has a label of its own for it."""
     label = repr(row if index is None or callable(index) else plain(index[row]))  # lists have a method `index`
     return f"row {row}" if label == repr(row) else f"row {row} (index {label})"
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyfed.data.features.matrix import Described, row_name, to_numpy
+from polyfed.data.features.matrix import Described, to_numpy
 from polyfed.data.features.scaling import FeatureScaler
 from polyfed.data.labels.column import USUAL, LabelColumn, Labels
 from polyfed.data.task import BALANCED, Label, Task, class_name
@@ -157,7 +157,7 @@ def _learn_classes(column: LabelColumn) -> tuple[Label, ...]:
     reject_third_class(column, labels)
     where = f"task {column.task.name!r}"
     if len(labels.at):
-        where += f", {row_name(int(labels.at[0]), column.index)}"
+        where += f", {column.place(int(labels.at[0]))}"
     return settle_classes(column.task, labels.vocabulary or (), where=where)
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,12 @@ class Labels:
 class LabelColumn:
     """A task's labels as given: `values` with one entry (or pair) per row, and which rows are `observed`.
 
-    `index` is what errors call the rows by; a table's column brings its own.
+    `place` is what errors call the rows by; without one, a table's column brings its index.
     """
 
-    def __init__(self, task: Task, y: Any, *, index: Any = None) -> None:
+    def __init__(self, task: Task, y: object, place: Callable[[int], str] | None = None) -> None:
         self.task = task
-        self.index = getattr(y, "index", None) if index is None else index
+        self.place = place or partial(row_name, index=getattr(y, "index", None))
         self.values = self._as_array(y)
         if self.values.dtype.kind == "O":
             missing = np.array([is_missing(value) for value in self.values.flat], dtype=bool)
@@ -71,7 +72,7 @@ class LabelColumn:
         return Labels(self.observed, self._pairs() if self.task.form is LabelForm.PAIR else self._targets())
 
     def error(self, row: int | np.integer, what: str, remedy: str) -> DataError:
-        where = f"task {self.task.name!r}, {row_name(int(row), self.index)}"
+        where = f"task {self.task.name!r}, {self.place(int(row))}"
         return DataError(what, where=where, remedy=remedy)
 
     def _classes(self) -> Labels:

@@ -118,8 +118,8 @@ def scaled_tasks(tasks: Sequence[Task], reported: Collection[str], scaling: str)
 
 def describe_columns(features: RawFeatures, every: RawFeatures, min_count: int = 1) -> ClientSummary:
     """Kinds, gaps and categories of the columns of training rows; which are empty, `every` row says: a kind is no statistic."""
-    gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
-    empty = _marked(features, np.isnan(every.numbers).all(axis=0))
+    has_gaps, is_empty = np.isnan(features.numbers).any(axis=0), np.isnan(every.numbers).all(axis=0)
+    gaps, empty = ({features.number_names[i] for i in np.flatnonzero(marks)} for marks in (has_gaps, is_empty))
     kinds = {name: "empty" if name in empty else features.transform.get(name, "number") for name in every.names}
     categories = {}
     for name, values in features.texts.items():
@@ -145,15 +145,10 @@ def _moments(features: RawFeatures, limits: Limits) -> Moments:
 
 
 def _ranks(features: RawFeatures, limits: Limits) -> dict[str, Sketch]:
-    found = {}
-    for name, how in features.transform.items():
-        if how == "rank" and np.isfinite(values := features.column(name)).sum() >= limits.min_rows:
-            found[name] = Sketch.of(values, max(limits.min_count, LEAST_GROUP))
+    ranked = {name: features.column(name) for name, how in features.transform.items() if how == "rank"}
+    reported = {name: values for name, values in ranked.items() if np.isfinite(values).sum() >= limits.min_rows}
+    found = {name: Sketch.of(values, max(limits.min_count, LEAST_GROUP)) for name, values in reported.items()}
     return {name: sketch for name, sketch in found.items() if sketch is not None}
-
-
-def _marked(features: RawFeatures, marks: np.ndarray | np.bool_) -> set[str]:
-    return {features.number_names[i] for i in np.flatnonzero(marks)}
 
 
 def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None, bool]:

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,7 @@ class Encoder:
     def names(self) -> tuple[str, ...]:
         return tuple(name for column in self.columns for name in column.encoded_names())
 
-    def encode_new(self, X: Any, where: str) -> np.ndarray:
+    def encode_new(self, X: object, where: str) -> np.ndarray:
         """New rows as users have them: a table, a dictionary of columns, or as many columns in order."""
         if isinstance(X, Mapping):
             from pandas import DataFrame
@@ -108,10 +107,8 @@ class Encoder:
 
     def unseen_rows(self, features: RawFeatures, where: str) -> np.ndarray:
         """For each row, whether it holds a category that was not agreed."""
-        found = np.zeros(len(features), dtype=bool)
-        for _, _, at in self._unknown_texts(features, where):
-            found |= at
-        return found
+        unknown = [at for _, _, at in self._unknown_texts(features, where)]
+        return np.any([np.zeros(len(features), dtype=bool), *unknown], axis=0)
 
     def _unknown_texts(self, features: RawFeatures, where: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Of each text column its values, and which of them were not agreed."""

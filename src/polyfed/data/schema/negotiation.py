@@ -166,16 +166,10 @@ def _agree_transform(name: str, found: Mapping[str, str]) -> str:
     """How all clients that have values of a column transform it."""
     asked = [kind for kind in found if kind != "empty"]
     if len(asked) > 1:
-        raise DataError(
-            f"column {name!r} is taken as {_scale(asked[0])} here but as {_scale(asked[1])} at client {found[asked[1]]!r}",
-            where=f"client {found[asked[0]]!r}",
-            remedy="transform it everywhere alike",
-        )
+        here, there = ("it is" if kind == "number" else f"its {kind}" for kind in asked[:2])
+        what = f"column {name!r} is taken as {here} here but as {there} at client {found[asked[1]]!r}"
+        raise DataError(what, where=f"client {found[asked[0]]!r}", remedy="transform it everywhere alike")
     return asked[0] if asked and asked[0] in TRANSFORMS else ""
-
-
-def _scale(kind: str) -> str:
-    return "it is" if kind == "number" else f"its {kind}"
 
 
 def _sketches(name: str, summaries: Mapping[str, ClientSummary]) -> list[Sketch]:
@@ -218,13 +212,11 @@ def _reordered(summary: ClientSummary, names: Sequence[str]) -> Moments:
 
 
 def _agree_codec(task: Task, summaries: Mapping[str, ClientSummary]) -> LabelCodec:
-    if task.form.has_classes:
-        if task.classes is None:
-            task = replace(task, classes=_agree_classes(task, summaries))
-        return LabelCodec(task, task.classes, 0.0, 1.0)
+    if task.form.has_classes and task.classes is None:
+        task = replace(task, classes=_agree_classes(task, summaries))
     parts = [summary.targets[task.name] for summary in summaries.values() if task.name in summary.targets]
-    if not parts:
-        return LabelCodec(task, None, 0.0, 1.0)
+    if task.form.has_classes or not parts:
+        return LabelCodec(task, task.classes, 0.0, 1.0)
     return LabelCodec.standard(task, pool_robustly(parts).scaler())
 
 

@@ -156,12 +156,12 @@ class TableReader:
             for name in features:
                 _reject_text_among_numbers(table, name)
         columns = {name: frame[name] for name in features}
-        raw = read_columns(columns, where=table.where, index=table, n_rows=len(frame), dates=dates)
+        raw = read_columns(columns, where=table.where, place=table.row_name, n_rows=len(frame), dates=dates)
         raw = to_transform(raw, checked_transform(self.transform, list(columns), table.where), where=table.where)
         labels = {}
         for task in self.tasks:
             if own := found[task.name]:
-                labels[task.name] = read_labels(task, _labels_of(table, task, own), len(frame), index=table)
+                labels[task.name] = read_labels(task, _labels_of(table, task, own), len(frame), table.row_name)
                 _report_doubtful(table, task, labels[task.name])
         by = self.split.columns.items()
         keys = {role: read_key(role, table.column(name), name, table.row_name) for role, name in by}
