@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from polyfed.data.features.dates import are_dates
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.kinds import LabelForm
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NUMBERING = {"id", "index", "number", "nr", "no", "key", "uuid", "guid", "rownames", "rowname", "unnamed", "row"}
 NEARLY = 0.95  # the share of different values
@@ -27,9 +30,9 @@ FEWEST = 20  # values; among fewer, nobody can tell
 def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[str]:
     """The columns of a task's labels; if there are none, an error, or an empty list if `where` is None."""
     if task.form is not LabelForm.PAIR:
-        if task.name in columns or where is None:
-            return [task.name] if task.name in columns else []
-        raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
+        if task.name not in columns and where is not None:
+            raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
+        return [task.name] if task.name in columns else []
     if "/" not in task.name and where is not None:
         what = f"proportion task {task.name!r} does not say its two columns"
         raise ConfigError(what, remedy="call it 'k/n' after the columns of successes and trials")
@@ -74,7 +77,7 @@ def find_column(name: str, columns: Sequence[str], where: str) -> None:
         raise DataError(f"has no column {name!r}", where=where, remedy=nearest(name, columns))
 
 
-def as_names(names: Any) -> list[str] | None:
+def as_names(names: str | Iterable[str] | None) -> list[str] | None:
     return None if names is None else [names] if isinstance(names, str) else [str(name) for name in names]
 
 
@@ -116,12 +119,12 @@ def why_identifier(values: Any) -> str | None:
     return None if are_dates(present) or present.dtype.kind in "mM" else f"a text that is {rows}"
 
 
-def is_named_like_one(name: Any) -> bool:
+def is_named_like_one(name: object) -> bool:
     """Whether a name says that it numbers things: row_id, patientID, nr."""
     return bool(_NUMBERING & set(words_of(str(name)))) or str(name).lower().endswith("id")
 
 
-def left_out(frames: Sequence[Any], columns: Sequence[str]) -> dict[str, str]:
+def left_out(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> dict[str, str]:
     """Those of the columns that are identifiers, in all tables together, and why; never all of them."""
     import pandas as pd
 

@@ -12,12 +12,12 @@ A parser of its own: nothing is evaluated.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import eq, ge, gt, le, lt, ne
 from reprlib import Repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,14 +28,7 @@ from polyfed.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIGNS = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+_SIGNS = {"==": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 _short = Repr()
 _short.maxstring = 100
 shorten = _short.repr
@@ -80,7 +73,7 @@ class Comparison:
     constant: float | str
 
     @classmethod
-    def parse(cls, name: str, text: Any) -> Comparison:
+    def parse(cls, name: str, text: object) -> Comparison:
         """`column sign constant`, where the sign is one of == != < <= > >= and the constant a number or 'text'."""
         found = _FORM.fullmatch(text) if isinstance(text, str) else None
         constant = _constant(found["constant"]) if found else None
@@ -117,11 +110,11 @@ class Comparison:
 Derived = Comparison | Logarithm
 
 
-def comparisons(derive: Mapping[str, Any] | None) -> list[Derived]:
+def comparisons(derive: Mapping[str, str] | None) -> list[Derived]:
     return [_parse(name, text) for name, text in (derive or {}).items()]
 
 
-def _parse(name: str, text: Any) -> Derived:
+def _parse(name: str, text: object) -> Derived:
     found = _LOGARITHM.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return Comparison.parse(name, text)

@@ -45,7 +45,7 @@ _READ_ONLY = {
 }
 
 
-def is_url(source: Any) -> bool:
+def is_url(source: object) -> bool:
     return isinstance(source, str) and _SCHEME.match(source) is not None
 
 
@@ -133,7 +133,7 @@ def _secret(name: str) -> str:
     return value
 
 
-def _shown(error: Any, url: str, what: str) -> DataError:
+def _shown(error: Exception, url: str, what: str) -> DataError:
     """What a server says, without what it must not say."""
     reported = " ".join(str(getattr(error, "orig", None) or error).split())
     for name in _VARIABLE.findall(url):

@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -72,12 +72,12 @@ def with_decimal_commas(
     >>> with_decimal_commas(pd.DataFrame({"x": ["1.234,5", "7", None]}), [], "{} of {}".format)["x"].tolist()
     [1234.5, 7.0, nan]
     """
-    texts = [name for name in frame.columns if name not in written and _all_texts(frame[name])]
-    if not any(_has_decimal_commas(frame[name]) for name in texts):
+    columns = {str(name): values for name, values in frame.items()}
+    texts = [name for name, values in columns.items() if name not in written and _all_texts(values)]
+    if not any(_has_decimal_commas(columns[name]) for name in texts):
         return frame
     frame = frame.copy()
-    for name in frame.columns:
-        values: Any = frame[name]
+    for name, values in columns.items():
         row = None
         if name in texts and _match(values, _COMMA).all():
             plain = values.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
@@ -96,19 +96,19 @@ def with_decimal_commas(
     return frame
 
 
-def among_numbers(value: Any, where: str) -> DataError:
+def among_numbers(value: object, where: str) -> DataError:
     remedy = "correct it, leave it empty, or drop the column"
     return DataError(f"{value!r} stands among numbers", where=where, remedy=remedy)
 
 
-def _has_decimal_commas(values: Any) -> bool:
+def _has_decimal_commas(values: pd.Series) -> bool:
     """Whether nearly all texts of a column are numbers, some of them with a decimal comma."""
     if not values.dropna().str.contains(",", regex=False).any():
         return False
     return bool(_match(values, _EITHER).all() or _match(values, _COMMA).mean() >= 1 - FEW)
 
 
-def _odd_one(values: Any) -> int | None:
+def _odd_one(values: pd.Series) -> int | None:
     """In a file with decimal commas, the position of a text among numbers with commas, or of a decimal point; else None."""
     fits = _match(values, _COMMA)
     wrong = len(fits) - int(fits.sum())
@@ -118,11 +118,11 @@ def _odd_one(values: Any) -> int | None:
     return int(present[(~fits).argmax()])
 
 
-def _all_texts(values: Any) -> bool:
+def _all_texts(values: pd.Series) -> bool:
     present = values.dropna()
     return present.dtype.kind == "O" and len(present) > 0 and bool(present.map(lambda one: isinstance(one, str)).all())
 
 
-def _match(values: Any, form: re.Pattern[str]) -> np.ndarray:
+def _match(values: pd.Series, form: re.Pattern[str]) -> np.ndarray:
     """For each value that is there, whether it is of this form."""
     return values.dropna().map(lambda text: form.fullmatch(text) is not None).to_numpy(dtype=bool)
