@@ -200,38 +200,29 @@ def read_key(role: str, values: pd.Series, name: str, row_name: Callable[[int], 
     >>> read_key("column", pd.Series(["train", "Test", "val"]), "fold", "row {}".format).tolist()
     [0, 2, 1]
     """
+
+    def rejected(what: str, row: int, remedy: str) -> DataError:
+        return DataError(f"column {name!r}, by which the rows are split, {what}", where=row_name(row), remedy=remedy)
+
     gaps = values.isna().to_numpy()
     if gaps.any():
-        raise _rejected("is empty", name, row_name(int(gaps.argmax())), "fill it in, drop the row, or split otherwise")
-    return {"by": _times, "group": _groups, "column": _named_parts}[role](values, name, row_name)
-
-
-def _times(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+        raise rejected("is empty", int(gaps.argmax()), "fill it in, drop the row, or split otherwise")
+    if role == "column":
+        known = {value: _PARTS.get(str(value).strip().lower()) for value in values.unique()}
+        for value, part in known.items():
+            if part is None:
+                row = int((values == value).to_numpy().argmax())
+                raise rejected(f"is {str(value)!r}", row, "give train, validation or test")
+        return values.map(known).to_numpy(dtype=np.int64)
+    if role == "group":
+        try:
+            return values.factorize()[0].astype(np.int64)
+        except TypeError:  # lists and dictionaries
+            raise rejected("holds what is no name of a group", 0, "give names or numbers") from None
     if values.dtype.kind in "iuf":
         return values.to_numpy(dtype=np.float64)
     if are_dates(values):
         return read_dates(values, name, row_name).astype("datetime64[us]").astype(np.float64)
     if are_durations(values):
         return duration_days(values)
-    what = f"is {str(values.iloc[0])!r}, which is neither a date nor a number"
-    raise _rejected(what, name, row_name(0), "split otherwise")
-
-
-def _groups(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
-    try:
-        return values.factorize()[0].astype(np.int64)
-    except TypeError:  # lists and dictionaries
-        raise _rejected("holds what is no name of a group", name, row_name(0), "give names or numbers") from None
-
-
-def _named_parts(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
-    known = {value: _PARTS.get(str(value).strip().lower()) for value in values.unique()}
-    for value, part in known.items():
-        if part is None:
-            row = int((values == value).to_numpy().argmax())
-            raise _rejected(f"is {str(value)!r}", name, row_name(row), "give train, validation or test")
-    return values.map(known).to_numpy(dtype=np.int64)
-
-
-def _rejected(what: str, name: str, row: str, remedy: str) -> DataError:
-    return DataError(f"column {name!r}, by which the rows are split, {what}", where=row, remedy=remedy)
+    raise rejected(f"is {str(values.iloc[0])!r}, which is neither a date nor a number", 0, "split otherwise")

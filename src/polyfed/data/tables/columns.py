@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -124,8 +125,9 @@ def is_named_like_one(name: object) -> bool:
     return bool(_NUMBERING & set(words_of(str(name)))) or str(name).lower().endswith("id")
 
 
-def left_out(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> dict[str, str]:
-    """Those of the columns that are identifiers, in all tables together, and why; never all of them."""
+def without_identifiers(frames: Sequence[pd.DataFrame], columns: list[str], where: str) -> list[str]:
+    """The columns, if not all of them, without those that are identifiers in all tables together; it is said which, and how to
+    have them."""
     import pandas as pd
 
     found = {}
@@ -134,4 +136,9 @@ def left_out(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> dict[str
         why = why_identifier(held[0] if len(held) == 1 else pd.concat(held, ignore_index=True)) if held else None
         if why is not None:
             found[name] = why
-    return found if len(found) < len(columns) else {}
+    if len(found) == len(columns):
+        return columns
+    for name, why in found.items():
+        what = f"column {name!r} is left out ({why}); to have it, list it among the features"
+        warnings.warn(f"{where}: {what}", stacklevel=2)
+    return [name for name in columns if name not in found]

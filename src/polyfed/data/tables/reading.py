@@ -27,7 +27,14 @@ from polyfed.data.labels.column import EMPTY, USUAL, Labels, as_labels, checked_
 from polyfed.data.raw import RawClient, at_client, read_labels
 from polyfed.data.splits import DEFAULT_SPLIT, Split, read_key
 from polyfed.data.tables.client_column import client_names, reject_one_row_clients
-from polyfed.data.tables.columns import as_names, feature_columns, find_column, left_out, task_columns, written_columns
+from polyfed.data.tables.columns import (
+    as_names,
+    feature_columns,
+    find_column,
+    task_columns,
+    without_identifiers,
+    written_columns,
+)
 from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, is_table_file, load_table, matching_files, stem_of
 from polyfed.data.tables.servers import is_database
@@ -37,7 +44,7 @@ from polyfed.errors import ConfigError, DataError
 from polyfed.kinds import LabelForm
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 class TableReader:
@@ -91,7 +98,7 @@ class TableReader:
             reject_one_row_clients(table.frame, client, names, table.where)
         chosen = feature_columns(columns, found, self.features, [*self.drop, client], table.where)
         if self.features is None:
-            chosen = _without_identifiers([table.frame], chosen, table.where)
+            chosen = without_identifiers([table.frame], chosen, table.where)
         members, member = np.unique(names, return_inverse=True)
         named = replace(table, row_name=lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
         return _shared_out(self._rows(named, found, chosen), members.tolist(), member)
@@ -128,7 +135,7 @@ class TableReader:
         drop = self.drop
         if self.features is None:
             free = [column for column in all_columns if column not in (*drop, *(task.name for task in self.tasks))]
-            kept = _without_identifiers([table.frame for table in tables.values()], free, folder)
+            kept = without_identifiers([table.frame for table in tables.values()], free, folder)
             drop = [*drop, *(column for column in free if column not in kept)]
         clients: dict[str, RawClient] = {}
         for name, table in tables.items():
@@ -181,16 +188,6 @@ def read_client_table(name: str, source: object, tasks: Sequence[Task], features
         for feature in chosen:
             find_column(feature, columns, table.where)
         return TableReader(tasks)._rows(table, found, [*chosen, *dates], dates)
-
-
-def _without_identifiers(frames: Sequence[pd.DataFrame], chosen: list[str], where: str) -> list[str]:
-    """The features without those that number or name the rows; it is said which, and how to have them."""
-    found = left_out(frames, chosen)
-    for name, why in found.items():
-        warnings.warn(
-            f"{where}: column {name!r} is left out ({why}); to have it, list it among the features", stacklevel=2
-        )
-    return [name for name in chosen if name not in found]
 
 
 def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -> dict[str, RawClient]:

@@ -80,31 +80,29 @@ def read_server(url: str, query: str | None) -> pd.DataFrame:
         _reject_empty(query)
         if query is not None and _READING.match(query) is None:
             raise query_failed("it does not begin with SELECT or WITH")
-        return _found(url, query)
-
-
-def _found(url: str, query: str | None) -> pd.DataFrame:
-    try:
-        import sqlalchemy
-        import sqlalchemy.exc
-    except ImportError:
-        raise MissingExtraError("database servers need SQLAlchemy", remedy="pip install 'polyfed[tables]'") from None
-    engine = _engine(sqlalchemy, url)
-    try:
-        with engine.connect() as connection:
-            if statement := _READ_ONLY.get(engine.dialect.name):
-                connection.exec_driver_sql(statement)
-            if query is None:
-                inspector = sqlalchemy.inspect(connection)
-                query = whole_table([*inspector.get_table_names(), *inspector.get_view_names()], engine.dialect)
-            found = connection.execute(sqlalchemy.text(query.replace(":", "\\:")))
-            return _frame([tuple(row) for row in found], list(found.keys()))
-    except sqlalchemy.exc.OperationalError as error:
-        raise _shown(error, url, "cannot be reached, or the query fails") from None
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise _shown(error, url, "the query fails") from None
-    finally:
-        engine.dispose()
+        try:
+            import sqlalchemy
+            import sqlalchemy.exc
+        except ImportError:
+            raise MissingExtraError(
+                "database servers need SQLAlchemy", remedy="pip install 'polyfed[tables]'"
+            ) from None
+        engine = _engine(sqlalchemy, url)
+        try:
+            with engine.connect() as connection:
+                if statement := _READ_ONLY.get(engine.dialect.name):
+                    connection.exec_driver_sql(statement)
+                if query is None:
+                    inspector = sqlalchemy.inspect(connection)
+                    query = whole_table([*inspector.get_table_names(), *inspector.get_view_names()], engine.dialect)
+                found = connection.execute(sqlalchemy.text(query.replace(":", "\\:")))
+                return _frame([tuple(row) for row in found], list(found.keys()))
+        except sqlalchemy.exc.OperationalError as error:
+            raise _shown(error, url, "cannot be reached, or the query fails") from None
+        except sqlalchemy.exc.SQLAlchemyError as error:
+            raise _shown(error, url, "the query fails") from None
+        finally:
+            engine.dispose()
 
 
 def _engine(sqlalchemy: Any, url: str) -> Any:
