@@ -23,8 +23,7 @@ from polyfed.data.features.matrix import at
 from polyfed.data.prepared import PreparedFederation
 from polyfed.data.raw import RawClient, read_client
 from polyfed.data.schema.client_summary import describe
-from polyfed.data.schema.coding import SCALINGS, code_parts, n_unknown
-from polyfed.data.schema.encoder import Encoder, warn_of_grouped
+from polyfed.data.schema.coding import SCALINGS, Encoder, code_parts, n_unknown, warn_of_grouped
 from polyfed.data.schema.limits import OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import agree
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
