@@ -176,8 +176,7 @@ def _cut(order: np.ndarray, block: np.ndarray, test: float, validation: float) -
 
 def _every(fraction: float, n: int, start: float) -> np.ndarray:
     """Systematic sampling: of any run of m neighbours, floor(m·fraction) or one more are chosen."""
-    steps = np.floor(np.arange(n + 1) * fraction + start)
-    return np.diff(steps) > 0
+    return np.diff(np.floor(np.arange(n + 1) * fraction + start)) > 0
 
 
 def _strata(tasks: Sequence[Task], raw: RawClient) -> list[np.ndarray]:

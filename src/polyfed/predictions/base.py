@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,18 +15,9 @@ from polyfed.errors import UnknownNameError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
+    from polyfed.data import LabelCodec
+
 REACH = 1.96  # standard deviations on each side hold 95 %
-
-
-class Labels(Protocol):
-    """What a prediction asks of how labels are coded."""
-
-    @property
-    def classes(self) -> tuple[Any, ...] | None: ...
-    @property
-    def shift(self) -> float: ...
-    @property
-    def scale(self) -> float: ...
 
 
 Said = Mapping[str, np.ndarray]  # what a likelihood says of y, by name
@@ -46,7 +37,7 @@ class Prediction(ABC):
             object.__setattr__(self, name, value)  # frozen for users, not for their construction
 
     @classmethod
-    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
+    def of_latents(cls, labels: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
         """From the moments of the latent functions, (N, outputs) and coded, and what a likelihood says of y, by name.
 
         As it is, a task has one latent function without units, and all other fields are said by the likelihood.
@@ -54,7 +45,7 @@ class Prediction(ABC):
         return cls._made(labels, mean[:, 0], std[:, 0], said)
 
     @classmethod
-    def _made(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
+    def _made(cls, labels: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
         known: dict[str, Any] = {**said, "classes": labels.classes or (), "latent_mean": mean, "latent_std": std}
         return cls(**{field.name: known[field.name] for field in fields(cls)})  # pyright: ignore[reportArgumentType]
 
@@ -108,7 +99,7 @@ class Prediction(ABC):
         """The first row, for the repr."""
 
 
-class Predictions(Mapping[str, Any]):
+class Predictions(dict[str, Any]):
     """The predictions of all tasks, by name and in order.
 
     >>> from polyfed.predictions import RegressionPrediction
@@ -117,19 +108,8 @@ class Predictions(Mapping[str, Any]):
     ['pulse.mean', 'pulse.std', 'pulse.lower', 'pulse.upper']
     """
 
-    def __init__(self, by_task: Mapping[str, Prediction]) -> None:
-        self._by_task = dict(by_task)
-
-    def __getitem__(self, task: str) -> Any:  # which kind of prediction, the task says
-        if task not in self._by_task:
-            raise UnknownNameError(f"there is no prediction of task {task!r}", remedy=nearest(task, self._by_task))
-        return self._by_task[task]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_task)
-
-    def __len__(self) -> int:
-        return len(self._by_task)
+    def __missing__(self, task: str) -> Any:
+        raise UnknownNameError(f"there is no prediction of task {task!r}", remedy=nearest(task, self))
 
     def __repr__(self) -> str:
         return f"Predictions({', '.join(f'{task}: {prediction!r}' for task, prediction in self.items())})"

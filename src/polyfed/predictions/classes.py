@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
 from polyfed.errors import DataError, nearest
-from polyfed.predictions.base import Labels, Prediction, Said
+from polyfed.predictions.base import Prediction, Said
 from polyfed.predictions.densities import log_binomial_average
+
+if TYPE_CHECKING:
+    from polyfed.data import LabelCodec
 
 _LEAST = 1e-300  # a probability that is 0 as a double is taken as this
 _HALF_A_BIT = 2.0**-54  # by which a double just below 1 may be rounded
@@ -109,7 +112,7 @@ class MulticlassPrediction(_ClassPrediction):
     """`proba` has one column for each class, and so have the latent moments."""
 
     @classmethod
-    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
+    def of_latents(cls, labels: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
         """A latent function for each class."""
         return cls._made(labels, mean, std, said)
 

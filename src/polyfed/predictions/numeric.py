@@ -5,16 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
 from polyfed.errors import ConfigError, DataError
-from polyfed.predictions.base import Labels, Prediction, Said, as_floats
+from polyfed.predictions.base import Prediction, Said, as_floats
 from polyfed.predictions.densities import log_binomial_average, log_count_average, log_normal, log_student_average
 from polyfed.predictions.quantiles import count_cdf, count_quantile, in_blocks, rate_std, student_cdf, student_reach
+
+if TYPE_CHECKING:
+    from polyfed.data import LabelCodec
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +65,7 @@ class _InUnits(_NumericPrediction):
     """Of a label that was shifted and scaled, and the latent function with it."""
 
     @classmethod
-    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
+    def of_latents(cls, labels: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
         """In the units of the labels, as are what the likelihood calls a scale or a standard deviation."""
         scaled = {name: labels.scale * value for name, value in said.items() if name in ("noise_std", "scale")}
         centre = labels.shift + labels.scale * mean[:, 0]
@@ -140,7 +143,7 @@ class CountPrediction(_NumericPrediction):
     dispersion: np.ndarray
 
     @classmethod
-    def of_latents(cls, labels: Labels, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
+    def of_latents(cls, labels: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Said) -> Self:
         """The latent of a count is shown as the logarithm of its rate."""
         return cls._made(labels, mean[:, 0] + said["log_typical"], std[:, 0], said)
 

@@ -91,7 +91,7 @@ class Encoder:
         if len(self.names) == len(self.columns) and not self._text_names:
             return np.ascontiguousarray(values)
         encoded: list[np.ndarray] = []
-        number = 0
+        numeric = zip(values.T, missing.T, strict=True)
         for column in self.columns:
             if column.kind == "text":
                 texts = features.texts[column.name]
@@ -101,9 +101,8 @@ class Encoder:
                     named[OTHER] = ~np.any([gaps, *(at for level, at in named.items() if level != OTHER)], axis=0)
                 encoded += named.values()
             else:
-                encoded.append(values[:, number])
-                gaps = missing[:, number]
-                number += 1
+                own, gaps = next(numeric)
+                encoded.append(own)
             if column.gaps:
                 encoded.append(gaps)
         return np.stack([part.astype(np.float64) for part in encoded], axis=1)
