@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
-from polyfed.data.labels.codec import reject_third_class, reject_unknown_class
 from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.task import Task
 from polyfed.errors import DataError, UnknownNameError, nearest
@@ -111,12 +110,7 @@ def read_labels(task: Task, y: object, n_rows: int, place: Callable[[int], str] 
         what = f"{len(column.values)} labels for {n_rows} rows of features"
         remedy = "give a label for each row, and NaN or None where it is missing"
         raise DataError(what, where=f"task {task.name!r}", remedy=remedy)
-    labels = column.read()
-    if task.classes is None:
-        reject_third_class(column, labels)
-    else:
-        reject_unknown_class(column, labels)
-    return labels
+    return column.read()
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from polyfed.data.features.matrix import Described, to_numpy
 from polyfed.data.features.scaling import FeatureScaler
-from polyfed.data.labels.column import USUAL, LabelColumn, Labels
+from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.task import BALANCED, Label, Task, class_name
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
 from polyfed.kinds import LabelForm
@@ -132,29 +132,8 @@ def settle_classes(task: Task, labels: Sequence[Label], *, where: str) -> tuple[
     raise DataError(f"{found}, so the classes are unknown", where=f"task {task.name!r}", remedy=remedy)
 
 
-def reject_third_class(column: LabelColumn, labels: Labels) -> None:
-    """A binary task whose labels are of three kinds is none: say which label, and in which row it first stands."""
-    if column.task.form is LabelForm.BINARY and labels.vocabulary is not None and len(labels.vocabulary) > 2:
-        first, second, third = labels.vocabulary[:3]
-        what = f"label {third!r} is a third class after {first!r} and {second!r}"
-        remedy = "declare the task multiclass or correct the label"
-        if marker := next((label for label in labels.vocabulary if label in USUAL), None):
-            remedy += f"; if {marker!r} means that there is no label, name it in missing (--missing)"
-        raise column.error(labels.first(2), what, remedy)
-
-
-def reject_unknown_class(column: LabelColumn, labels: Labels) -> None:
-    """An error about the first row whose label is none of the task's classes."""
-    classes = column.task.classes or ()
-    for position, label in enumerate(labels.vocabulary or ()):
-        if label not in classes:
-            what = f"label {label!r} is not one of the classes"
-            raise column.error(labels.first(position), what, _known(label, classes))
-
-
 def _learn_classes(column: LabelColumn) -> tuple[Label, ...]:
     labels = column.read()
-    reject_third_class(column, labels)
     where = f"task {column.task.name!r}"
     if len(labels.at):
         where += f", {column.place(int(labels.at[0]))}"
@@ -175,12 +154,6 @@ def _in_order(labels: list[Any]) -> tuple[Label, ...]:
         return tuple(sorted(labels))
     except TypeError:  # numbers among words: any order will do that is always the same
         return tuple(sorted(labels, key=lambda label: (type(label).__name__, str(label))))
-
-
-def _known(label: Label, classes: tuple[Label, ...]) -> str:
-    if all(isinstance(known, str) for known in (label, *classes)):
-        return nearest(str(label), list(map(str, classes)))
-    return f"known are {', '.join(map(repr, classes))}"  # without quotes, so that 1 and '1' differ
 
 
 def _class_array(classes: tuple[Label, ...]) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 
 from polyfed.data.features.matrix import is_missing, plain, row_name, to_floats, to_numpy
 from polyfed.data.task import Label, Task
-from polyfed.errors import ConfigError, DataError
+from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.kinds import LabelForm
 
 _LABEL_TYPES = {str, int, float, bool}  # what JSON can carry
@@ -68,7 +68,9 @@ class LabelColumn:
     def read(self) -> Labels:
         """The labels that are there, or an error about the first that cannot be used."""
         if self.task.form.has_classes:
-            return self._classes()
+            labels = self._classes()
+            self._reject_strange(labels, labels.vocabulary or ())
+            return labels
         return Labels(self.observed, self._pairs() if self.task.form is LabelForm.PAIR else self._targets())
 
     def error(self, row: int | np.integer, what: str, remedy: str) -> DataError:
@@ -95,6 +97,23 @@ class LabelColumn:
             if type(label) is float and math.isinf(label):
                 raise self.error(int(self.observed[row]), f"label {label} is not finite", "correct it or drop the row")
         return Labels(self.observed, codes, tuple(vocabulary))
+
+    def _reject_strange(self, labels: Labels, vocabulary: tuple[Label, ...]) -> None:
+        """An error about the first label that is none of the task's classes, or a third one of a binary task."""
+        if (classes := self.task.classes) is not None:
+            for position, label in enumerate(vocabulary):
+                if label not in classes:
+                    known = f"known are {', '.join(map(repr, classes))}"  # with quotes or without: 1 and '1' differ
+                    if all(isinstance(one, str) for one in (label, *classes)):
+                        known = nearest(label, map(str, classes))
+                    raise self.error(labels.first(position), f"label {label!r} is not one of the classes", known)
+        elif self.task.form is LabelForm.BINARY and len(vocabulary) > 2:
+            first, second, third = vocabulary[:3]
+            what = f"label {third!r} is a third class after {first!r} and {second!r}"
+            remedy = "declare the task multiclass or correct the label"
+            if marker := next((label for label in vocabulary if label in USUAL), None):
+                remedy += f"; if {marker!r} means that there is no label, name it in missing (--missing)"
+            raise self.error(labels.first(2), what, remedy)
 
     def _reject_odd_types(self, labels: list[Any]) -> None:
         if set(map(type, labels)) <= _LABEL_TYPES:
