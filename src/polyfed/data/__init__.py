@@ -5,7 +5,7 @@ Nothing in this room imports torch; tensors and pandas objects are recognised by
 
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.datasets import DATASETS, load_dataset
-from polyfed.data.features.scaling import FeatureScaler
+from polyfed.data.features.transforms import FeatureScaler
 from polyfed.data.federation import Federation
 from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.prepared import PreparedFederation

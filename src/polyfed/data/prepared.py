@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from polyfed.data.client import ClientData, FederationSpec
-from polyfed.data.features.scaling import FeatureScaler
+from polyfed.data.features.transforms import FeatureScaler
 from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.raw import read_client
 from polyfed.data.schema.coding import ClientParts, Encoder, code_parts, shared_part

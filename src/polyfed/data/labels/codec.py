@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyfed.data.features.matrix import Described, to_numpy
-from polyfed.data.features.scaling import FeatureScaler
+from polyfed.data.features.transforms import FeatureScaler
 from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.task import BALANCED, Label, Task, class_name
 from polyfed.errors import ConfigError, DataError, UsageError, nearest

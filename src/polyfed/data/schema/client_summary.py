@@ -24,8 +24,7 @@ import numpy as np
 
 from polyfed.data.features.matrix import Described
 from polyfed.data.features.raw import RawFeatures
-from polyfed.data.features.scaling import Moments
-from polyfed.data.features.transforms import LEAST_GROUP, Sketch, changed
+from polyfed.data.features.transforms import LEAST_GROUP, Moments, Sketch, changed
 from polyfed.data.raw import RawClient
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.splits import Division

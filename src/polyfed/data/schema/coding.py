@@ -25,7 +25,7 @@ import numpy as np
 from polyfed.data.client import ClientData
 from polyfed.data.features.matrix import reads_as_number
 from polyfed.data.features.raw import RawFeatures, read_features
-from polyfed.data.features.scaling import FeatureScaler, Moments
+from polyfed.data.features.transforms import FeatureScaler, Moments
 from polyfed.data.labels.codec import KEY, LabelCodec, weighted
 from polyfed.data.labels.column import Labels
 from polyfed.data.raw import RawClient

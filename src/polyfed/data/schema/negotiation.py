@@ -16,8 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.features.scaling import FeatureScaler, Moments, pool_robustly
-from polyfed.data.features.transforms import LEAST_GROUP, TRANSFORMS, Ranks, Sketch, changed
+from polyfed.data.features.transforms import (
+    LEAST_GROUP,
+    TRANSFORMS,
+    FeatureScaler,
+    Moments,
+    Ranks,
+    Sketch,
+    changed,
+    pool_robustly,
+)
 from polyfed.data.labels.codec import LabelCodec, settle_classes
 from polyfed.data.schema.client_summary import ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
