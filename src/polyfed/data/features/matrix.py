@@ -133,8 +133,10 @@ def as_matrix(X: Any, where: str) -> np.ndarray:
         what = "has rows of different lengths"
         raise DataError(what, where=where, remedy="give every row the same number of values") from None
     if array.ndim != 2:
-        what = f"has shape {array.shape}, not (rows, columns)"
-        raise DataError(what, where=where, remedy=_shape_remedy(X, array.ndim))
+        how = "to_frame()" if hasattr(X, "to_frame") else "reshape(-1, 1)"
+        remedies = {0: "give a table with one row for each example", 1: f"if it is one column, use X.{how}"}
+        remedy = remedies.get(array.ndim, "flatten each example, for example X.reshape(len(X), -1)")
+        raise DataError(f"has shape {array.shape}, not (rows, columns)", where=where, remedy=remedy)
     if is_list and array.dtype.kind not in "biuf":
         array = np.array(X, dtype=object)  # numpy turned every entry into text because one of them is
     return array
@@ -144,14 +146,6 @@ def reject_duplicates(names: Sequence[str], where: str) -> None:
     if len(set(names)) < len(names):
         twin = next(name for position, name in enumerate(names) if name in names[:position])
         raise DataError(f"column {twin!r} appears twice", where=where, remedy="rename or drop one of them")
-
-
-def _shape_remedy(X: Any, ndim: int) -> str:
-    if ndim == 0:
-        return "give a table with one row for each example"
-    if ndim == 1:
-        return f"if it is one column, use X.{'to_frame()' if hasattr(X, 'to_frame') else 'reshape(-1, 1)'}"
-    return "flatten each example, for example X.reshape(len(X), -1)"
 
 
 def reject_unless_whole(where: str, least: int, **options: int) -> None:

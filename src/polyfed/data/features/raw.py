@@ -57,7 +57,9 @@ class RawFeatures:
         if not self.named:
             if len(names) != len(self.names):
                 what = f"has {len(self.names)} columns, not {len(names)}"
-                raise DataError(what, where=where, remedy=f"give {_listed(names)} in this order")
+                more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+                remedy = f"give the columns {', '.join(map(repr, names[:20]))}{more} in this order"
+                raise DataError(what, where=where, remedy=remedy)
             texts = {new: self.texts[old] for new, old in zip(names, self.names, strict=True) if old in self.texts}
             return replace(self, names=tuple(names), texts=texts, named=True)
         absent = [name for name in names if name not in self.names]
@@ -211,8 +213,3 @@ def _reject_infinite(numbers: np.ndarray, names: Sequence[str], place: Place) ->
         what = f"value {numbers[row, column]} is not finite"
         remedy = "correct it or mark it missing with NaN"
         raise DataError(what, where=f"{place(row)}, column {names[column]!r}", remedy=remedy)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:20]))
-    return f"the columns {shown}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")

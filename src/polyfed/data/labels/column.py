@@ -84,7 +84,7 @@ class LabelColumn:
             appeared = np.argsort(first)
             order = np.empty_like(appeared)
             order[appeared] = np.arange(len(appeared))
-            vocabulary, codes, firsts = distinct[appeared].tolist(), order[codes.reshape(-1)], first[appeared]
+            vocabulary, codes = distinct[appeared].tolist(), order[codes.reshape(-1)]
         else:
             labels = [plain(value) for value in observed.tolist()]
             labels = [v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in labels]
@@ -92,11 +92,11 @@ class LabelColumn:
             position: dict[Any, int] = {}
             codes = np.array([position.setdefault(label, len(position)) for label in labels], dtype=np.int64)
             vocabulary = list(position)
-            firsts = np.unique(codes, return_index=True)[1]
-        for label, row in zip(vocabulary, firsts, strict=True):
+        found = Labels(self.observed, codes, tuple(vocabulary))
+        for code, label in enumerate(vocabulary):
             if type(label) is float and math.isinf(label):
-                raise self.error(int(self.observed[row]), f"label {label} is not finite", "correct it or drop the row")
-        return Labels(self.observed, codes, tuple(vocabulary))
+                raise self.error(found.first(code), f"label {label} is not finite", "correct it or drop the row")
+        return found
 
     def _reject_strange(self, labels: Labels, vocabulary: tuple[Label, ...]) -> None:
         """An error about the first label that is none of the task's classes, or a third one of a binary task."""
@@ -229,9 +229,7 @@ def as_labels(written: Iterable[object], classes: Sequence[Label] | None = None,
     texts = [one if isinstance(one, str) else None for one in written]
     distinct = [text for text in dict.fromkeys(texts) if text is not None]
     meaning = _natural(distinct) if classes is None else {text: _class_of(text, classes, lenient) for text in distinct}
-    labels = np.empty(len(texts), dtype=object)
-    labels[:] = [None if text is None else meaning[text] for text in texts]
-    return labels
+    return np.array([None if text is None else meaning[text] for text in texts], dtype=object)
 
 
 def _natural(distinct: Sequence[str]) -> dict[str, Label]:
