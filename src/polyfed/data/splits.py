@@ -43,7 +43,7 @@ class Split:
     """How every client divides its rows.
 
     test, validation   fractions of the rows, balanced over the classes
-    shots              keep only so many training labels of each task, and drop the training rows that are left without a
+    shots              keep only this number of training labels of each task, and drop the training rows that are left without a
                        label (few-shot learning); None keeps them all
     shots_rows         "different": no two tasks have them on the same row; "same": all tasks on the same rows
     by                 a column of dates or numbers: the latest rows of each client are for testing, those before for validation
@@ -205,7 +205,7 @@ def choose_shots(usable: Usable, shots: int, rng: np.random.Generator, *, client
     >>> sorted([*shots["pulse"], *shots["visits"]]) == list(range(6))
     True
     """
-    order = sorted(usable, key=lambda task: len(usable[task].at))  # who has least chooses first
+    order = sorted(usable, key=lambda task: len(usable[task].at))  # the task with the fewest labels chooses first
     chosen = _draw(order, usable, shots, rng, sparing=False)
     if len(chosen) < len(order):  # balanced draws took what others needed: rows that few can use must go first
         chosen = _draw(order, usable, shots, rng, sparing=True)

@@ -1,4 +1,4 @@
-"""Metrics of predicted classes, and of scores that tell out-of-distribution rows from familiar ones.
+"""Metrics of predicted classes, and of scores that separate out-of-distribution rows from familiar ones.
 
 Proper scores: Gneiting, Raftery: "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the American
 Statistical Association 2007, doi:10.1198/016214506000001437. Brier: "Verification of Forecasts Expressed in Terms of

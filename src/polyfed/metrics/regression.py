@@ -84,7 +84,7 @@ def poisson_deviance(mean: ArrayLike, y: ArrayLike) -> float:
 
 
 def binomial_deviance(rate: ArrayLike, successes: ArrayLike, trials: ArrayLike) -> float:
-    """The mean binomial deviance of the successes in so many trials, given the predicted success rates."""
+    """The mean binomial deviance of the successes in these trials, given the predicted success rates."""
     from scipy.special import xlogy
 
     rate, successes, trials = numbers(rate=rate, successes=successes, trials=trials)

@@ -178,7 +178,7 @@ class Guess:
 
     @classmethod
     def of(cls, kind: str, y: ArrayLike, *, n_classes: int | None = None, agreed: float | None = None) -> Guess | None:
-        """The guess of who has these training labels (numbers, pairs, or positions of classes); None if they say nothing.
+        """The guess of a client with these training labels (numbers, pairs, or positions of classes); None without any.
 
         A client without labels guesses the mean of all clients, if they have `agreed` on it.
         """

@@ -37,7 +37,7 @@ FEWEST = 3  # clients with values in a column; among fewer there is no majority
 TRANSFORMS = ("log", "rank")
 AUTO = "auto"  # what `polyfed run` and `compare` put one of them in place of
 ALL = "*"  # in place of a name: all columns that are skewed and not named
-LEAST_GROUP = 5  # values of which a mean is sent, whatever a client's limits: fewer tell of single rows
+LEAST_GROUP = 5  # values of which a mean is sent, whatever a client's limits: fewer reveal single rows
 USUAL_GROUPS = 64  # of one client; ranks are then off by less than a hundredth
 MOST_GROUPS = 2 * USUAL_GROUPS + 1  # a value that many rows have is a group of its own, and so is what lies between two
 MOST_KNOTS = 64  # of the agreed curve
@@ -146,7 +146,7 @@ def pool_robustly(parts: Sequence[Moments]) -> Moments:
 
     For each column, a client counts for at most REACH times the usual number of rows, and reaches at most REACH times as
     far from the middle as is usual. `usual` and `middle` are medians over the clients, so with three or more of them one
-    liar moves neither beyond what the others said; of two, nobody can tell which one lies. Clients that are within these
+    liar moves neither beyond what the others said; of two, it is unknown which one lies. Clients that are within these
     bounds are pooled exactly, to the last bit, as if their rows lay together.
 
     >>> def says(mean, std):

@@ -182,7 +182,7 @@ def _reject_unless_it_takes(embed: Embed, paths: list[Path], given: Mapping[str,
         raise ConfigError(f"embed={embed!r} is not a function", remedy="give one from paths to rows of numbers")
     try:
         inspect.signature(embed).bind(paths, **given)
-    except ValueError:  # some functions of compiled modules do not tell
+    except ValueError:  # some functions of compiled modules have none
         return
     except TypeError as error:
         asked = "".join(f", {key}={value!r}" for key, value in given.items())

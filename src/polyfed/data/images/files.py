@@ -79,19 +79,16 @@ class Numbering:
         return ImageFiles(folder, np.array(list(self._seen)), lambda i: f"{seen[i][1]}, row {seen[i][2]}")
 
     def _of_client(self, data: object, where: str) -> object:
-        if isinstance(data, Mapping):
-            made: dict[int, np.ndarray] = {}  # tasks that are given the same list share its images
-            tasks = {}
-            for task, pair in data.items():
-                if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
-                    return data
-                if id(pair[0]) not in made:
-                    made[id(pair[0])] = self._of_paths(pair[0], f"{where}, task {task!r}")
-                tasks[task] = (made[id(pair[0])], pair[1])
-            return tasks
-        if isinstance(data, (tuple, list)) and len(data) == 2:
-            return self._of_paths(data[0], where), data[1]
-        return data
+        pairs = data if isinstance(data, Mapping) else {None: data}
+        made: dict[int, np.ndarray] = {}  # tasks that are given the same list share its images
+        numbered = {}
+        for task, pair in pairs.items():
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                return data  # who reads it will reject it
+            if id(pair[0]) not in made:
+                made[id(pair[0])] = self._of_paths(pair[0], where if task is None else f"{where}, task {task!r}")
+            numbered[task] = (made[id(pair[0])], pair[1])
+        return numbered if isinstance(data, Mapping) else numbered[None]
 
     def _of_paths(self, paths: Any, where: str) -> np.ndarray:
         if isinstance(paths, (str, os.PathLike)):

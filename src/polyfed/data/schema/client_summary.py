@@ -1,4 +1,4 @@
-"""Round 0, the client's part: what a client tells the server about its data before any learning.
+"""Round 0, the client's part: what a client sends the server about its data before any learning.
 
 Only a `ClientSummary` leaves the client. All of it comes from training rows alone, and only what the client's limits let
 through is in it: a task or a column with too few values is not spoken of, a category or class with too few rows is not
@@ -171,5 +171,5 @@ def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -
     held_out = np.isin(labels.at, np.concatenate([division.validation, division.test]))
     counts = np.bincount(labels.values[~held_out].astype(np.int64), minlength=len(vocabulary))
     named = [label for label, n in zip(vocabulary, counts, strict=True) if n >= min_count]
-    # By type first: 1 and "1" have no order. The order of first appearance would tell something of the rows.
+    # By type first: 1 and "1" have no order. The order of first appearance would reveal something of the rows.
     return tuple(sorted(named, key=lambda label: (isinstance(label, str), label)))

@@ -243,8 +243,8 @@ def code_rows(
 
 
 def codable(labels: Labels, codec: LabelCodec) -> Labels:
-    """Those labels whose class is among the agreed ones: what no training row of a client that takes part has, no model
-    can tell, and its name has not left its client."""
+    """Those labels whose class is among the agreed ones. No model can predict a class without training rows at any client that
+    takes part, and its name has not left its client."""
     if codec.classes is None or labels.vocabulary is None:
         return labels
     known = np.array([label in codec.classes for label in labels.vocabulary], dtype=bool)
@@ -271,7 +271,7 @@ def shared_part(train: ClientData, columns: Sequence[Column], limits: Limits) ->
     """The training data from which a client's updates are made: what its limits let through, and the very same if they do.
 
     Tasks with too few labels are left out, and levels with too few rows here are OTHER (or nothing, where there is none),
-    also those that other clients named: an update would tell of a level that one row has.
+    also those that other clients named: an update would reveal a level that one row has.
     """
     reported = limits.reported(train.counts())
     seen = {task: labels for task, labels in train.labels.items() if task in reported}
@@ -297,7 +297,7 @@ def _coarse(indicators: np.ndarray, column: Column, limits: Limits) -> np.ndarra
 
 
 def _own_codec(codec: LabelCodec, training: RawClient) -> LabelCodec:
-    """In the client's own units. Without labels it knows no unit, and nobody tells it one: then 0 and 1."""
+    """In the client's own units. A client without labels has no unit of its own and is sent none: shift 0, scale 1."""
     labels = training.labels.get(codec.task.name)
     if codec.classes is not None or labels is None or len(labels.at) == 0 or codec.task.form is LabelForm.PAIR:
         return codec

@@ -73,7 +73,7 @@ class Round0(Described):
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Members that tell nothing and train nothing: they get the shared model and use it as clients do that join late."""
+        """Members that send and train nothing: they receive the shared model and use it like clients that join late."""
         return tuple(name for name, labels in self.labels.items() if not labels)
 
     @classmethod

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NUMBERING = {"id", "index", "number", "nr", "no", "key", "uuid", "guid", "rownames", "rowname", "unnamed", "row"}
 NEARLY = 0.95  # the share of different values
-FEWEST = 20  # values; among fewer, nobody can tell
+FEWEST = 20  # values; among fewer, it cannot be decided
 
 
 def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[str]:
@@ -96,7 +96,7 @@ def words_of(name: str) -> list[str]:
 
 
 def why_identifier(values: Any) -> str | None:
-    """Why a column is taken for an identifier of rows, which tells a model nothing and of a person much; None if it is not.
+    """Why a column is taken for an identifier of rows, useless to a model and revealing of persons; None if it is not.
 
     >>> import pandas as pd
     >>> rows = pd.Series(range(30), name="row_id")

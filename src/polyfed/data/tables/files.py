@@ -157,7 +157,7 @@ def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | N
         separator = separator_of(first_line, "".join(path.suffixes[-2:]).lower())
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # fields without a heading would be dropped
-            # Blank lines are kept for now, so that the position of a row tells its line.
+            # Blank lines are kept for now, so that the position of a row gives its line.
             read = partial(pd.read_csv, sep=separator, keep_default_na=False, skip_blank_lines=False)
             header = read(io.BytesIO(content), nrows=1, header=None, dtype=str)
             headings = [str(name).removeprefix("\ufeff") for name in header.iloc[0]]

@@ -61,7 +61,7 @@ class TableReader:
     ) -> None:
         self.tasks, self.split, self.transform, self.weights = tasks, split, transform, weights
         self.features, self.derived, self.missing = as_names(features), comparisons(derive), checked_missing(missing)
-        # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
+        # A time may be an input; whose row it is or to which part it belongs is no information about other rows.
         no_input = [split.columns[role] for role in ("group", "column") if role in split.columns]
         no_input += [] if weights is None else [weights]
         # The column that a task is derived from would give its labels away.
