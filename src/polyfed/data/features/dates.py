@@ -46,11 +46,8 @@ def date_of(name: str) -> str | None:
 
 def are_dates(values: pd.Series) -> bool:
     """Whether a column holds dates, by its type or by how all of its values are written; durations are none."""
-    kind = getattr(values.dtype, "kind", "O")
-    if kind in "biufm":
-        return False
-    if kind == "M":
-        return True
+    if (kind := values.dtype.kind) in "biufmM":
+        return kind == "M"
     present = values.dropna()
     if not len(present) or hasattr(values.dtype, "categories"):
         return False
@@ -63,7 +60,7 @@ def are_dates(values: pd.Series) -> bool:
 
 
 def are_durations(values: pd.Series) -> bool:
-    if getattr(values.dtype, "kind", "O") == "m":
+    if values.dtype.kind == "m":
         return True
     present = values.dropna() if values.dtype == object else ()
     return len(present) > 0 and all(isinstance(value, timedelta) for value in present)
@@ -88,8 +85,8 @@ def date_columns(
     circles = {"year": of_year, "week": ((since + 5) % 7) / 7}  # 2000-01-01 is a Saturday, and weeks begin on Mondays
     if all_parts or of_day[known].any():
         circles["day"] = of_day
-    made = {DAYS: since + of_day, "year": 1970.0 + year.astype(np.int64)}
-    made = {part: np.where(known, part_values, np.nan) for part, part_values in made.items()}
+    numbers = {DAYS: since + of_day, "year": 1970.0 + year.astype(np.int64)}
+    made = {part: np.where(known, number, np.nan) for part, number in numbers.items()}
     for circle, turn in circles.items():
         for wave in (np.sin, np.cos):
             made[f"{circle} {wave.__name__}"] = np.where(known, wave(2 * np.pi * turn), 0.0)
@@ -106,7 +103,7 @@ def read_dates(values: pd.Series, name: str, row_name: Callable[[int], str]) -> 
     """The dates of a column as numpy has them, NaT where there is none, or an error at the first that is none."""
     import pandas as pd
 
-    if getattr(values.dtype, "kind", "O") == "M":
+    if values.dtype.kind == "M":
         local = values.dt.tz_localize(None) if getattr(values.dt, "tz", None) is not None else values
         return local.to_numpy().astype("datetime64[us]")
     gaps = values.isna().to_numpy()
