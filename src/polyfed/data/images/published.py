@@ -155,9 +155,11 @@ def celeba(
         frame = _rows_of(parts.index, _list_of(place, LANDMARKS), landmarks)
         labels |= {name: frame[name].to_numpy(dtype=np.float64) for name in landmarks}
     lines, part = parts["line"].to_numpy(), parts["partition"].to_numpy()
-    files = ImageFiles(
-        _image_folder(place), np.asarray(parts.index), lambda i: f"line {lines[i]} of {partition.path.name}"
-    )
+    if not (inner := place / IMAGES).is_dir():
+        raise DataError(f"there is no folder {IMAGES}", where=str(place), remedy=f"get it from {CELEBA_SOURCE}")
+    if (inner / IMAGES).is_dir():  # some archives have the folder inside a folder of the same name
+        inner = inner / IMAGES
+    files = ImageFiles(inner, np.asarray(parts.index), lambda i: f"line {lines[i]} of {partition.path.name}")
     train, validation, test = (np.flatnonzero(part == number) for number in (0, 1, 2))
     dealing = FewShot("celeba", shots, n_clients, n_test, seed, balanced, tested_on)
     return dealing.deal(files, tasks, labels, train, test, validation)
@@ -173,14 +175,6 @@ def _rows_of(
         what = f"has no row of image {absent[0]} ({len(absent)} such images)"
         raise DataError(what, where=str(found.path), remedy=f"complete it, or drop them from {PARTITION}")
     return frame.loc[images]
-
-
-def _image_folder(folder: Path) -> Path:
-    """Some archives have the folder of images inside a folder of the same name."""
-    outer = folder / IMAGES
-    if not outer.is_dir():
-        raise DataError(f"there is no folder {IMAGES}", where=str(folder), remedy=f"get it from {CELEBA_SOURCE}")
-    return outer / IMAGES if (outer / IMAGES).is_dir() else outer
 
 
 @dataclass(frozen=True)

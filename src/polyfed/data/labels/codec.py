@@ -55,7 +55,11 @@ class LabelCodec(Described):
         Targets are standardised and counts get their mean as unit, unless `scale` is False.
         """
         if task.form.has_classes:
-            classes = task.classes if task.classes is not None else _learn_classes(LabelColumn(task, y))
+            if (classes := task.classes) is None:
+                column = LabelColumn(task, y)
+                labels = column.read()
+                first = f", {column.place(int(labels.at[0]))}" if len(labels.at) else ""
+                classes = settle_classes(task, labels.vocabulary or (), where=f"task {task.name!r}{first}")
             return cls(task, classes, 0.0, 1.0)
         if not scale or task.form is LabelForm.PAIR:
             return cls(task, None, 0.0, 1.0)
@@ -130,14 +134,6 @@ def settle_classes(task: Task, labels: Sequence[Label], *, where: str) -> tuple[
     found = f"the only label is {classes[0]!r}" if classes else "there are no labels"
     remedy = "leave the task out, or give it classes=(...) with all of them"
     raise DataError(f"{found}, so the classes are unknown", where=f"task {task.name!r}", remedy=remedy)
-
-
-def _learn_classes(column: LabelColumn) -> tuple[Label, ...]:
-    labels = column.read()
-    where = f"task {column.task.name!r}"
-    if len(labels.at):
-        where += f", {column.place(int(labels.at[0]))}"
-    return settle_classes(column.task, labels.vocabulary or (), where=where)
 
 
 def _tidy(labels: Sequence[Label]) -> list[Label]:

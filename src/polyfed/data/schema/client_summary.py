@@ -62,11 +62,6 @@ class ClientSummary(Described):
         return not self.labels
 
     @property
-    def number_columns(self) -> tuple[str, ...]:
-        """The columns that `moments` speaks of."""
-        return tuple(name for name, kind in zip(self.columns, self.kinds, strict=True) if kind in NUMBERS)
-
-    @property
     def n_bytes(self) -> int:
         return len(json.dumps(self.to_dict(), separators=(",", ":")).encode())
 

@@ -275,25 +275,20 @@ def shared_part(train: ClientData, columns: Sequence[Column], limits: Limits) ->
     """
     reported = limits.reported(train.counts())
     seen = {task: labels for task, labels in train.labels.items() if task in reported}
-    x, first = train.x, 0
+    x, first = train.x.copy(), 0
     for column in columns:
-        names = column.encoded_names()
+        block = slice(first, first + len(column.categories))
         if column.kind == "text" and limits.min_count > 1 and column.categories:
-            block = slice(first, first + len(column.categories))
-            x = np.concatenate([x[:, : block.start], _coarse(x[:, block], column, limits), x[:, block.stop :]], axis=1)
-        first += len(names)
+            indicators, coarse = train.x[:, block], x[:, block]
+            rare = (indicators.sum(axis=0) < limits.min_count) & (np.array(column.categories) != OTHER)
+            coarse[:, rare] = 0.0
+            if OTHER in column.categories:
+                coarse[:, column.categories.index(OTHER)] += indicators[:, rare].sum(axis=1)
+        first += len(column.encoded_names())
     if len(seen) == len(train.labels) and np.array_equal(x, train.x):
         return train
     weights = {task: weight for task, weight in train.weights.items() if task in reported}
     return replace(train, x=x, labels=seen, weights=weights)
-
-
-def _coarse(indicators: np.ndarray, column: Column, limits: Limits) -> np.ndarray:
-    rare = (indicators.sum(axis=0) < limits.min_count) & (np.array(column.categories) != OTHER)
-    coarse = np.where(rare, 0.0, indicators)
-    if OTHER in column.categories:
-        coarse[:, column.categories.index(OTHER)] += indicators[:, rare].sum(axis=1)
-    return coarse
 
 
 def _own_codec(codec: LabelCodec, training: RawClient) -> LabelCodec:

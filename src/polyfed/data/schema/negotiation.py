@@ -27,7 +27,7 @@ from polyfed.data.features.transforms import (
     pool_robustly,
 )
 from polyfed.data.labels.codec import LabelCodec, settle_classes
-from polyfed.data.schema.client_summary import ClientSummary
+from polyfed.data.schema.client_summary import NUMBERS, ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
 from polyfed.data.task import Label, Task
 from polyfed.errors import DataError
@@ -44,12 +44,9 @@ class Column:
     ranks: Ranks | None = None
 
     def encoded_names(self) -> list[str]:
-        values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [self.scale_name]
+        number = f"{self.name}, {self.transform}" if self.transform else self.name
+        values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [number]
         return [*values, f"{self.name} is missing"] if self.gaps else values
-
-    @property
-    def scale_name(self) -> str:
-        return f"{self.name}, {self.transform}" if self.transform else self.name
 
     def changed(self, numbers: np.ndarray) -> np.ndarray:
         """Its numbers, transformed if that was agreed."""
@@ -211,9 +208,10 @@ def _levels(reported: Counter[str]) -> tuple[str, ...]:
 
 
 def _reordered(summary: ClientSummary, names: Sequence[str]) -> Moments:
-    moments, present = summary.moments, summary.number_columns
+    present = [name for name, kind in zip(summary.columns, summary.kinds, strict=True) if kind in NUMBERS]
+    moments = summary.moments
     assert moments is not None
-    if present == tuple(names):
+    if present == list(names):
         return moments
     at = np.array([present.index(name) for name in names], dtype=np.int64)
     return Moments(moments.count[at], moments.mean[at], moments.std[at])
