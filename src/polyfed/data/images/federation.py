@@ -209,7 +209,11 @@ def own_images(
         raise ConfigError(what, where="data set 'images'", remedy="give table=..., a CSV or Parquet file")
     made = as_tasks(tasks or ())
     read = load_table(Path(table).expanduser(), written=written_columns(made, client))
-    names = _paths(read, path)
+    names = read.column(path).to_numpy(dtype=object)
+    for row, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            what = f"{name!r} in column {path!r} is not a path"
+            raise DataError(what, where=read.row_name(row), remedy="give the file's name, or drop the row")
     # Whose row it is and what its labels are is read as in any table, in which the one feature is the image's number.
     numbered = Table(read.frame.assign(**{path: np.arange(len(names))}), read.where, read.row_name, read.typed)
     raw = TableReader(made, features=[path], derive=derive).clients(numbered, client=client)
@@ -217,18 +221,8 @@ def own_images(
         is_test = Comparison.parse("test", test).of(read).fillna(False).to_numpy(dtype=bool)
         raw = {name: _with_own_test(name, one, is_test) for name, one in raw.items()}
     begin = Path(read.where).parent if folder is None else Path(folder).expanduser()
-    return ImageFederation(
-        ImageFiles(begin, names, read.row_name), Federation(made, dict(sorted(raw.items())), "federated", DEFAULT_SPLIT)
-    )
-
-
-def _paths(table: Table, column: str) -> np.ndarray:
-    values = table.column(column).to_numpy(dtype=object)
-    for row, value in enumerate(values):
-        if not isinstance(value, str) or not value.strip():
-            what = f"{value!r} in column {column!r} is not a path"
-            raise DataError(what, where=table.row_name(row), remedy="give the file's name, or drop the row")
-    return values.astype(str)
+    files = ImageFiles(begin, names.astype(str), read.row_name)
+    return ImageFederation(files, Federation(made, dict(sorted(raw.items())), "federated", DEFAULT_SPLIT))
 
 
 def _with_own_test(name: str, raw: RawClient, is_test: np.ndarray) -> RawClient:

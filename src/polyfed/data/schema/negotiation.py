@@ -160,7 +160,12 @@ def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
         levels = _levels(categories[name])
         kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
         transform = _agree_transform(name, found) if texts is None else ""
-        ranks = _agree_ranks(name, summaries) if transform == "rank" else None
+        ranks = None
+        if transform == "rank":
+            if not (sketches := _sketches(name, summaries)):
+                what = f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of"
+                raise DataError(what, where="transform", remedy="take its logarithm, or leave it as it is")
+            ranks = Ranks.pool(sketches)
         columns.append(Column(name, kind, name in gaps, levels, transform, ranks))
     if not any(column.encoded_names() for column in columns):
         raise DataError("no training row has any value", where="features", remedy="give more rows, or more columns")
@@ -179,14 +184,6 @@ def _agree_transform(name: str, found: Mapping[str, str]) -> str:
 
 def _sketches(name: str, summaries: Mapping[str, ClientSummary]) -> list[Sketch]:
     return [summary.ranks[name] for summary in summaries.values() if name in summary.ranks]
-
-
-def _agree_ranks(name: str, summaries: Mapping[str, ClientSummary]) -> Ranks:
-    sketches = _sketches(name, summaries)
-    if not sketches:
-        what = f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of"
-        raise DataError(what, where="transform", remedy="take its logarithm, or leave it as it is")
-    return Ranks.pool(sketches)
 
 
 def _with_ranks(pooled: Moments, columns: Sequence[Column], summaries: Mapping[str, ClientSummary]) -> Moments:

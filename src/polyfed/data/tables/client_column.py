@@ -146,14 +146,11 @@ def client_names(table: Table, column: str) -> np.ndarray:
     if gaps.any():
         what = f"column {column!r} is empty"
         raise DataError(what, where=table.row_name(int(gaps.argmax())), remedy="say whose row it is, or drop the row")
-    names = [_name(plain(value)) for value in distinct]
+    read = map(plain, distinct)
+    names = [one.decode(errors="backslashreplace") if isinstance(one, bytes) else class_name(one) for one in read]
     if len(set(names)) < len(names):
         first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])
         what = f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}"
         remedy = "make the column text, or numbers, throughout"
         raise DataError(what, where=table.row_name(int((codes == second).argmax())), remedy=remedy)
     return np.array(names)[codes]
-
-
-def _name(value: object) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else class_name(value)

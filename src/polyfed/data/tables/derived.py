@@ -111,14 +111,13 @@ Derived = Comparison | Logarithm
 
 
 def comparisons(derive: Mapping[str, str] | None) -> list[Derived]:
-    return [_parse(name, text) for name, text in (derive or {}).items()]
-
-
-def _parse(name: str, text: object) -> Derived:
-    found = _LOGARITHM.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        return Comparison.parse(name, text)
-    return Logarithm(name, found["quoted"] or found["bare"], found["function"])
+    made: list[Derived] = []
+    for name, text in (derive or {}).items():
+        log = _LOGARITHM.fullmatch(text) if isinstance(text, str) else None
+        made.append(
+            Logarithm(name, log["quoted"] or log["bare"], log["function"]) if log else Comparison.parse(name, text)
+        )
+    return made
 
 
 def with_derived(table: Table, derived: list[Derived], *, partly: bool = False) -> Table:

@@ -236,10 +236,8 @@ def _first_sheet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     with pd.ExcelFile(path, engine="openpyxl") as book:
-        if len(book.sheet_names) > 1:
-            warnings.warn(
-                f"{path}: has {len(book.sheet_names)} sheets; the first, {book.sheet_names[0]!r}, is read", stacklevel=2
-            )
+        if (n := len(book.sheet_names)) > 1:
+            warnings.warn(f"{path}: has {n} sheets; the first, {book.sheet_names[0]!r}, is read", stacklevel=2)
         return pd.read_excel(book, sheet_name=0)
 
 

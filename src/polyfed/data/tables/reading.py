@@ -231,11 +231,9 @@ def _report_doubtful(table: Table, task: Task, labels: Labels) -> None:
         if label in doubtful:
             n = int((labels.values == position).sum())
             markers = [*(EMPTY if table.missing is None else table.missing), label]
-            warnings.warn(
-                f"{table.where}: task {task.name!r}: {label!r} is taken for a class ({n} rows); if it means that there "
-                f"is no label, say so with missing={markers} (--missing)",
-                stacklevel=2,
-            )
+            remedy = f"if it means that there is no label, say so with missing={markers} (--missing)"
+            what = f"task {task.name!r}: {label!r} is taken for a class ({n} rows); {remedy}"
+            warnings.warn(f"{table.where}: {what}", stacklevel=2)
 
 
 def _reject_text_among_numbers(table: Table, name: str) -> None:

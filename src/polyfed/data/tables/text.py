@@ -41,19 +41,15 @@ def content_of(path: Path) -> bytes:
                 raise DataError("is compressed", remedy=f"let its name end in {ending}{compression}")
         return content
     try:
-        return _uncompressed(content, ending)
+        if ending != ".zst":
+            return {".gz": gzip, ".bz2": bz2, ".xz": lzma}[ending].decompress(content)
+        import pyarrow as pa
+
+        with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
+            return stream.read()
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         what = f"cannot be uncompressed: {' '.join(str(error).split()).rstrip('.')}"
         raise DataError(what, remedy="compress the file anew") from None
-
-
-def _uncompressed(content: bytes, ending: str) -> bytes:
-    if ending != ".zst":
-        return {".gz": gzip, ".bz2": bz2, ".xz": lzma}[ending].decompress(content)
-    import pyarrow as pa
-
-    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
-        return stream.read()
 
 
 def separator_of(header: str, ending: str = ".csv") -> str:
@@ -103,9 +99,8 @@ def among_numbers(value: object, where: str) -> DataError:
 
 def _has_decimal_commas(values: pd.Series) -> bool:
     """Whether nearly all texts of a column are numbers, some of them with a decimal comma."""
-    if not values.dropna().str.contains(",", regex=False).any():
-        return False
-    return bool(_match(values, _EITHER).all() or _match(values, _COMMA).mean() >= 1 - FEW)
+    has_commas = values.dropna().str.contains(",", regex=False).any()
+    return bool(has_commas and (_match(values, _EITHER).all() or _match(values, _COMMA).mean() >= 1 - FEW))
 
 
 def _odd_one(values: pd.Series) -> int | None:
