@@ -68,10 +68,10 @@ class Kind:
     summary: str
     form: LabelForm
     likelihood: Any
-    prediction: Any
+    prediction: object
     options: tuple[str, ...] = ()
-    supervision: Any = None
-    guess: Any = None
+    supervision: object = None
+    guess: object = None
 
     @property
     def has_classes(self) -> bool:
@@ -123,21 +123,18 @@ def add_kind(new: Kind) -> Kind:
     return new
 
 
-def _own(name: str, summary: str, form: LabelForm, likelihood: Any, *options: str, guess: str | None = None) -> None:
+def _own(
+    name: str, summary: str, form: LabelForm, likelihood: str | dict[str, str], *options: str, guess: str | None = None
+) -> None:
     """One of polyfed's own, whose parts have their usual places and names."""
-    likelihoods, is_one = "polyfed.gp.likelihoods:", isinstance(likelihood, str)
-    add_kind(
-        Kind(
-            name,
-            summary,
-            form,
-            likelihoods + likelihood if is_one else {key: likelihoods + it for key, it in likelihood.items()},
-            f"polyfed.predictions:{name.title()}Prediction",
-            options,
-            f"polyfed.methods.supervised:{name.upper()}",
-            None if guess is None else f"polyfed.experiments.guessing:{guess}",
-        )
+    at = "polyfed.gp.likelihoods:"
+    part = at + likelihood if isinstance(likelihood, str) else {key: at + it for key, it in likelihood.items()}
+    prediction, supervision = (
+        f"polyfed.predictions:{name.title()}Prediction",
+        f"polyfed.methods.supervised:{name.upper()}",
     )
+    guessed = None if guess is None else f"polyfed.experiments.guessing:{guess}"
+    add_kind(Kind(name, summary, form, part, prediction, options, supervision, guessed))
 
 
 _SOFTMAX = {"one-vs-each": "OneVsEach", "logistic-softmax": "LogisticSoftmax"}

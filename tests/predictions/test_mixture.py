@@ -13,7 +13,6 @@ from polyfed.predictions import (
     RegressionPrediction,
     RobustPrediction,
 )
-from polyfed.predictions.bands import band
 from polyfed.predictions.mixture import mixed, mixture
 
 M, S = np.array([[0.3, -1.0], [1.2, -0.4], [0.1, 2.0]]), np.array([[0.5, 0.1], [0.2, 0.3], [0.7, 0.05]])
@@ -103,7 +102,7 @@ def test_class_probabilities_are_averaged():
     np.testing.assert_allclose(both.log_density(["no", "yes"]), np.log([0.3, 0.5]))
     assert both.label.tolist() == ["yes", "yes"]
     assert both.latent_std[0] == np.hypot(0.5, 1.0)
-    _, lower, _ = band(both)
+    _, lower, _ = both.band()
     np.testing.assert_allclose(lower[:, 0], special.expit(both.latent_mean - 1.96 * both.latent_std))
 
     three = [MulticlassPrediction([p], (1, 2, 3), np.zeros((1, 3)), 1.0) for p in ([0.8, 0.1, 0.1], [0.0, 0.1, 0.9])]
@@ -121,7 +120,7 @@ def test_parts_that_agree_are_any_one_of_them():
             np.testing.assert_allclose(both.quantile(q), part.quantile(q), rtol=1e-9)
         np.testing.assert_allclose(both.mean, part.mean)
         np.testing.assert_allclose(both.std, part.std)
-        bands = band(both), band(part)
+        bands = both.band(), part.band()
         np.testing.assert_allclose(bands[0][1], bands[1][1])
     alone = Predictions({"pulse": part})
     assert mixed([alone]) is alone

@@ -48,7 +48,7 @@ def command(
 ) -> None:
     """Predict new rows: means and intervals, labels and probabilities, and how far from training each row is."""
     from polyfed.cli.documents import PredictDocument
-    from polyfed.data.schema.encoder import unseen_message
+    from polyfed.data.schema.coding import unseen_message
     from polyfed.experiments.predicting import mean_scores, predict_table
 
     reject_odd_end(out)

@@ -5,13 +5,12 @@ Nothing in this room imports torch; tensors and pandas objects are recognised by
 
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.datasets import DATASETS, load_dataset
-from polyfed.data.features.scaling import FeatureScaler
+from polyfed.data.features.transforms import FeatureScaler
 from polyfed.data.federation import Federation
 from polyfed.data.labels.codec import LabelCodec
 from polyfed.data.prepared import PreparedFederation
 from polyfed.data.schema.client_summary import ClientSummary, describe
-from polyfed.data.schema.coding import SCALINGS, ClientParts
-from polyfed.data.schema.encoder import Encoder
+from polyfed.data.schema.coding import SCALINGS, ClientParts, Encoder
 from polyfed.data.schema.limits import DEPLOYED, OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import Schema, agree
 from polyfed.data.splits import Split

@@ -73,7 +73,6 @@ class FederationSpec:
     codecs: Mapping[str, LabelCodec]
 
     def nothing(self) -> ClientData:
-        """The data of a client that has none."""
         return ClientData(np.empty((0, self.n_features)), {}, self.codecs)
 
     def only(self, task: str) -> FederationSpec:

@@ -14,17 +14,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.data.client import FederationSpec
 from polyfed.data.features.matrix import at
 from polyfed.data.prepared import PreparedFederation
 from polyfed.data.raw import RawClient, read_client
 from polyfed.data.schema.client_summary import describe
-from polyfed.data.schema.coding import SCALINGS, code_parts, n_unknown
-from polyfed.data.schema.encoder import Encoder, warn_of_grouped
+from polyfed.data.schema.coding import SCALINGS, Encoder, code_parts, n_unknown, warn_of_grouped
 from polyfed.data.schema.limits import OPEN, Limits, Round0
 from polyfed.data.schema.negotiation import agree
 from polyfed.data.splits import DEFAULT_SPLIT, Split, divide
@@ -72,13 +71,13 @@ class Federation:
     @classmethod
     def from_clients(
         cls,
-        clients: Mapping[str, Any],
-        tasks: Any,
+        clients: Mapping[str, object],
+        tasks: object,
         *,
         scaling: str = "federated",
         split: Split = DEFAULT_SPLIT,
-        test: Mapping[str, Any] | None = None,
-        truth: Mapping[str, Mapping[str, Any]] | None = None,
+        test: Mapping[str, object] | None = None,
+        truth: Mapping[str, Mapping[str, ArrayLike]] | None = None,
     ) -> Federation:
         """From {name: {task: (X, y)}} or, where the tasks share their inputs, {name: (X, {task: y})}.
 
@@ -97,10 +96,10 @@ class Federation:
     @classmethod
     def from_table(
         cls,
-        source: Any,
+        source: object,
         *,
         client: str | None = None,
-        tasks: Any,
+        tasks: object,
         features: Sequence[str] | None = None,
         drop: Sequence[str] = (),
         derive: Mapping[str, str] | None = None,
@@ -148,10 +147,11 @@ class Federation:
         return len(self.raw)
 
     def __repr__(self) -> str:
-        labels = []
-        for task in self.tasks:
-            n = sum(len(raw.labels[task.name].at) for raw in self.raw.values() if task.name in raw.labels)
-            labels.append(f"{task.name} ({task.kind}): {n} labels")
+        n = {
+            t.name: sum(len(raw.labels[t.name].at) for raw in self.raw.values() if t.name in raw.labels)
+            for t in self.tasks
+        }
+        labels = [f"{task.name} ({task.kind}): {n[task.name]} labels" for task in self.tasks]
         clients = f"{len(self)} client{'s' if len(self) > 1 else ''}"
         rows = sum(map(len, self.raw.values()))
         return f"Federation of {clients} and {rows} rows; {', '.join(labels)}; scaling {self.scaling!r}"
@@ -198,7 +198,7 @@ def _report_constant(raw: Mapping[str, RawClient], tasks: Sequence[Task]) -> Non
             warnings.warn(f"task {task.name!r}: all labels are {value!r}, so there is nothing to learn", stacklevel=3)
 
 
-def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:
+def _read_all(clients: Mapping[str, object], tasks: Sequence[Task], where: str) -> dict[str, RawClient]:
     if not isinstance(clients, Mapping):
         what = f"are a {type(clients).__name__}"
         raise DataError(what, where=where, remedy="give {name: {task: (X, y)}} or {name: (X, {task: y})}")
@@ -211,7 +211,9 @@ def _read_all(clients: Mapping[str, Any], tasks: Sequence[Task], where: str) -> 
     return raw
 
 
-def _checked_truth(truth: Any, tasks: Sequence[Task], clients: Mapping[str, Any]) -> Any:
+def _checked_truth(
+    truth: Mapping[str, Mapping[str, ArrayLike]] | None, tasks: Sequence[Task], clients: Mapping[str, RawClient]
+) -> Mapping[str, Mapping[str, np.ndarray]] | None:
     """The truth as arrays: for each client inputs x and, for some tasks, as many values of the function."""
     if truth is None:
         return None

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
-from polyfed.data.labels.codec import reject_third_class, reject_unknown_class
 from polyfed.data.labels.column import LabelColumn, Labels
 from polyfed.data.task import Task
 from polyfed.errors import DataError, UnknownNameError, nearest
@@ -27,7 +26,7 @@ Given = dict[str | None, tuple[Any, Any]]  # task → (X, y)
 class RawClient:
     """What one client has: features, labels of its tasks, and how many of its last rows it keeps for testing.
 
-    `keys` are numbers of the rows by which they are divided (`split_columns`), if a table has such a column.
+    `keys` are numbers of the rows by which they are divided (`splits.read_key`), if a table has such a column.
     """
 
     features: RawFeatures
@@ -54,7 +53,7 @@ class RawClient:
             if labelled is not None:
                 kept &= np.isin(old.at, labelled.get(task, ()))
             labels[task] = Labels(at[kept], old.values[kept], old.vocabulary)
-        return RawClient(self.features.take(rows), labels)
+        return RawClient(self.features.take(rows), labels, keys={key: own[rows] for key, own in self.keys.items()})
 
     def with_test(self, test: RawClient, where: str) -> RawClient:
         """The same client, with further rows that are for testing."""
@@ -104,19 +103,14 @@ def read_given(
     return RawClient(stack_features(parts, where=where), labels)
 
 
-def read_labels(task: Task, y: Any, n_rows: int, *, index: Any = None) -> Labels:
+def read_labels(task: Task, y: object, n_rows: int, place: Callable[[int], str] | None = None) -> Labels:
     """The labels of one task that are there, checked as far as one client can check them."""
-    column = LabelColumn(task, y, index=index)
+    column = LabelColumn(task, y, place)
     if len(column.values) != n_rows:
         what = f"{len(column.values)} labels for {n_rows} rows of features"
         remedy = "give a label for each row, and NaN or None where it is missing"
         raise DataError(what, where=f"task {task.name!r}", remedy=remedy)
-    labels = column.read()
-    if task.classes is None:
-        reject_third_class(column, labels)
-    else:
-        reject_unknown_class(column, labels)
-    return labels
+    return column.read()
 
 
 @contextmanager

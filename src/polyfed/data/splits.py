@@ -10,21 +10,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polyfed.data.features.dates import are_dates, are_durations, duration_days, read_dates
 from polyfed.data.features.matrix import at
-from polyfed.data.few_shot import choose_same_shots, choose_shots, usable_labels
+from polyfed.data.labels.column import Labels
 from polyfed.data.raw import RawClient
-from polyfed.data.split_columns import TEST, TRAIN, VALIDATION
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.seeds import Stream
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SHOTS_ROWS = ("different", "same")
+TRAIN, VALIDATION, TEST = 0, 1, 2
+_PARTS = {
+    **dict.fromkeys(("train", "training", "learn"), TRAIN),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), VALIDATION),
+    **dict.fromkeys(("test", "testing", "holdout", "hold-out"), TEST),
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,7 @@ class Split:
     """How every client divides its rows.
 
     test, validation   fractions of the rows, balanced over the classes
-    shots              keep only so many training labels of each task, and drop the training rows that are left without a
+    shots              keep only this number of training labels of each task, and drop the training rows that are left without a
                        label (few-shot learning); None keeps them all
     shots_rows         "different": no two tasks have them on the same row; "same": all tasks on the same rows
     by                 a column of dates or numbers: the latest rows of each client are for testing, those before for validation
@@ -57,11 +68,8 @@ class Split:
         """The columns of a table that it needs, by what they are for."""
         return {role: name for role in ("by", "group", "column") if (name := getattr(self, role)) is not None}
 
+    @at("split")
     def __post_init__(self) -> None:
-        with at("split"):
-            self._check()
-
-    def _check(self) -> None:
         for option in ("test", "validation"):
             value = getattr(self, option)
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
@@ -95,7 +103,6 @@ class Division:
     shots: Mapping[str, np.ndarray] | None = None
 
     def training(self, raw: RawClient) -> RawClient:
-        """What the client may learn from."""
         return raw.take(self.train, self.shots)
 
 
@@ -116,13 +123,18 @@ def divide(tasks: Sequence[Task], raw: RawClient, split: Split, *, seed: int, cl
     if split.shots is None:
         return Division(train, validation, test)
     choose = choose_shots if split.shots_rows == "different" else choose_same_shots
-    usable = usable_labels([task.name for task in tasks], raw.labels, train)
+    usable = {}
+    for task in tasks:
+        if (own := raw.labels.get(task.name)) is not None and len(own.at):
+            kept = np.isin(own.at, train)
+            usable[task.name] = Labels(own.at[kept], own.values[kept], own.vocabulary)
     shots = choose(usable, int(split.shots), rng, client=client)
     kept = np.unique(np.concatenate([*shots.values(), np.empty(0, dtype=np.int64)]))
     return Division(kept, validation, test, shots)
 
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
+Usable = Mapping[str, Labels]  # of each task that the client has, its labels on training rows
 
 
 def _parts(
@@ -170,8 +182,7 @@ def _cut(order: np.ndarray, block: np.ndarray, test: float, validation: float) -
 
 def _every(fraction: float, n: int, start: float) -> np.ndarray:
     """Systematic sampling: of any run of m neighbours, floor(m·fraction) or one more are chosen."""
-    steps = np.floor(np.arange(n + 1) * fraction + start)
-    return np.diff(steps) > 0
+    return np.diff(np.floor(np.arange(n + 1) * fraction + start)) > 0
 
 
 def _strata(tasks: Sequence[Task], raw: RawClient) -> list[np.ndarray]:
@@ -184,3 +195,117 @@ def _strata(tasks: Sequence[Task], raw: RawClient) -> list[np.ndarray]:
             key[labels.at] = 1 if labels.vocabulary is None else 1 + labels.values
         (classes if task.form.has_classes else others).append(key)
     return [*classes, *others]
+
+
+def choose_shots(usable: Usable, shots: int, rng: np.random.Generator, *, client: str) -> dict[str, np.ndarray]:
+    """For each task that the client has, `shots` of the training rows that no other task uses, in proportion to its classes.
+
+    >>> labels = {"pulse": Labels(np.arange(6), np.zeros(6)), "visits": Labels(np.arange(6), np.zeros(6))}
+    >>> shots = choose_shots(labels, 3, np.random.default_rng(0), client="basel")
+    >>> sorted([*shots["pulse"], *shots["visits"]]) == list(range(6))
+    True
+    """
+    order = sorted(usable, key=lambda task: len(usable[task].at))  # the task with the fewest labels chooses first
+    chosen = _draw(order, usable, shots, rng, sparing=False)
+    if len(chosen) < len(order):  # balanced draws took what others needed: rows that few can use must go first
+        chosen = _draw(order, usable, shots, rng, sparing=True)
+    if len(chosen) < len(order):
+        task = order[len(chosen)]
+        have = int((~np.isin(usable[task].at, _rows(chosen))).sum())
+        what = f"{have} training labels are on rows that no other task uses, but shots={shots} needs {shots}"
+        remedy = "lower shots, give the client more rows, or take shots_rows = 'same'"
+        raise DataError(what, where=f"client {client!r}, task {task!r}", remedy=remedy)
+    return chosen
+
+
+def choose_same_shots(usable: Usable, shots: int, rng: np.random.Generator, *, client: str) -> dict[str, np.ndarray]:
+    """For all tasks that the client has the same `shots` training rows, which have a label of each, in proportion to the
+    classes of them together.
+
+    >>> labels = {"pulse": Labels(np.arange(6), np.zeros(6)), "visits": Labels(np.arange(3), np.zeros(3))}
+    >>> choose_same_shots(labels, 3, np.random.default_rng(0), client="basel")
+    {'pulse': array([0, 1, 2]), 'visits': array([0, 1, 2])}
+    """
+    if not usable:
+        return {}
+    rows = reduce(np.intersect1d, [labels.at for labels in usable.values()])
+    if len(rows) < shots:
+        what = f"{len(rows)} training rows have a label of each task, but shots={shots} needs {shots}"
+        remedy = "lower shots, give the client more rows, or take shots_rows = 'different'"
+        raise DataError(what, where=f"client {client!r}", remedy=remedy)
+    classes = np.zeros(len(rows), dtype=np.int64)
+    for labels in usable.values():
+        if labels.vocabulary is not None:
+            by_row = dict(zip(labels.at.tolist(), labels.values.tolist(), strict=True))
+            own = np.array([by_row[row] for row in rows.tolist()], dtype=np.int64)
+            classes = np.unique(classes * len(labels.vocabulary) + own, return_inverse=True)[1]
+    return dict.fromkeys(usable, np.sort(_in_proportion(rows, classes, shots, rng)))
+
+
+def _draw(
+    order: Sequence[str], usable: Usable, shots: int, rng: np.random.Generator, *, sparing: bool
+) -> dict[str, np.ndarray]:
+    """The rows of each task in turn; ends early at a task that finds too few."""
+    chosen: dict[str, np.ndarray] = {}
+    for task in order:
+        labels = usable[task]
+        free = ~np.isin(labels.at, _rows(chosen))
+        at = labels.at[free]
+        if len(at) < shots:
+            break
+        classes = np.zeros(len(at)) if labels.vocabulary is None else labels.values[free]
+        rivals = np.zeros(len(at))
+        if sparing:
+            rivals = sum((np.isin(at, usable[other].at) for other in order[len(chosen) + 1 :]), start=rivals)
+        limit = np.sort(rivals)[shots - 1]
+        sure, tied = at[rivals < limit], rivals == limit
+        drawn = _in_proportion(at[tied], classes[tied], shots - len(sure), rng)
+        chosen[task] = np.sort(np.concatenate([sure, drawn]))
+    return chosen
+
+
+def _in_proportion(at: np.ndarray, classes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """n of the rows: after a shuffle and a stable sort by class, every (m/n)-th."""
+    shuffled = rng.permutation(len(at))
+    by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
+    return at[by_class[np.floor((np.arange(n) + rng.random()) * len(at) / n).astype(np.int64)]]
+
+
+def _rows(chosen: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype=np.int64), *chosen.values()])
+
+
+def read_key(role: str, values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+    """A number for each row of a table, from the column by which its rows are divided: when it was, which group it is of, or
+    which part it belongs to.
+
+    >>> import pandas as pd
+    >>> read_key("column", pd.Series(["train", "Test", "val"]), "fold", "row {}".format).tolist()
+    [0, 2, 1]
+    """
+
+    def rejected(what: str, row: int, remedy: str) -> DataError:
+        return DataError(f"column {name!r}, by which the rows are split, {what}", where=row_name(row), remedy=remedy)
+
+    gaps = values.isna().to_numpy()
+    if gaps.any():
+        raise rejected("is empty", int(gaps.argmax()), "fill it in, drop the row, or split otherwise")
+    if role == "column":
+        known = {value: _PARTS.get(str(value).strip().lower()) for value in values.unique()}
+        for value, part in known.items():
+            if part is None:
+                row = int((values == value).to_numpy().argmax())
+                raise rejected(f"is {str(value)!r}", row, "give train, validation or test")
+        return values.map(known).to_numpy(dtype=np.int64)
+    if role == "group":
+        try:
+            return values.factorize()[0].astype(np.int64)
+        except TypeError:  # lists and dictionaries
+            raise rejected("holds what is no name of a group", 0, "give names or numbers") from None
+    if values.dtype.kind in "iuf":
+        return values.to_numpy(dtype=np.float64)
+    if are_dates(values):
+        return read_dates(values, name, row_name).astype("datetime64[us]").astype(np.float64)
+    if are_durations(values):
+        return duration_days(values)
+    raise rejected(f"is {str(values.iloc[0])!r}, which is neither a date nor a number", 0, "split otherwise")

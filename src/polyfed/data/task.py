@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Real
 from typing import Any
 
+from polyfed.data.features.matrix import Described
 from polyfed.errors import ConfigError, nearest
 from polyfed.kinds import KINDS, Kind, LabelForm
 
+Label = str | int | float  # of a class, as users write it; booleans are integers
 BALANCED = "balanced"  # every class that a client has weighs the same there
 ClassWeights = str | tuple[tuple[str, float], ...]
 # Options that mean something to some kinds only; elsewhere they would be ignored in silence.
@@ -25,7 +27,7 @@ _OF_KINDS = (*_OF_CLASSES, "likelihood", "temperature", "dof")
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(Described):
     """One target: what it is called, what kind of label it has, and how that label is modelled.
 
     kind         one of `polyfed.kinds`; "robust" is regression with outliers, "proportion" is k successes in n trials
@@ -44,12 +46,12 @@ class Task:
     name: str
     kind: str = "regression"
     _: KW_ONLY
-    classes: tuple[Any, ...] | None = None
+    classes: tuple[Label, ...] | None = None
     likelihood: str | None = None
     temperature: float = 1.0
     dof: float = 4.0
     power: float | str = 1.0
-    class_weights: ClassWeights | Mapping[Any, float] | None = None
+    class_weights: ClassWeights | Mapping[Label, float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -67,10 +69,8 @@ class Task:
             store(self, "classes", self._checked_classes())
         if isinstance(self.power, str):
             if self.power != "2/K" or self.form is not LabelForm.CLASS:
-                raise self._error(
-                    f"power={self.power!r} is not understood for a {self.kind} task",
-                    "give a number above 0, or '2/K' for a multiclass task",
-                )
+                what = f"power={self.power!r} is not understood for a {self.kind} task"
+                raise self._error(what, "give a number above 0, or '2/K' for a multiclass task")
         else:
             store(self, "power", self._positive("power"))
         if self.class_weights is not None:
@@ -79,16 +79,7 @@ class Task:
 
     @property
     def form(self) -> LabelForm:
-        """How its labels are written and coded."""
         return KINDS[self.kind].form
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        described = asdict(self)
-        described["classes"] = None if self.classes is None else list(self.classes)
-        if isinstance(self.class_weights, tuple):
-            described["class_weights"] = [list(pair) for pair in self.class_weights]
-        return described
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Task:
@@ -110,7 +101,7 @@ class Task:
             raise self._error(f"{option}={value!r} is not a positive number", "give a finite number above 0")
         return float(value)
 
-    def _checked_classes(self) -> tuple[Any, ...]:
+    def _checked_classes(self) -> tuple[Label, ...]:
         given: Any = self.classes
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise self._error(f"classes={given!r} is not a list of labels", "give them as in classes=('no', 'yes')")
@@ -147,21 +138,17 @@ class Task:
             value = getattr(self, option)
             if value != getattr(type(self), option) and not _has(described, option):
                 owners = [repr(name) for name, kind in KINDS.items() if _has(kind, option)]
-                raise self._error(
-                    f"{option}={value!r} does not belong to a {self.kind} task",
-                    f"drop it, or use kind {' or '.join(owners)}",
-                )
+                what = f"{option}={value!r} does not belong to a {self.kind} task"
+                raise self._error(what, f"drop it, or use kind {' or '.join(owners)}")
         if self.likelihood is not None and self.likelihood not in described.likelihood:
             remedy = nearest(self.likelihood, described.likelihood)
             raise self._error(f"likelihood {self.likelihood!r} is not known", remedy)
         if self.temperature != 1.0 and self.likelihood != "logistic-softmax":
-            raise self._error(
-                f"temperature={self.temperature!r} belongs to the logistic-softmax alone",
-                "drop it, or set likelihood='logistic-softmax'",
-            )
+            what = f"temperature={self.temperature!r} belongs to the logistic-softmax alone"
+            raise self._error(what, "drop it, or set likelihood='logistic-softmax'")
 
 
-def class_name(label: Any) -> str:
+def class_name(label: object) -> str:
     """A class as settings write it: 1.0 is 1.
 
     >>> Task("sick", "binary", class_weights={1.0: 5}).class_weights
@@ -170,7 +157,7 @@ def class_name(label: Any) -> str:
     return str(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
-def _is_positive(value: Any) -> bool:
+def _is_positive(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
 
 
@@ -190,7 +177,7 @@ def as_tasks(tasks: Any) -> tuple[Task, ...]:
     if isinstance(entries, str) or not isinstance(entries, Iterable):
         remedy = "give for example [Task('pulse', 'regression')]"
         raise ConfigError(f"{entries!r} is not a list of tasks", remedy=remedy)
-    made = tuple(_as_task(entry) for entry in entries)
+    made = tuple(map(_as_task, entries))
     if not made:
         raise ConfigError("there is no task", remedy="give at least one, for example Task('pulse', 'regression')")
     names = [task.name for task in made]
@@ -200,7 +187,7 @@ def as_tasks(tasks: Any) -> tuple[Task, ...]:
     return made
 
 
-def _as_task(entry: Any) -> Task:
+def _as_task(entry: object) -> Task:
     if isinstance(entry, Task):
         return entry
     if isinstance(entry, (tuple, list)) and len(entry) == 2:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polyfed.data.schema.negotiation import Column
-from polyfed.predictions.bands import band
 
 if TYPE_CHECKING:
     from polyfed.engine.run import Run
@@ -58,7 +57,7 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for task in predictions:
         ends = np.cumsum(sizes)[:-1]
-        parts = [None if part is None else np.split(part, ends) for part in band(predictions[task])]
+        parts = [None if part is None else np.split(part, ends) for part in predictions[task].band()]
         found[task] = [
             {"input": place.column.name, "x": shown, "curves": _curves(parts, i, len(rows))}
             for i, (place, shown) in enumerate(zip(places, values, strict=True))

@@ -10,7 +10,7 @@ from polyfed.data import DEPLOYED, ClientData
 from polyfed.engine.effects import MOST_INPUTS, effects
 from polyfed.engine.evaluation import PARTS
 from polyfed.metrics import LEVEL
-from polyfed.metrics.guessing import observed
+from polyfed.metrics.scores import observed
 from polyfed.predictions import Prediction
 
 if TYPE_CHECKING:

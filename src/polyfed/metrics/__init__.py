@@ -12,15 +12,15 @@ is also a plain function of arrays.
 from polyfed.metrics.classes import (
     CalibrationBins,
     accuracy,
+    auroc,
     balanced_accuracy,
     brier,
     calibration_bins,
     class_auroc,
     ece,
+    fpr95,
     nll,
 )
-from polyfed.metrics.guessing import Guess
-from polyfed.metrics.ood import auroc, fpr95
 from polyfed.metrics.regression import binomial_deviance, coverage, mae, mse, nlpd, poisson_deviance, r2, rmse, width
 from polyfed.metrics.scores import (
     BASELINE,
@@ -28,6 +28,7 @@ from polyfed.metrics.scores import (
     METRICS,
     SHARES,
     SKILL,
+    Guess,
     Pooled,
     advice,
     badness,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.errors import DataError
 
 _OBSERVED = ("y", "successes", "trials")  # by these names the metrics call what is compared with
 
 
-def columns(**named: Any) -> tuple[np.ndarray, ...]:
+def columns(**named: ArrayLike) -> tuple[np.ndarray, ...]:
     """The arguments as arrays that are equally long and not empty.
 
     >>> columns(mean=[1.0, 2.0], y=[1.0])
@@ -27,7 +27,7 @@ def columns(**named: Any) -> tuple[np.ndarray, ...]:
     return arrays
 
 
-def numbers(**named: Any) -> tuple[np.ndarray, ...]:
+def numbers(**named: ArrayLike) -> tuple[np.ndarray, ...]:
     """As `columns`, in float64; what was observed must be finite, what was predicted need not be (a diverged model)."""
     arrays = []
     for name, given in zip(named, columns(**named), strict=True):
@@ -41,7 +41,7 @@ def numbers(**named: Any) -> tuple[np.ndarray, ...]:
     return tuple(arrays)
 
 
-def probabilities(proba: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def probabilities(proba: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """`proba` (N,) of the second of two classes, or (N, K) of all; `y` the position of the class of each row."""
     proba, y = np.asarray(proba, dtype=np.float64), np.asarray(y)
     if proba.ndim not in (1, 2) or y.ndim != 1 or (proba.ndim == 2 and proba.shape[1] < 2):
@@ -58,7 +58,6 @@ def probabilities(proba: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def same_length(names: Iterable[str], arrays: Iterable[np.ndarray]) -> None:
-    """Reject arrays that are empty or not equally long."""
     first, *others = zip(names, arrays, strict=True)
     for name, array in others:
         if len(array) != len(first[1]):

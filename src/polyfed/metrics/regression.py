@@ -17,9 +17,8 @@ rate would gain, so 0 is perfect.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.errors import DataError
 from polyfed.metrics.checks import numbers
@@ -27,53 +26,53 @@ from polyfed.metrics.checks import numbers
 _LEAST = 1e-300  # a rate of 0 would be infinitely wrong about a single event
 
 
-def mse(mean: Any, y: Any) -> float:
+def mse(mean: ArrayLike, y: ArrayLike) -> float:
     """The mean squared error."""
     mean, y = numbers(mean=mean, y=y)
     return float(np.mean((mean - y) ** 2))
 
 
-def rmse(mean: Any, y: Any) -> float:
+def rmse(mean: ArrayLike, y: ArrayLike) -> float:
     """The root of the mean squared error, in the units of y."""
     return float(np.sqrt(mse(mean, y)))
 
 
-def mae(mean: Any, y: Any) -> float:
+def mae(mean: ArrayLike, y: ArrayLike) -> float:
     """The mean absolute error."""
     mean, y = numbers(mean=mean, y=y)
     return float(np.mean(np.abs(mean - y)))
 
 
-def r2(mean: Any, y: Any) -> float | None:
+def r2(mean: ArrayLike, y: ArrayLike) -> float | None:
     """The share of the variance of y that is explained; below 0, y's own mean would have done better.
 
     None where y has no variance. It judges by the mean of the rows that are predicted, which nobody knew beforehand:
-    skill (`polyfed.metrics.guessing`) by that of the training rows.
+    skill (`polyfed.metrics.scores`) by that of the training rows.
     """
     mean, y = numbers(mean=mean, y=y)
     variance = float(np.var(y))
     return float(1 - np.mean((mean - y) ** 2) / variance) if variance > 0 else None
 
 
-def nlpd(log_density: Any) -> float:
+def nlpd(log_density: ArrayLike) -> float:
     """The negative log predictive density of a row, on average; for classes it is called nll."""
     (log_density,) = numbers(log_density=log_density)
     return float(-np.mean(log_density))
 
 
-def coverage(lower: Any, upper: Any, y: Any) -> float:
+def coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> float:
     """The share of rows that lie within their interval, its ends included; the level of the interval is right."""
     lower, upper, y = numbers(lower=lower, upper=upper, y=y)
     return float(np.mean((lower <= y) & (y <= upper)))
 
 
-def width(lower: Any, upper: Any) -> float:
+def width(lower: ArrayLike, upper: ArrayLike) -> float:
     """The mean width of the intervals: of two methods with the right coverage, the narrower is better."""
     lower, upper = numbers(lower=lower, upper=upper)
     return float(np.mean(upper - lower))
 
 
-def poisson_deviance(mean: Any, y: Any) -> float:
+def poisson_deviance(mean: ArrayLike, y: ArrayLike) -> float:
     """The mean Poisson deviance of counts, given their predicted means."""
     from scipy.special import xlogy  # here, because a report that reads scores does without scipy
 
@@ -84,8 +83,8 @@ def poisson_deviance(mean: Any, y: Any) -> float:
     return float(2 * np.mean(xlogy(y, y) - xlogy(y, mean) - y + mean))
 
 
-def binomial_deviance(rate: Any, successes: Any, trials: Any) -> float:
-    """The mean binomial deviance of the successes in so many trials, given the predicted success rates."""
+def binomial_deviance(rate: ArrayLike, successes: ArrayLike, trials: ArrayLike) -> float:
+    """The mean binomial deviance of the successes in these trials, given the predicted success rates."""
     from scipy.special import xlogy
 
     rate, successes, trials = numbers(rate=rate, successes=successes, trials=trials)

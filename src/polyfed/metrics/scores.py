@@ -10,20 +10,36 @@ Which metrics a kind has, which one is shown first and by which one models are c
 
 >>> is_better("accuracy", 0.9, 0.8), is_better("rmse", 0.9, 0.8), is_better("coverage", 0.96, 0.99)
 (True, False, True)
+
+A guess that costs nothing says what a score is worth. It knows the training labels of one client and no input: their mean,
+their most frequent class, the frequencies of their classes. Skill is the share of the guess's error that a model removes
+(Murphy: "Skill Scores Based on the Mean Square Error and Their Relationships to the Correlation Coefficient", Monthly Weather
+Review 1988, doi:10.1175/1520-0493(1988)116<2417:SSBOTM>2.0.CO;2; of classes, the Brier skill score): 1 is perfect, 0 is no
+better than guessing, below 0 is worse.
+
+>>> guess = Guess.of("regression", [60.0, 80.0])
+>>> guess.headline([70.0, 74.0])                           # the rmse of predicting 70
+2.8284
+>>> guess.skill({"rmse": 1.0}, [70.0, 74.0])               # 1 - 1 / 8
+0.875
+>>> Guess.of("binary", [0, 0, 0, 1], n_classes=2).headline([0, 0, 1, 1])
+0.5
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.errors import DataError
 from polyfed.kinds import KINDS, LabelForm
 from polyfed.metrics.classes import accuracy, balanced_accuracy, brier, class_auroc, ece, nll
-from polyfed.metrics.guessing import Guess, observed
 from polyfed.metrics.regression import binomial_deviance, coverage, mse, nlpd, poisson_deviance, r2, rmse, width
 
 BASELINE, SKILL = "baseline", "skill"  # the headline metric of a guess, and the skill of a model against it
@@ -74,7 +90,7 @@ def advice(metric: str) -> str:
     return "higher is better" if metric in _HIGHER else "lower is better"
 
 
-def is_score(kind: str, name: Any) -> bool:
+def is_score(kind: str, name: str) -> bool:
     """Whether `score` may say something of this name about this kind of task."""
     return name in KINDS[kind].metrics or name in (BASELINE, SKILL)
 
@@ -103,22 +119,17 @@ class _Once:
 
     def __init__(self, prediction: Any) -> None:
         self._prediction = prediction
-        self._intervals: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+        self.interval = cache(lambda level: prediction.interval(level))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._prediction, name)
-
-    def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        if level not in self._intervals:
-            self._intervals[level] = self._prediction.interval(level)
-        return self._intervals[level]
 
 
 def _positions(prediction: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     return prediction.positions(prediction.label), prediction.positions(y)
 
 
-def _pairs(y: Any) -> np.ndarray:
+def _pairs(y: ArrayLike) -> np.ndarray:
     pairs = np.asarray(y, dtype=np.float64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         remedy = "give two columns, successes and trials, as in [[3, 10], [0, 4]]"
@@ -154,6 +165,50 @@ def pooled(scores: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, Poole
     made = {}
     for name, pairs in values.items():
         value, n = np.array(pairs, dtype=np.float64).T
-        mean, std, total = float(value.mean()), float(value.std()), n.sum()
-        made[name] = Pooled(mean, std, float(value @ n / total), len(value), int(total))
+        weighted_mean = float(value @ n / n.sum())
+        made[name] = Pooled(float(value.mean()), float(value.std()), weighted_mean, len(value), int(n.sum()))
     return made
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """A number, or the probabilities of classes, that is guessed for every row alike."""
+
+    value: float | np.ndarray
+
+    @classmethod
+    def of(cls, kind: str, y: ArrayLike, *, n_classes: int | None = None, agreed: float | None = None) -> Guess | None:
+        """The guess of a client with these training labels (numbers, pairs, or positions of classes); None without any.
+
+        A client without labels guesses the mean of all clients, if they have `agreed` on it.
+        """
+        y = np.asarray(y, dtype=np.float64)
+        if n_classes is not None:
+            # One more observation, shared by all classes: what was never seen here is unlikely, not impossible.
+            count = np.bincount(y.astype(np.intp), minlength=n_classes)
+            return cls((count + 1 / n_classes) / (len(y) + 1))
+        if len(y) == 0:
+            return None if agreed is None else cls(float(agreed))
+        return cls(float(y[:, 0].sum() / y[:, 1].sum() if y.ndim == 2 else y.mean()))
+
+    def headline(self, y: ArrayLike) -> float:
+        """The metric that is shown first: the accuracy of the most frequent class, or the rmse of the mean."""
+        y = np.asarray(y)
+        if isinstance(self.value, np.ndarray):
+            return accuracy(np.full(len(y), self.value.argmax()), y)
+        return rmse(np.full(len(y), self.value), observed(y))
+
+    def skill(self, scores: Mapping[str, float], y: ArrayLike) -> float | None:
+        """Of a model with these scores on the same labels; None where the guess makes no error at all."""
+        y = np.asarray(y)
+        if isinstance(self.value, np.ndarray):
+            mine, guessed = scores["brier"], brier(np.tile(self.value, (len(y), 1)), y)
+        else:
+            of_guess = self.headline(y)  # products: a power would raise where this is endless
+            mine, guessed = scores["rmse"] * scores["rmse"], of_guess * of_guess
+        return float(1 - mine / guessed) if guessed > 0 else None
+
+
+def observed(y: Any) -> Any:
+    """Labels as numbers: those that are pairs, as the share of successes."""
+    return y[:, 0] / y[:, 1] if np.ndim(y) == 2 else y

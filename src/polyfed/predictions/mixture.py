@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from polyfed.predictions.base import Prediction, Predictions
@@ -35,7 +37,7 @@ def mixed(said: Sequence[Predictions]) -> Predictions:
 
 def mixture(parts: Sequence[Prediction]) -> Any:
     """The average of several predictions of one task and the same rows."""
-    kind: Any = next((of for of in _KINDS if isinstance(parts[0], of)), type(parts[0]))
+    kind: Any = next((of for of in _OWN if isinstance(parts[0], of)), type(parts[0]))
     together = {}
     for field in fields(kind):
         values = [getattr(part, field.name) for part in parts]
@@ -43,8 +45,7 @@ def mixture(parts: Sequence[Prediction]) -> Any:
         together[field.name] = average(values) if field.name != "classes" else values[0]
     between = np.std([part.latent_mean for part in parts], axis=0)
     together["latent_std"] = np.hypot(together["latent_std"], between)
-    made = _KINDS.get(kind) or type("Mixture", (_NumericMixture if hasattr(kind, "cdf") else _Mixture, kind), {})
-    found = made(**together)
+    found = _class_of(kind)(**together)
     object.__setattr__(found, "parts", tuple(parts))  # frozen for users, not for their construction
     return found
 
@@ -57,17 +58,23 @@ def _root_mean_square(values: Sequence[np.ndarray]) -> np.ndarray:
     return np.sqrt(np.mean(np.square(values), axis=0))
 
 
+_OWN = (
+    *(RegressionPrediction, RobustPrediction, CountPrediction),
+    *(ProportionPrediction, BinaryPrediction, MulticlassPrediction),
+)
 _SPREADS = ("latent_std", "noise_std", "scale")  # fields whose squares are averaged; of others a plain mean is taken
 
 
 class _Mixture(Prediction):
     parts: tuple[Any, ...]
 
-    def take(self, rows: Any) -> Any:
-        """The predictions of some rows, by position."""
+    def __reduce__(self) -> tuple[Any, ...]:  # its class is made when it is first asked for, and has no place
+        return mixture, (self.parts,)
+
+    def take(self, rows: np.ndarray | slice) -> Any:
         return mixture([part.take(rows) for part in self.parts])
 
-    def log_density(self, y: Any) -> np.ndarray:
+    def log_density(self, y: ArrayLike) -> np.ndarray:
         """The logarithm of the averaged density (of a discrete label, of its averaged probability)."""
         each = np.stack([part.log_density(y) for part in self.parts])
         return special.logsumexp(each, axis=0) - np.log(len(self.parts))
@@ -80,12 +87,10 @@ class _NumericMixture(_Mixture):
         within = _root_mean_square([part.std for part in self.parts])
         return np.hypot(within, np.std([part.mean for part in self.parts], axis=0))
 
-    def cdf(self, y: Any) -> np.ndarray:
-        """The averaged probability that the value is at most this."""
+    def cdf(self, y: ArrayLike) -> np.ndarray:
         return _mean([part.cdf(y) for part in self.parts])
 
     def quantile(self, q: float) -> np.ndarray:
-        """The value that is not exceeded with probability q by the averaged distribution."""
         each = np.stack([part.quantile(q) for part in self.parts])
         low, high = each.min(axis=0), each.max(axis=0)
         for _ in range(_HALVINGS):
@@ -100,17 +105,7 @@ class _NumericMixture(_Mixture):
         return low + (high - low) / 2
 
 
-class RegressionMixture(_NumericMixture, RegressionPrediction):
-    """Of several regressions."""
-
-
-class RobustMixture(_NumericMixture, RobustPrediction):
-    """Of several with Student-t noise."""
-
-
-class CountMixture(_NumericMixture, CountPrediction):
-    """Of several counts; quantiles are whole numbers."""
-
+class _CountMixture(_NumericMixture):
     @property
     def mean(self) -> np.ndarray:
         return _mean([part.mean for part in self.parts])
@@ -119,23 +114,7 @@ class CountMixture(_NumericMixture, CountPrediction):
         return np.floor(low + (high - low) / 2)
 
 
-class ProportionMixture(_NumericMixture, ProportionPrediction):
-    """Of several rates."""
-
-
-class BinaryMixture(_Mixture, BinaryPrediction):
-    """Of two classes; probabilities are averaged."""
-
-
-class MulticlassMixture(_Mixture, MulticlassPrediction):
-    """Of several classes; probabilities are averaged."""
-
-
-_KINDS: dict[type[Any], type[Any]] = {
-    RegressionPrediction: RegressionMixture,
-    RobustPrediction: RobustMixture,
-    CountPrediction: CountMixture,
-    ProportionPrediction: ProportionMixture,
-    BinaryPrediction: BinaryMixture,
-    MulticlassPrediction: MulticlassMixture,
-}
+@cache
+def _class_of(kind: type[Prediction]) -> type[Any]:
+    of = _CountMixture if kind is CountPrediction else _NumericMixture if hasattr(kind, "cdf") else _Mixture
+    return type(f"{kind.__name__.removesuffix('Prediction')}Mixture", (of, kind), {})

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 _LEFT_OUT = 1e-13  # probability beyond the outermost nodes
-_MOST_NODES = 4001  # with so many, even a jump is integrated to 1e-3
+_MOST_NODES = 4001  # with this number, even a jump is integrated to 1e-3
 
 
 def _normal_rule(spacing: float) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from polyfed.data.features.scaling import Moments
+from polyfed.data.features.transforms import Moments
 
 NAN = float("nan")
 CELLS = st.one_of(st.just(NAN), st.floats(-1e6, 1e6))

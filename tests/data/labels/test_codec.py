@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyfed.data import LabelCodec, Task
-from polyfed.data.labels.codec import reject_unknown_class
 from polyfed.data.labels.column import LabelColumn
 from polyfed.errors import DataError, UsageError
 
@@ -31,10 +30,7 @@ def rejection(action):
 
 def encode(codec, y):
     """The rows that have a label, and those labels as numbers."""
-    column = LabelColumn(replace(codec.task, classes=codec.classes), y)
-    labels = column.read()
-    if codec.classes is not None:
-        reject_unknown_class(column, labels)
+    labels = LabelColumn(replace(codec.task, classes=codec.classes), y).read()
     return labels.at, codec.code(labels)
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fuzzing import fuzz
 from polyfed.data import ClientSummary, Encoder, agree, as_tasks, describe
-from polyfed.data.features.scaling import Moments, pool_robustly
-from polyfed.data.features.transforms import to_transform
+from polyfed.data.features.transforms import Moments, pool_robustly, to_transform
 from polyfed.data.raw import read_client
 from polyfed.data.schema.vetting import FIELDS, MOST_ROWS, Rejected, read_schema, vet
 from polyfed.data.splits import Division

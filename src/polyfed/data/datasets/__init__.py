@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from polyfed.data.datasets.penguins import penguins
-from polyfed.data.datasets.phone_health import phone_health
-from polyfed.data.datasets.synthetic import synthetic
+from polyfed.data.datasets.synthetic import phone_health, synthetic
 from polyfed.data.federation import Federation
 from polyfed.data.images import ImageFederation, celeba, dogcat, own_images
 from polyfed.errors import ConfigError, nearest
@@ -37,8 +36,7 @@ IMAGE_DATASETS: Mapping[str, Callable[..., ImageFederation]] = {
 def load_dataset(name: str, **options: Any) -> Federation:
     """The data set of this name, with options of its own; one of images needs `embed` among them."""
     if name in IMAGE_DATASETS:
-        embed = options.pop("embed", None)
-        if embed is None:
+        if (embed := options.pop("embed", None)) is None:
             what = f"data set {name!r} is of images, and nothing says how to turn them into numbers"
             raise ConfigError(what, remedy="give embed=..., a function from paths to rows of numbers")
         return load_images(name, **options).with_features(embed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyfed.data.datasets.options import reject_unless_whole
+from polyfed.data.features.matrix import reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.data.task import Task
 from polyfed.errors import MissingExtraError

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date, timedelta
-from typing import Any
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyfed.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?")
 _WRITTEN = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4}|\d{2})( .*)?")
@@ -41,13 +44,10 @@ def date_of(name: str) -> str | None:
     return column if comma and part in PARTS else None
 
 
-def are_dates(values: Any) -> bool:
+def are_dates(values: pd.Series) -> bool:
     """Whether a column holds dates, by its type or by how all of its values are written; durations are none."""
-    kind = getattr(values.dtype, "kind", "O")
-    if kind in "biufm":
-        return False
-    if kind == "M":
-        return True
+    if (kind := values.dtype.kind) in "biufmM":
+        return kind == "M"
     present = values.dropna()
     if not len(present) or hasattr(values.dtype, "categories"):
         return False
@@ -59,16 +59,15 @@ def are_dates(values: Any) -> bool:
     return all(isinstance(value, str) and _looks_like_one(value) for value in present.unique())
 
 
-def are_durations(values: Any) -> bool:
-    """Whether a column holds lengths of time."""
-    if getattr(values.dtype, "kind", "O") == "m":
+def are_durations(values: pd.Series) -> bool:
+    if values.dtype.kind == "m":
         return True
     present = values.dropna() if values.dtype == object else ()
     return len(present) > 0 and all(isinstance(value, timedelta) for value in present)
 
 
 def date_columns(
-    values: Any, name: str, row_name: Callable[[int], str], *, all_parts: bool = False
+    values: pd.Series, name: str, row_name: Callable[[int], str], *, all_parts: bool = False
 ) -> dict[str, np.ndarray]:
     """A column of dates as columns of numbers; where there is no date, days and year are missing and the rest is 0.
 
@@ -86,33 +85,32 @@ def date_columns(
     circles = {"year": of_year, "week": ((since + 5) % 7) / 7}  # 2000-01-01 is a Saturday, and weeks begin on Mondays
     if all_parts or of_day[known].any():
         circles["day"] = of_day
-    made = {DAYS: since + of_day, "year": 1970.0 + year.astype(np.int64)}
-    made = {part: np.where(known, part_values, np.nan) for part, part_values in made.items()}
+    numbers = {DAYS: since + of_day, "year": 1970.0 + year.astype(np.int64)}
+    made = {part: np.where(known, number, np.nan) for part, number in numbers.items()}
     for circle, turn in circles.items():
         for wave in (np.sin, np.cos):
             made[f"{circle} {wave.__name__}"] = np.where(known, wave(2 * np.pi * turn), 0.0)
     return {f"{name}, {part}": made[part] for part in PARTS if part in made}
 
 
-def duration_days(values: Any) -> np.ndarray:
-    """Lengths of time in days."""
+def duration_days(values: pd.Series) -> np.ndarray:
     import pandas as pd
 
     return pd.to_timedelta(values).to_numpy().astype("timedelta64[ns]") / np.timedelta64(1, "D")
 
 
-def read_dates(values: Any, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+def read_dates(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
     """The dates of a column as numpy has them, NaT where there is none, or an error at the first that is none."""
     import pandas as pd
 
-    if getattr(values.dtype, "kind", "O") == "M":
+    if values.dtype.kind == "M":
         local = values.dt.tz_localize(None) if getattr(values.dt, "tz", None) is not None else values
         return local.to_numpy().astype("datetime64[us]")
     gaps = values.isna().to_numpy()
     usable = values.map(lambda value: isinstance(value, (str, date))).to_numpy(dtype=bool) & ~gaps
     moments = np.full(len(values), np.datetime64("NaT"), dtype="datetime64[us]")
     if usable.any():
-        present = values[usable].astype(object).map(_local)
+        present = values.loc[usable].astype(object).map(_local)
         if isinstance(present.iloc[0], str):
             present = _as_iso(present, name, lambda at: row_name(int(np.flatnonzero(usable)[at])))
         read = pd.to_datetime(present, format="ISO8601", errors="coerce")
@@ -125,11 +123,11 @@ def read_dates(values: Any, name: str, row_name: Callable[[int], str]) -> np.nda
     return moments
 
 
-def _local(value: Any) -> Any:
+def _local(value: str | date) -> str | date:
     """Without its offset: the clock on the wall counts."""
     if isinstance(value, str):
         return _OFFSET.sub(r"\1", value.strip())
-    return value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 def _looks_like_one(text: str) -> bool:
@@ -137,7 +135,7 @@ def _looks_like_one(text: str) -> bool:
     return bool(_ISO.fullmatch(text) or _WRITTEN.fullmatch(text))
 
 
-def _as_iso(texts: Any, name: str, row_name: Callable[[int], str]) -> Any:
+def _as_iso(texts: pd.Series, name: str, row_name: Callable[[int], str]) -> pd.Series:
     """Dates that begin with the day or the month as those that begin with the year."""
     found = texts.str.extract(_WRITTEN)
     other = found[0].notna().to_numpy()
@@ -148,14 +146,11 @@ def _as_iso(texts: Any, name: str, row_name: Callable[[int], str]) -> Any:
     day_first, month_first = dotted or bool((first > 12).any()), not dotted and bool((second > 12).any())
     if day_first == month_first:
         at = int(np.flatnonzero(other)[0 if not day_first else (first > 12).argmax()])
-        what = (
-            "days and months change places" if day_first else "it is not said whether the day or the month comes first"
-        )
-        raise DataError(
-            f"{str(texts.iloc[at])!r} can be read in two ways: {what}",
-            where=f"{row_name(at)}, column {name!r}",
-            remedy="write dates as YYYY-MM-DD, or drop the column",
-        )
+        unclear = "it is not said whether the day or the month comes first"
+        why = "days and months change places" if day_first else unclear
+        what = f"{str(texts.iloc[at])!r} can be read in two ways: {why}"
+        remedy = "write dates as YYYY-MM-DD, or drop the column"
+        raise DataError(what, where=f"{row_name(at)}, column {name!r}", remedy=remedy)
     day, month = (found[0], found[2]) if day_first else (found[2], found[0])
     short = found[3].str.len() == 2
     century = np.where(found[3].fillna("0").astype(int) < 69, "20", "19")  # as POSIX has it

@@ -1,4 +1,4 @@
-"""Matrices and values as users have them: arrays, tensors, lists and their entries, as numpy has them.
+"""Matrices and values as users have them (arrays, tensors, lists and their entries), as numpy and as JSON have them.
 
 >>> as_matrix([[1, 2], [3, 4]], "X")
 array([[1, 2],
@@ -10,15 +10,30 @@ polyfed.errors.DataError: X: has shape (2,), not (rows, columns); if it is one c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from polyfed.errors import DataError, PolyfedError
+from polyfed.errors import ConfigError, DataError, PolyfedError
+
+
+class Described:
+    """A dataclass that goes into JSON with all its fields."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: _as_json(value) for name, value in vars(self).items()}
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, (Described, np.ndarray)):
+        return value.to_dict() if isinstance(value, Described) else value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _as_json(one) for key, one in value.items()}
+    return [_as_json(one) for one in value] if isinstance(value, (tuple, list)) else value
 
 
 def to_numpy(values: Any) -> np.ndarray:
@@ -43,14 +58,14 @@ def plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """None, NaN, and pandas' NA and NaT (known by name, so that pandas need not be imported)."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, Decimal, np.generic)) and bool(value != value)
 
 
-def as_number(value: Any) -> float | None:
+def as_number(value: object) -> float | None:
     """The value as a float, NaN if it is missing, None if it is no number (text of digits is text)."""
     value = plain(value)
     if is_missing(value):
@@ -95,18 +110,12 @@ def at(place: str) -> Iterator[None]:
 
 
 def row_name(row: int, index: Any = None) -> str:
-    """How errors call a row: its position, and its label where a table has a label of its own for it.
-
-    An index may know better, as that of a file does ("line 7 of ..."): then it has a method `row_name`.
-    """
-    if hasattr(index, "row_name"):
-        return index.row_name(row)
+    """How errors call a row: its position, and its label where a table has a label of its own for it."""
     label = repr(row if index is None or callable(index) else plain(index[row]))  # lists have a method `index`
     return f"row {row}" if label == repr(row) else f"row {row} (index {label})"
 
 
-def reads_as_number(value: Any) -> bool:
-    """Whether a text is a number that was written down."""
+def reads_as_number(value: object) -> bool:
     try:
         return isinstance(value, str) and float(value) is not None
     except ValueError:
@@ -124,23 +133,30 @@ def as_matrix(X: Any, where: str) -> np.ndarray:
         what = "has rows of different lengths"
         raise DataError(what, where=where, remedy="give every row the same number of values") from None
     if array.ndim != 2:
-        what = f"has shape {array.shape}, not (rows, columns)"
-        raise DataError(what, where=where, remedy=_shape_remedy(X, array.ndim))
+        how = "to_frame()" if hasattr(X, "to_frame") else "reshape(-1, 1)"
+        remedies = {0: "give a table with one row for each example", 1: f"if it is one column, use X.{how}"}
+        remedy = remedies.get(array.ndim, "flatten each example, for example X.reshape(len(X), -1)")
+        raise DataError(f"has shape {array.shape}, not (rows, columns)", where=where, remedy=remedy)
     if is_list and array.dtype.kind not in "biuf":
         array = np.array(X, dtype=object)  # numpy turned every entry into text because one of them is
     return array
 
 
 def reject_duplicates(names: Sequence[str], where: str) -> None:
-    """Column names must tell the columns apart."""
     if len(set(names)) < len(names):
         twin = next(name for position, name in enumerate(names) if name in names[:position])
         raise DataError(f"column {twin!r} appears twice", where=where, remedy="rename or drop one of them")
 
 
-def _shape_remedy(X: Any, ndim: int) -> str:
-    if ndim == 0:
-        return "give a table with one row for each example"
-    if ndim == 1:
-        return f"if it is one column, use X.{'to_frame()' if hasattr(X, 'to_frame') else 'reshape(-1, 1)'}"
-    return "flatten each example, for example X.reshape(len(X), -1)"
+def reject_unless_whole(where: str, least: int, **options: int) -> None:
+    for option, value in options.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            what = f"{option}={value!r} is not a whole number that will do"
+            raise ConfigError(what, where=where, remedy=f"give {least} or more")
+
+
+def reject_unless_between(where: str, low: float, high: float, **options: float) -> None:
+    for option, value in options.items():
+        if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:
+            what = f"{option}={value!r} is out of range"
+            raise ConfigError(what, where=where, remedy=f"give at least {low:g} and less than {high:g}")

@@ -8,10 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ import numpy as np
 from polyfed.data.features.dates import are_dates, are_durations, date_columns, date_of, duration_days
 from polyfed.data.features.matrix import as_matrix, is_missing, plain, reject_duplicates, row_name, to_floats
 from polyfed.errors import DataError
+
+Place = Callable[[int], str]  # what errors call the row at a position
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +42,7 @@ class RawFeatures:
     def number_names(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if name not in self.texts) if self.texts else self.names
 
-    def take(self, rows: np.ndarray) -> RawFeatures:
-        """Some of the rows."""
+    def take(self, rows: np.ndarray | slice) -> RawFeatures:
         texts = {name: values[rows] for name, values in self.texts.items()}
         return replace(self, numbers=self.numbers[rows], texts=texts)
 
@@ -56,7 +57,9 @@ class RawFeatures:
         if not self.named:
             if len(names) != len(self.names):
                 what = f"has {len(self.names)} columns, not {len(names)}"
-                raise DataError(what, where=where, remedy=f"give {_listed(names)} in this order")
+                more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+                remedy = f"give the columns {', '.join(map(repr, names[:20]))}{more} in this order"
+                raise DataError(what, where=where, remedy=remedy)
             texts = {new: self.texts[old] for new, old in zip(names, self.names, strict=True) if old in self.texts}
             return replace(self, names=tuple(names), texts=texts, named=True)
         absent = [name for name in names if name not in self.names]
@@ -80,18 +83,19 @@ def read_features(X: Any, *, where: str, only: Collection[str] | None = None) ->
         dates = dates_among(only or (), names)
         kept = [i for i, name in enumerate(names) if only is None or name in only or name in dates] or range(len(names))
         columns = {names[i]: X.iloc[:, i] for i in kept}
-        return read_columns(columns, where=where, index=X.index, n_rows=len(X), dates=dates)
+        place = partial(_place, where, index=X.index)
+        return read_columns(columns, where=where, place=place, n_rows=len(X), dates=dates)
     array = as_matrix(X, where)
     names = _names_of_array(array.shape[1])
     if array.dtype.kind not in "biuf":
         if array.dtype.kind not in "mM":  # dates as objects may be bare nanoseconds
             array = array.astype(object)
         columns = dict(zip(names, array.T, strict=True))
-        return read_columns(columns, where=where, index=None, n_rows=len(array), named=False)
+        return read_columns(columns, where=where, place=partial(_place, where), n_rows=len(array), named=False)
     if not names:
         raise DataError("has no columns", where=where, remedy="give at least one feature")
     numbers = np.array(array, dtype=np.float64, order="C")
-    _reject_infinite(numbers, names, where, None)
+    _reject_infinite(numbers, names, partial(_place, where))
     return RawFeatures(names, numbers, {}, named=False)
 
 
@@ -99,26 +103,25 @@ def read_columns(
     columns: Mapping[str, Any],
     *,
     where: str,
-    index: Any,
+    place: Place,
     n_rows: int,
     named: bool = True,
     dates: Collection[str] = (),
 ) -> RawFeatures:
     """Columns of a table, each of which is of numbers (booleans among them), of text or of dates, which become numbers.
 
-    `index` is what errors call the rows by; `dates` are known to be dates, whatever is in them.
+    `place` is what errors call the rows by; `dates` are known to be dates, whatever is in them.
     """
     if not columns:
         raise DataError("has no columns", where=where, remedy="give at least one feature")
     read: dict[str, np.ndarray] = {}
     for name, column in columns.items():
-        read |= _as_dates(column, name, where, index, known=name in dates) or {
-            name: _read_column(column, name, where, index)
-        }
+        found = _as_dates(column, name, place, known=name in dates)
+        read |= found or {name: _read_column(column, name, where, place)}
     texts = {name: values for name, values in read.items() if values.dtype.kind == "O"}
     numbers = {name: values for name, values in read.items() if name not in texts}
     matrix = np.column_stack(list(numbers.values())) if numbers else np.empty((n_rows, 0))
-    _reject_infinite(matrix, tuple(numbers), where, index)
+    _reject_infinite(matrix, tuple(numbers), place)
     return RawFeatures(tuple(read), matrix, texts, named)
 
 
@@ -158,7 +161,7 @@ def _as_text_column(part: RawFeatures, name: str, where: str) -> np.ndarray:
     return values if name in part.texts else np.full(len(part), None, dtype=object)
 
 
-def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
+def _read_column(column: Any, name: str, where: str, place: Place) -> np.ndarray:
     """The values as floats (NaN: missing), or as objects (text, None: missing)."""
     dtype = column.dtype
     kind = getattr(dtype, "kind", "O")
@@ -181,15 +184,13 @@ def _read_column(column: Any, name: str, where: str, index: Any) -> np.ndarray:
         if isinstance(value, time):
             what = f"column {name!r} holds times of day such as {str(value)!r}"
             raise DataError(what, where=where, remedy="turn it into numbers such as hours, or drop it")
-        raise DataError(
-            f"value {value!r} is not a number as others of the column are",
-            where=_place(where, row, index, name),
-            remedy="correct it, mark it missing, or make the whole column text",
-        )
+        what = f"value {value!r} is not a number as others of the column are"
+        remedy = "correct it, mark it missing, or make the whole column text"
+        raise DataError(what, where=f"{place(row)}, column {name!r}", remedy=remedy)
     return numbers
 
 
-def _as_dates(column: Any, name: str, where: str, index: Any, *, known: bool) -> dict[str, np.ndarray]:
+def _as_dates(column: Any, name: str, place: Place, *, known: bool) -> dict[str, np.ndarray]:
     """The columns of numbers that a column of dates or durations becomes; none if it is something else."""
     if getattr(column.dtype, "kind", "O") in "biuf" and not known:
         return {}
@@ -197,31 +198,18 @@ def _as_dates(column: Any, name: str, where: str, index: Any, *, known: bool) ->
 
     values = column if hasattr(column, "isna") else Series(column, dtype=object if column.dtype == object else None)
     if known or are_dates(values):
-        return date_columns(values, name, lambda row: _row_place(where, row, index), all_parts=known)
+        return date_columns(values, name, place, all_parts=known)
     return {name: duration_days(values)} if are_durations(values) else {}
 
 
-def _row_place(where: str, row: int, index: Any) -> str:
-    # Rows of a file are called "line 7 of ..." and need no other place.
-    prefix = "" if hasattr(index, "row_name") else f"{where}, "
-    return f"{prefix}{row_name(row, index)}"
+def _place(where: str, row: int, index: Any = None) -> str:
+    return f"{where}, {row_name(row, index)}"
 
 
-def _place(where: str, row: int, index: Any, column: str) -> str:
-    return f"{_row_place(where, row, index)}, column {column!r}"
-
-
-def _reject_infinite(numbers: np.ndarray, names: Sequence[str], where: str, index: Any) -> None:
+def _reject_infinite(numbers: np.ndarray, names: Sequence[str], place: Place) -> None:
     infinite = np.isinf(numbers)
     if infinite.any():
         row, column = (int(i) for i in np.unravel_index(infinite.argmax(), infinite.shape))
-        raise DataError(
-            f"value {numbers[row, column]} is not finite",
-            where=_place(where, row, index, names[column]),
-            remedy="correct it or mark it missing with NaN",
-        )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:20]))
-    return f"the columns {shown}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+        what = f"value {numbers[row, column]} is not finite"
+        remedy = "correct it or mark it missing with NaN"
+        raise DataError(what, where=f"{place(row)}, column {names[column]!r}", remedy=remedy)

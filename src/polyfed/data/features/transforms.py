@@ -1,4 +1,5 @@
-"""Inputs that say more in another scale: few values far above the rest would else decide what is near what.
+"""How large the numbers of a column are (its moments, those of several clients pooled, and the scaler made of them), and inputs
+that say more in another scale: few values far above the rest would else decide what is near what.
 
 `log` is the logarithm of one more than the size, with the sign kept: it exists for any number, and means the same at every
 client, so that nobody has to agree on it. `rank` is the rank among the values of all clients, agreed in round 0:
@@ -13,38 +14,189 @@ array([ 0.,  1., -1.])
 (array([  2., 200.]), array([3, 3]))
 >>> Ranks.pool([sketch, sketch]).of(np.array([2.0, 101.0, 1e9]))
 array([0.25, 0.5 , 0.75])
+>>> a, b = Moments.of([[1.0], [3.0]]), Moments.of([[8.0]])
+>>> pooled = Moments.pool([a, b])
+>>> pooled.count, pooled.mean, pooled.std**2  # 1, 3 and 8: mean 4, squared deviations 9 + 1 + 16 over 3
+(array([3]), array([4.]), array([8.667]))
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from polyfed.data.features.matrix import Described
 from polyfed.data.features.raw import RawFeatures
-from polyfed.data.features.scaling import FEWEST, REACH
 from polyfed.errors import ConfigError, DataError, nearest
 
+REACH = 10.0  # times the usual: clients of very different sizes are honest
+FEWEST = 3  # clients with values in a column; among fewer there is no majority
 TRANSFORMS = ("log", "rank")
 AUTO = "auto"  # what `polyfed run` and `compare` put one of them in place of
 ALL = "*"  # in place of a name: all columns that are skewed and not named
-LEAST_GROUP = 5  # values of which a mean is sent, whatever a client's limits: fewer tell of single rows
+LEAST_GROUP = 5  # values of which a mean is sent, whatever a client's limits: fewer reveal single rows
 USUAL_GROUPS = 64  # of one client; ranks are then off by less than a hundredth
 MOST_GROUPS = 2 * USUAL_GROUPS + 1  # a value that many rows have is a group of its own, and so is what lies between two
 MOST_KNOTS = 64  # of the agreed curve
 
 
-def checked_transform(given: Any, columns: Sequence[str], where: str) -> dict[str, str]:
+@dataclass(frozen=True, eq=False)
+class FeatureScaler:
+    """Standardises columns: `(values - mean) / scale`, with what was learned from the training rows.
+
+    >>> FeatureScaler.learn([[1.0, 5.0], [3.0, 5.0]]).apply([[2.0, 6.0]])
+    array([[0., 1.]])
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def learn(cls, values: ArrayLike) -> FeatureScaler:
+        """Mean and population standard deviation of each column; a constant column keeps scale 1."""
+        return Moments.of(values).scaler()
+
+    @classmethod
+    def identity(cls, d: int) -> FeatureScaler:
+        """The scaler of `d` columns that changes nothing."""
+        return cls(np.zeros(d), np.ones(d))
+
+    def apply(self, values: ArrayLike) -> np.ndarray:
+        """The columns in units of the training rows' std."""
+        values = np.asarray(values, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = values - self.mean
+            scaled /= self.scale  # in place, as below: fresh memory costs more than the arithmetic
+            if not np.isfinite(scaled).all():  # the difference alone can overflow where the quotient does not
+                scaled = np.where(np.isfinite(scaled), scaled, values / self.scale - self.mean / self.scale)
+        # Beyond every length-scale already, and kernels can still square it without meeting infinity.
+        return np.clip(scaled, -1e100, 1e100, out=scaled)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(Described):
+    """Count, mean and population standard deviation of the numbers in each column, gaps (NaN) left out.
+
+    This is what counts, sums and sums of squares say, no more and no less, in the form that survives arithmetic: sums
+    of squares cancel when the mean is large (1e8 ± 1) and overflow when the numbers are (1e200).
+    """
+
+    count: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+
+    @classmethod
+    def of(cls, values: ArrayLike) -> Moments:
+        """The moments of each column; a column without numbers has count, mean and std 0."""
+        values = np.asarray(values, dtype=np.float64)
+        n, d = values.shape
+        if n == 0:
+            return cls(np.zeros(d, dtype=np.int64), np.zeros(d), np.zeros(d))
+        gaps = np.isnan(values)
+        count = np.full(d, n)
+        if has_gaps := gaps.any():
+            count = n - gaps.sum(axis=0)
+            values = np.where(gaps, 0.0, values)
+        # Squares of 1e200 overflow and of 1e-200 vanish: work relative to the largest entry of each column.
+        unit = _unit(np.abs(values).max(axis=0))
+        relative = values / unit
+        n_there = np.maximum(count, 1)
+        mean = relative.sum(axis=0) / n_there
+        relative -= mean
+        if has_gaps:
+            relative[gaps] = 0.0
+        return cls(count, mean * unit, np.sqrt((relative**2).sum(axis=0) / n_there) * unit)
+
+    @classmethod
+    def pool(cls, parts: Sequence[Moments]) -> Moments:
+        """The moments of all clients' rows together (Chan, Golub and LeVeque), from the moments of each client."""
+        count = np.stack([part.count for part in parts])
+        mean = np.stack([part.mean for part in parts])
+        std = np.stack([part.std for part in parts])
+        unit = _unit(np.maximum(np.abs(mean), std).max(axis=0))
+        mean, std = mean / unit, std / unit
+        total = count.sum(axis=0)
+        weight = count / np.maximum(total, 1)
+        centre = (weight * mean).sum(axis=0)
+        variance = (weight * (std**2 + (mean - centre) ** 2)).sum(axis=0)
+        return cls(total, centre * unit, np.sqrt(variance) * unit)
+
+    def of_at_least(self, n: int) -> Moments:
+        """The same, with columns of fewer than n values as if they were empty."""
+        reported = self.count >= n
+        return Moments(*(np.where(reported, each, 0) for each in (self.count, self.mean, self.std)))
+
+    def scaler(self) -> FeatureScaler:
+        """What standardises rows with these moments; a constant column keeps scale 1."""
+        # Rounding makes even a constant column vary by about 1e-16 of its size; do not blow that up to 1.
+        constant = self.std <= 1e-12 * np.maximum(np.abs(self.mean), np.finfo(np.float64).tiny)
+        return FeatureScaler(self.mean, np.where(constant, 1.0, self.std))
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Sequence[float]]) -> Moments:
+        mean, std = (np.array(described[key], dtype=np.float64) for key in ("mean", "std"))
+        return cls(np.array(described["count"], dtype=np.int64), mean, std)
+
+
+def pool_robustly(parts: Sequence[Moments]) -> Moments:
+    """Units that no single client can choose: moments of all clients' rows, pooled after the odd ones were drawn to the usual.
+
+    For each column, a client counts for at most REACH times the usual number of rows, and reaches at most REACH times as
+    far from the middle as is usual. `usual` and `middle` are medians over the clients, so with three or more of them one
+    liar moves neither beyond what the others said; of two, it is unknown which one lies. Clients that are within these
+    bounds are pooled exactly, to the last bit, as if their rows lay together.
+
+    >>> def says(mean, std):
+    ...     return Moments(np.array([20]), np.array([mean]), np.array([std]))
+    >>> honest = [says(60.0, 10.0), says(70.0, 12.0), says(65.0, 9.0)]
+    >>> pool_robustly([*honest, says(1e9, 1e9)]).scaler().scale < 100
+    array([ True])
+    """
+    if len(parts) < FEWEST:
+        return Moments.pool(parts)
+    count, mean, std = (np.stack([getattr(part, key) for part in parts]) for key in ("count", "mean", "std"))
+    there = count > 0
+    judged = there.sum(axis=0) >= FEWEST
+    most = np.where(judged, np.floor(REACH * _lower_median(count, there)), np.inf)
+    middle = _lower_median(mean, there)
+    # A quarter of each, so that differences and lengths of finite numbers are finite.
+    away = mean / 4 - middle / 4
+    length = np.hypot(std / 4, away)
+    usual = _lower_median(length, there & (length > 0))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        out = judged & there & (length / REACH > usual) & (usual > 0)
+        shrink = np.where(out, REACH * (usual / np.where(length > 0, length, 1.0)), 1.0)
+        drawn = middle + 4 * (shrink * away)
+    largest = np.finfo(np.float64).max
+    mean = np.where(out, np.clip(drawn, -largest, largest), mean)
+    std = np.where(out, shrink * std, std)
+    count = np.minimum(count, most).astype(np.int64)
+    return Moments.pool([Moments(*row) for row in zip(count, mean, std, strict=True)])
+
+
+def _lower_median(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Of each column the median of the chosen entries, of two in the middle the lower one; 0 where none is chosen."""
+    ordered = np.sort(np.where(chosen, values, np.inf), axis=0)
+    at = np.maximum(chosen.sum(axis=0) - 1, 0) // 2
+    found = np.take_along_axis(ordered, at[None, :], axis=0)[0]
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _unit(largest: np.ndarray) -> np.ndarray:
+    """A power of two near each number: to divide by it rounds nothing."""
+    return np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1] - 1), 1.0)
+
+
+def checked_transform(given: Mapping[str, str] | None, columns: Sequence[str], where: str) -> dict[str, str]:
     """column → transform, as a user gives it; each must be an input."""
     for name, how in (given or {}).items():
         if how == AUTO:
-            raise ConfigError(
-                f"transform {AUTO!r} is not for data of several machines or from Python",
-                where=where,
-                remedy="let polyfed run choose it where there are rows to choose by, and name what it chose",
-            )
+            what = f"transform {AUTO!r} is not for data of several machines or from Python"
+            remedy = "let polyfed run choose it where there are rows to choose by, and name what it chose"
+            raise ConfigError(what, where=where, remedy=remedy)
         if how not in TRANSFORMS:
             what = f"transform {how!r} of column {name!r} is not known"
             raise ConfigError(what, where=where, remedy=nearest(how, TRANSFORMS))
@@ -71,7 +223,7 @@ def changed(numbers: np.ndarray, how: str, ranks: Ranks | None = None) -> np.nda
 
 
 @dataclass(frozen=True, eq=False)
-class Sketch:
+class Sketch(Described):
     """What a client sends of one column: the mean of each group of neighbouring values, rising, and how many they are."""
 
     mean: np.ndarray
@@ -79,7 +231,7 @@ class Sketch:
 
     @classmethod
     def of(cls, values: np.ndarray, least: int) -> Sketch | None:
-        """The groups of these values, each of at least so many; None if there are too few for one."""
+        """The groups of these values, each of at least that number; None if there are too few for one."""
         values, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         n = int(counts.sum())
         if n < least:
@@ -99,11 +251,8 @@ class Sketch:
         means = [_mean(values[group], counts[group]) for group in groups]
         return cls(np.array(means), sizes)
 
-    def to_dict(self) -> dict[str, list[float]]:
-        return {"mean": self.mean.tolist(), "count": self.count.tolist()}
-
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Sketch:
+    def from_dict(cls, described: Mapping[str, Sequence[float]]) -> Sketch:
         return cls(np.array(described["mean"], dtype=np.float64), np.array(described["count"], dtype=np.int64))
 
 
@@ -137,7 +286,6 @@ class Ranks:
         return np.where(np.isnan(numbers), np.nan, ranks)
 
     def undone(self, ranks: np.ndarray) -> np.ndarray:
-        """A number with each rank."""
         return np.interp(ranks, self.ranks, self.values)
 
     def moments(self, sketches: Sequence[Sketch]) -> tuple[float, float]:

@@ -14,9 +14,10 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.data.features.matrix import to_numpy
 from polyfed.data.features.raw import RawFeatures, read_features, stack_features
@@ -24,6 +25,10 @@ from polyfed.data.federation import Federation
 from polyfed.data.images.files import ImageFiles, Numbering
 from polyfed.data.raw import RawClient
 from polyfed.data.splits import DEFAULT_SPLIT, Split
+from polyfed.data.tables.columns import written_columns
+from polyfed.data.tables.derived import Comparison
+from polyfed.data.tables.files import Table, load_table
+from polyfed.data.tables.reading import TableReader
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, UnknownNameError, UsageError, nearest
 
@@ -33,7 +38,7 @@ CORRUPTIONS = ("masked", "blurred")  # how `embed` may be asked to spoil images;
 class Embed(Protocol):
     """Paths of n images → n rows of numbers. Tests of corrupted images call it with corruption="masked" as well."""
 
-    def __call__(self, paths: list[Path], /) -> Any: ...
+    def __call__(self, paths: list[Path], /) -> ArrayLike: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,11 +52,11 @@ class ImageFederation:
     @classmethod
     def from_clients(
         cls,
-        clients: Mapping[str, Any],
-        tasks: Any,
+        clients: Mapping[str, object],
+        tasks: object,
         *,
         folder: str | Path = ".",
-        test: Mapping[str, Any] | None = None,
+        test: Mapping[str, object] | None = None,
         scaling: str = "federated",
         split: Split = DEFAULT_SPLIT,
     ) -> ImageFederation:
@@ -75,7 +80,6 @@ class ImageFederation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The clients, sorted."""
         return self.numbered.names
 
     def __len__(self) -> int:
@@ -153,17 +157,14 @@ class ImageFederation:
         return replace(self.numbered, raw=raw_clients)
 
     def _see(self, embed: Embed, wanted: np.ndarray, corruption: str | None) -> RawFeatures:
-        """The features of these images."""
         paths = self.files.paths(wanted)
-        given: Any = {} if corruption is None else {"corruption": corruption}
+        given = {} if corruption is None else {"corruption": corruption}
         _reject_unless_it_takes(embed, paths, given)
         found = to_numpy(embed(paths, **given))
         if found.ndim != 2 or len(found) != len(paths) or found.dtype.kind not in "biuf":
-            raise DataError(
-                f"gave {found.dtype} of shape {found.shape} for {len(paths)} images",
-                where="embed",
-                remedy="let it return a row of numbers for each path, flat if they are pixels",
-            )
+            what = f"gave {found.dtype} of shape {found.shape} for {len(paths)} images"
+            remedy = "let it return a row of numbers for each path, flat if they are pixels"
+            raise DataError(what, where="embed", remedy=remedy)
         bad = ~np.isfinite(found).all(axis=1)
         if bad.any():
             what = f"a feature of {paths[int(bad.argmax())].as_posix()} is not finite"
@@ -176,14 +177,59 @@ def numbers(raw: RawClient) -> np.ndarray:
     return raw.features.numbers[:, 0].astype(np.int64)
 
 
-def _reject_unless_it_takes(embed: Any, paths: list[Path], given: Mapping[str, str]) -> None:
+def _reject_unless_it_takes(embed: Embed, paths: list[Path], given: Mapping[str, str]) -> None:
     if not callable(embed):
         raise ConfigError(f"embed={embed!r} is not a function", remedy="give one from paths to rows of numbers")
     try:
         inspect.signature(embed).bind(paths, **given)
-    except ValueError:  # some functions of compiled modules do not tell
+    except ValueError:  # some functions of compiled modules have none
         return
     except TypeError as error:
         asked = "".join(f", {key}={value!r}" for key, value in given.items())
         what = f"cannot be called as embed(paths{asked}): {error}"
         raise ConfigError(what, where="embed", remedy="let it take these arguments") from None
+
+
+def own_images(
+    table: str | Path | None = None,
+    tasks: object = None,
+    path: str = "path",
+    client: str = "client",
+    test: str | None = None,
+    derive: Mapping[str, str] | None = None,
+    folder: str | Path | None = None,
+) -> ImageFederation:
+    """Your own: a table with a column of paths, one of clients, and one for each task.
+
+    Paths are relative to the table, or to `folder`. Tasks are given as in {"sick": "binary"}. `test` is a comparison
+    that holds for test images, such as "part == 'test'"; without one, the split of the federation chooses test rows.
+    """
+    if table is None:
+        what = "there is no table of images"
+        raise ConfigError(what, where="data set 'images'", remedy="give table=..., a CSV or Parquet file")
+    made = as_tasks(tasks or ())
+    read = load_table(Path(table).expanduser(), written=written_columns(made, client))
+    names = read.column(path).to_numpy(dtype=object)
+    for row, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            what = f"{name!r} in column {path!r} is not a path"
+            raise DataError(what, where=read.row_name(row), remedy="give the file's name, or drop the row")
+    # Whose row it is and what its labels are is read as in any table, in which the one feature is the image's number.
+    numbered = Table(read.frame.assign(**{path: np.arange(len(names))}), read.where, read.row_name, read.typed)
+    raw = TableReader(made, features=[path], derive=derive).clients(numbered, client=client)
+    if test is not None:
+        is_test = Comparison.parse("test", test).of(read).fillna(False).to_numpy(dtype=bool)
+        raw = {name: _with_own_test(name, one, is_test) for name, one in raw.items()}
+    begin = Path(read.where).parent if folder is None else Path(folder).expanduser()
+    files = ImageFiles(begin, names.astype(str), read.row_name)
+    return ImageFederation(files, Federation(made, dict(sorted(raw.items())), "federated", DEFAULT_SPLIT))
+
+
+def _with_own_test(name: str, raw: RawClient, is_test: np.ndarray) -> RawClient:
+    own = is_test[raw.features.numbers[:, 0].astype(np.int64)]
+    if not own.any():
+        return raw
+    if own.all():
+        what = "has test images but no others"
+        raise DataError(what, where=f"client {name!r}", remedy="leave it out, or let it train on some")
+    return raw.take(np.flatnonzero(~own)).with_test(raw.take(np.flatnonzero(own)), where=f"client {name!r}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.errors import DataError
 
@@ -25,8 +26,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png")  # of files that are found in a folder; tho
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Files by number."""
-
     folder: Path  # where relative names begin
     names: np.ndarray  # of the files, as text; two numbers may have the same
     row_name: Callable[[int], str]  # what errors call the row that lists the image of a number
@@ -34,8 +33,7 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.names)
 
-    def paths(self, numbers: Any) -> list[Path]:
-        """The paths of these images."""
+    def paths(self, numbers: ArrayLike) -> list[Path]:
         return [self.folder / name for name in self.names[np.asarray(numbers, dtype=np.int64)].tolist()]
 
     def distinct(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +44,7 @@ class ImageFiles:
         of_number[numbers] = place.reshape(-1)
         return numbers[first], of_number
 
-    def reject_absent(self, numbers: Any) -> None:
+    def reject_absent(self, numbers: ArrayLike) -> None:
         """An error about the first of these images that is no file; nothing is opened."""
         numbers = np.asarray(numbers, dtype=np.int64)
         absent = [i for i, path in enumerate(self.paths(numbers)) if not path.is_file()]
@@ -68,34 +66,29 @@ class Numbering:
     """
 
     def __init__(self) -> None:
-        self._number: dict[str, int] = {}
-        self._place: list[tuple[str, int]] = []
+        self._seen: dict[str, tuple[int, str, int]] = {}  # path → its number, and where it was seen first
 
-    def of_clients(self, clients: Mapping[str, Any]) -> Any:
+    def of_clients(self, clients: Mapping[str, object]) -> Mapping[str, object]:
         """The same clients with a column of numbers in place of each list of paths."""
         if not isinstance(clients, Mapping):
             return clients  # who reads it will reject it
         return {name: self._of_client(data, f"client {str(name)!r}") for name, data in clients.items()}
 
     def files(self, folder: Path) -> ImageFiles:
-        """All that was numbered."""
-        place = self._place
-        return ImageFiles(folder, np.array(list(self._number)), lambda i: f"{place[i][0]}, row {place[i][1]}")
+        seen = list(self._seen.values())
+        return ImageFiles(folder, np.array(list(self._seen)), lambda i: f"{seen[i][1]}, row {seen[i][2]}")
 
-    def _of_client(self, data: Any, where: str) -> Any:
-        if isinstance(data, Mapping):
-            made: dict[int, np.ndarray] = {}  # tasks that are given the same list share its images
-            tasks = {}
-            for task, pair in data.items():
-                if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
-                    return data
-                if id(pair[0]) not in made:
-                    made[id(pair[0])] = self._of_paths(pair[0], f"{where}, task {task!r}")
-                tasks[task] = (made[id(pair[0])], pair[1])
-            return tasks
-        if isinstance(data, (tuple, list)) and len(data) == 2:
-            return self._of_paths(data[0], where), data[1]
-        return data
+    def _of_client(self, data: object, where: str) -> object:
+        pairs = data if isinstance(data, Mapping) else {None: data}
+        made: dict[int, np.ndarray] = {}  # tasks that are given the same list share its images
+        numbered = {}
+        for task, pair in pairs.items():
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                return data  # who reads it will reject it
+            if id(pair[0]) not in made:
+                made[id(pair[0])] = self._of_paths(pair[0], where if task is None else f"{where}, task {task!r}")
+            numbered[task] = (made[id(pair[0])], pair[1])
+        return numbered if isinstance(data, Mapping) else numbered[None]
 
     def _of_paths(self, paths: Any, where: str) -> np.ndarray:
         if isinstance(paths, (str, os.PathLike)):
@@ -104,11 +97,7 @@ class Numbering:
         for row, path in enumerate(paths):
             if not isinstance(path, (str, os.PathLike)) or not str(path):
                 raise DataError(f"{path!r} is not a path", where=f"{where}, row {row}", remedy="give the file's name")
-            name = os.fspath(path)
-            if name not in self._number:
-                self._number[name] = len(self._place)
-                self._place.append((where, row))
-            numbers[row, 0] = self._number[name]
+            numbers[row, 0], *_ = self._seen.setdefault(os.fspath(path), (len(self._seen), where, row))
         return numbers
 
 
@@ -117,12 +106,10 @@ def images_in(folder: Path, pattern: str = "*") -> list[str]:
     return sorted(path.name for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
-def data_folder(folder: Any, name: str, expected: Sequence[str], source: str) -> Path:
+def data_folder(folder: str | Path | None, name: str, expected: Sequence[str], source: str) -> Path:
     """The folder of a data set, or an error that says which files belong there and where they come from."""
     remedy = f"give folder=... with {', '.join(expected)} in it, from {source}"
-    if folder is None:
-        raise DataError("there is no folder of images", where=f"data set {name!r}", remedy=remedy)
-    path = Path(folder).expanduser()
-    if not path.is_dir():
-        raise DataError(f"there is no folder {str(folder)!r}", where=f"data set {name!r}", remedy=remedy)
+    if folder is None or not (path := Path(folder).expanduser()).is_dir():
+        what = "there is no folder " + ("of images" if folder is None else repr(str(folder)))
+        raise DataError(what, where=f"data set {name!r}", remedy=remedy)
     return path

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyfed.data.datasets.options import reject_unless_whole
+from polyfed.data.features.matrix import reject_unless_whole
 from polyfed.errors import ConfigError, UsageError, nearest
 from polyfed.seeds import Stream
 
@@ -91,8 +91,7 @@ def png(pixels: np.ndarray) -> bytes:
     """
     height, width, _ = pixels.shape
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)  # a line begins with the number of its filter, 0
-    lines[:, 1:] = pixels.reshape(height, -1)
+    lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))  # a line begins with the number of its filter, 0
     parts = [(b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in parts)
 
@@ -125,11 +124,8 @@ def _celeba(sketches: Sequence[Sketch]) -> Written:
 
 
 def _dogcat(sketches: Sequence[Sketch]) -> Written:
-    files = []
-    for i, one in enumerate(sketches):
-        animal = "dog" if one.is_disc else "cat"
-        files.append(f"{'test' if _part(i) == 2 else 'train'}/{animal}s/{animal}.{i}.png")
-    return files, {}
+    animals = ["dog" if one.is_disc else "cat" for one in sketches]
+    return [f"{'test' if _part(i) == 2 else 'train'}/{a}s/{a}.{i}.png" for i, a in enumerate(animals)], {}
 
 
 def _dogcat_flat(sketches: Sequence[Sketch]) -> Written:

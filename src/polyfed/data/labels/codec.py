@@ -3,6 +3,12 @@
 Inside, a binary label is -1 or +1, a class is its position, a target has mean 0 and spread 1, and a missing
 label is simply not there. Outside, users keep their booleans, words, units and gaps.
 
+Weights say how much each label counts in training: a column of weights, weights of classes, or both multiplied. They are
+relative: those of a client's labels of a task have mean one, so that it counts for as many labels as it has, with whatever
+sum its column comes (as for pseudo-posteriors of survey weights, Savitsky and Toth, "Bayesian estimation under informative
+sampling", Electronic Journal of Statistics 2016). A label of weight zero is none. Units and classes, which are agreed on
+before, and scores know no weights.
+
 >>> codec = LabelCodec.learn(Task("sick", "binary"), ["no", None, "yes"])
 >>> codec.code(LabelColumn(codec.task, ["yes", "no", None]).read())
 array([ 1., -1.])
@@ -12,38 +18,48 @@ array(['yes', 'no'], dtype='<U3')
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from polyfed.data.features.matrix import row_name, to_numpy
-from polyfed.data.features.scaling import FeatureScaler
+from polyfed.data.features.matrix import Described, to_numpy
+from polyfed.data.features.transforms import FeatureScaler
 from polyfed.data.labels.column import LabelColumn, Labels
-from polyfed.data.labels.written import USUAL
-from polyfed.data.task import Task
-from polyfed.errors import DataError, UsageError, nearest
+from polyfed.data.task import BALANCED, Label, Task, class_name
+from polyfed.errors import ConfigError, DataError, UsageError, nearest
 from polyfed.kinds import LabelForm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEY = "weight"  # under which rows have theirs
+SLACK = 1e-12  # relative, by which rounding may not lift the sum above the number of labels
 
 
 @dataclass(frozen=True)
-class LabelCodec:
+class LabelCodec(Described):
     """How one task's labels are coded: its classes, or the shift and scale of its targets."""
 
     task: Task
-    classes: tuple[Any, ...] | None
+    classes: tuple[Label, ...] | None
     shift: float
     scale: float
 
     @classmethod
-    def learn(cls, task: Task, y: Any, *, scale: bool = True) -> LabelCodec:
+    def learn(cls, task: Task, y: object, *, scale: bool = True) -> LabelCodec:
         """Learn what the task leaves open from `y`, which may have gaps, be empty, or be None.
 
         Targets are standardised and counts get their mean as unit, unless `scale` is False.
         """
         if task.form.has_classes:
-            classes = task.classes if task.classes is not None else _learn_classes(LabelColumn(task, y))
+            if (classes := task.classes) is None:
+                column = LabelColumn(task, y)
+                labels = column.read()
+                first = f", {column.place(int(labels.at[0]))}" if len(labels.at) else ""
+                classes = settle_classes(task, labels.vocabulary or (), where=f"task {task.name!r}{first}")
             return cls(task, classes, 0.0, 1.0)
         if not scale or task.form is LabelForm.PAIR:
             return cls(task, None, 0.0, 1.0)
@@ -73,7 +89,7 @@ class LabelCodec:
         scaler = FeatureScaler(np.array([self.shift]), np.array([self.scale]))
         return scaler.apply(labels.values[:, None])[:, 0]
 
-    def decode_labels(self, index_array: Any) -> np.ndarray:
+    def decode_labels(self, index_array: ArrayLike) -> np.ndarray:
         """The users' labels at these class positions (of a binary task also from the coded -1 and +1)."""
         if self.classes is None:
             raise UsageError(f"a {self.task.kind} task has no classes", where=f"task {self.task.name!r}")
@@ -96,24 +112,13 @@ class LabelCodec:
         """What a model must know of it: the unit of a count is part of its likelihood, shift and scale of a target not."""
         return self if self.task.form is LabelForm.COUNT else replace(self, shift=0.0, scale=1.0)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        classes = None if self.classes is None else list(self.classes)
-        return {"task": self.task.to_dict(), "classes": classes, "shift": self.shift, "scale": self.scale}
-
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> LabelCodec:
-        """The codec that `to_dict` described."""
-        classes = described["classes"]
-        return cls(
-            Task.from_dict(described["task"]),
-            None if classes is None else tuple(classes),
-            float(described["shift"]),
-            float(described["scale"]),
-        )
+        classes, units = described["classes"], (float(described[key]) for key in ("shift", "scale"))
+        return cls(Task.from_dict(described["task"]), None if classes is None else tuple(classes), *units)
 
 
-def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[Any, ...]:
+def settle_classes(task: Task, labels: Sequence[Label], *, where: str) -> tuple[Label, ...]:
     """The classes of a task from all labels that occur: tidied, in order, and completed where one is unmistakable."""
     classes = _in_order(_tidy(labels))
     if len(classes) >= 2:
@@ -131,36 +136,7 @@ def settle_classes(task: Task, labels: Sequence[Any], *, where: str) -> tuple[An
     raise DataError(f"{found}, so the classes are unknown", where=f"task {task.name!r}", remedy=remedy)
 
 
-def reject_third_class(column: LabelColumn, labels: Labels) -> None:
-    """A binary task whose labels are of three kinds is none: say which label, and in which row it first stands."""
-    if column.task.form is LabelForm.BINARY and labels.vocabulary is not None and len(labels.vocabulary) > 2:
-        first, second, third = labels.vocabulary[:3]
-        what = f"label {third!r} is a third class after {first!r} and {second!r}"
-        remedy = "declare the task multiclass or correct the label"
-        if marker := next((label for label in labels.vocabulary if label in USUAL), None):
-            remedy += f"; if {marker!r} means that there is no label, name it in missing (--missing)"
-        raise column.error(labels.first(2), what, remedy)
-
-
-def reject_unknown_class(column: LabelColumn, labels: Labels) -> None:
-    """An error about the first row whose label is none of the task's classes."""
-    classes = column.task.classes or ()
-    for position, label in enumerate(labels.vocabulary or ()):
-        if label not in classes:
-            what = f"label {label!r} is not one of the classes"
-            raise column.error(labels.first(position), what, _known(label, classes))
-
-
-def _learn_classes(column: LabelColumn) -> tuple[Any, ...]:
-    labels = column.read()
-    reject_third_class(column, labels)
-    where = f"task {column.task.name!r}"
-    if len(labels.at):
-        where += f", {row_name(int(labels.at[0]), column.index)}"
-    return settle_classes(column.task, labels.vocabulary or (), where=where)
-
-
-def _tidy(labels: Sequence[Any]) -> list[Any]:
+def _tidy(labels: Sequence[Label]) -> list[Label]:
     """Undo what storage did: a gap turns a column of 0 and 1 into 0.0 and 1.0, a number turns True into 1."""
     if not all(type(label) is bool for label in labels):
         numbers = [label for label in labels if not isinstance(label, str)]
@@ -169,23 +145,79 @@ def _tidy(labels: Sequence[Any]) -> list[Any]:
     return list(dict.fromkeys(labels))
 
 
-def _in_order(labels: list[Any]) -> tuple[Any, ...]:
+def _in_order(labels: list[Any]) -> tuple[Label, ...]:
     try:
         return tuple(sorted(labels))
     except TypeError:  # numbers among words: any order will do that is always the same
         return tuple(sorted(labels, key=lambda label: (type(label).__name__, str(label))))
 
 
-def _known(label: Any, classes: tuple[Any, ...]) -> str:
-    if all(isinstance(known, str) for known in (label, *classes)):
-        return nearest(label, classes)
-    return f"known are {', '.join(map(repr, classes))}"  # without quotes, so that 1 and '1' differ
-
-
-def _class_array(classes: tuple[Any, ...]) -> np.ndarray:
+def _class_array(classes: tuple[Label, ...]) -> np.ndarray:
     types = {type(label) for label in classes}
     if len(types) == 1 or types == {int, float}:
         natural = np.array(classes)
         if natural.tolist() == list(classes):  # text that ends in a null character would lose it
             return natural
     return np.array(classes, dtype=object)
+
+
+def read_weights(values: pd.Series, name: str, row_name: Callable[[int], str]) -> np.ndarray:
+    """A column of weights, or an error about the first that is none.
+
+    >>> import pandas as pd
+    >>> read_weights(pd.Series([1, 3]), "w", "row {}".format)
+    array([1., 3.])
+    """
+    import pandas as pd
+
+    weights = np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        row = int(bad.argmax())
+        given = values.iloc[row]
+        found = "is empty" if pd.isna(given) else f"is {str(given)!r}"
+        what = f"column {name!r}, by which rows are weighted, {found}"
+        raise DataError(what, where=row_name(row), remedy="give each row a finite number from 0 up")
+    if not weights.any():
+        what = f"column {name!r}, by which rows are weighted, is zero everywhere"
+        raise DataError(what, where=row_name(0), remedy="give some row a weight above 0, or leave weights out")
+    return weights
+
+
+def weighted(labels: Labels, codec: LabelCodec, of_rows: np.ndarray | None) -> tuple[Labels, np.ndarray | None]:
+    """The labels that count, and how much; None if they count alike. Labels are by the rows that `of_rows` weighs."""
+    weights = np.ones(len(labels.at)) if of_rows is None else of_rows[labels.at]
+    counted = weights > 0
+    if not counted.all():
+        labels, weights = Labels(labels.at[counted], labels.values[counted], labels.vocabulary), weights[counted]
+    if codec.task.class_weights is not None:
+        weights = weights * _of_classes(labels, codec)
+    return labels, relative(weights)
+
+
+def relative(weights: np.ndarray) -> np.ndarray | None:
+    """With mean one, and none above zero lost; None if they are all the same.
+
+    >>> relative(np.array([1.0, 3.0])), relative(np.array([2.0, 2.0]))
+    (array([0.5, 1.5]), None)
+    """
+    if not len(weights) or np.all(weights == weights[0]):
+        return None
+    shares = weights / weights.max()  # the sum of huge weights would be infinite
+    found = shares * (len(shares) / shares.sum()) * (1.0 - SLACK)
+    return np.maximum(found, np.finfo(np.float64).tiny)
+
+
+def _of_classes(labels: Labels, codec: LabelCodec) -> np.ndarray:
+    vocabulary, given = labels.vocabulary or (), codec.task.class_weights
+    if given == BALANCED:
+        counts = np.bincount(labels.values.astype(np.int64), minlength=max(1, len(vocabulary)))
+        return (1.0 / np.maximum(counts, 1))[labels.values.astype(np.int64)]
+    assert isinstance(given, tuple)
+    known = [class_name(label) for label in codec.classes or ()]
+    for label, _ in given:
+        if label not in known:
+            what = f"class {label!r} has a weight, and is no class of it"
+            raise ConfigError(what, where=f"task {codec.task.name!r}", remedy=nearest(label, known))
+    by_name = dict(given)
+    return np.array([by_name.get(class_name(label), 1.0) for label in vocabulary])[labels.values.astype(np.int64)]

@@ -1,5 +1,8 @@
 """One task's labels as a user wrote them: which rows have one, what it says, and where a bad one stands.
 
+A CSV file has no types. Labels and names of clients are read as they are written, so that a class called NA, or clients
+called 1 and 01, stay what they are; only labels that are all written as plain numbers, or as booleans, become these.
+
 >>> found = LabelColumn(Task("sick", "binary"), ["no", None, "yes", "no"]).read()
 >>> found.at, found.values, found.vocabulary
 (array([0, 2, 3]), array([0, 1, 0]), ('no', 'yes'))
@@ -8,18 +11,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from polyfed.data.features.matrix import is_missing, plain, row_name, to_floats, to_numpy
-from polyfed.data.task import Task
-from polyfed.errors import DataError
+from polyfed.data.task import Label, Task
+from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.kinds import LabelForm
 
 _LABEL_TYPES = {str, int, float, bool}  # what JSON can carry
+EMPTY = ("",)  # means nothing in labels and names, unless the user says otherwise
+# Among numbers none of these can be meant as a value; as a class or a name each of them can.
+USUAL = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")  # 01 and 1e0 are names
+_TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,22 +42,21 @@ class Labels:
     at: np.ndarray  # the rows that have one
     values: np.ndarray  # numbers; of a proportion task (successes, trials); of a class task positions in the vocabulary
     # the class labels that occur, as they first appeared; None for tasks without classes
-    vocabulary: tuple[Any, ...] | None = None
+    vocabulary: tuple[Label, ...] | None = None
 
     def first(self, position: int) -> int:
-        """The first row with the class at this position of the vocabulary."""
         return int(self.at[(self.values == position).argmax()])
 
 
 class LabelColumn:
     """A task's labels as given: `values` with one entry (or pair) per row, and which rows are `observed`.
 
-    `index` is what errors call the rows by; a table's column brings its own.
+    `place` is what errors call the rows by; without one, a table's column brings its index.
     """
 
-    def __init__(self, task: Task, y: Any, *, index: Any = None) -> None:
+    def __init__(self, task: Task, y: object, place: Callable[[int], str] | None = None) -> None:
         self.task = task
-        self.index = getattr(y, "index", None) if index is None else index
+        self.place = place or partial(row_name, index=getattr(y, "index", None))
         self.values = self._as_array(y)
         if self.values.dtype.kind == "O":
             missing = np.array([is_missing(value) for value in self.values.flat], dtype=bool)
@@ -56,11 +68,13 @@ class LabelColumn:
     def read(self) -> Labels:
         """The labels that are there, or an error about the first that cannot be used."""
         if self.task.form.has_classes:
-            return self._classes()
+            labels = self._classes()
+            self._reject_strange(labels, labels.vocabulary or ())
+            return labels
         return Labels(self.observed, self._pairs() if self.task.form is LabelForm.PAIR else self._targets())
 
     def error(self, row: int | np.integer, what: str, remedy: str) -> DataError:
-        where = f"task {self.task.name!r}, {row_name(int(row), self.index)}"
+        where = f"task {self.task.name!r}, {self.place(int(row))}"
         return DataError(what, where=where, remedy=remedy)
 
     def _classes(self) -> Labels:
@@ -70,7 +84,7 @@ class LabelColumn:
             appeared = np.argsort(first)
             order = np.empty_like(appeared)
             order[appeared] = np.arange(len(appeared))
-            vocabulary, codes, firsts = distinct[appeared].tolist(), order[codes.reshape(-1)], first[appeared]
+            vocabulary, codes = distinct[appeared].tolist(), order[codes.reshape(-1)]
         else:
             labels = [plain(value) for value in observed.tolist()]
             labels = [v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in labels]
@@ -78,11 +92,28 @@ class LabelColumn:
             position: dict[Any, int] = {}
             codes = np.array([position.setdefault(label, len(position)) for label in labels], dtype=np.int64)
             vocabulary = list(position)
-            firsts = np.unique(codes, return_index=True)[1]
-        for label, row in zip(vocabulary, firsts, strict=True):
+        found = Labels(self.observed, codes, tuple(vocabulary))
+        for code, label in enumerate(vocabulary):
             if type(label) is float and math.isinf(label):
-                raise self.error(int(self.observed[row]), f"label {label} is not finite", "correct it or drop the row")
-        return Labels(self.observed, codes, tuple(vocabulary))
+                raise self.error(found.first(code), f"label {label} is not finite", "correct it or drop the row")
+        return found
+
+    def _reject_strange(self, labels: Labels, vocabulary: tuple[Label, ...]) -> None:
+        """An error about the first label that is none of the task's classes, or a third one of a binary task."""
+        if (classes := self.task.classes) is not None:
+            for position, label in enumerate(vocabulary):
+                if label not in classes:
+                    known = f"known are {', '.join(map(repr, classes))}"  # with quotes or without: 1 and '1' differ
+                    if all(isinstance(one, str) for one in (label, *classes)):
+                        known = nearest(label, map(str, classes))
+                    raise self.error(labels.first(position), f"label {label!r} is not one of the classes", known)
+        elif self.task.form is LabelForm.BINARY and len(vocabulary) > 2:
+            first, second, third = vocabulary[:3]
+            what = f"label {third!r} is a third class after {first!r} and {second!r}"
+            remedy = "declare the task multiclass or correct the label"
+            if marker := next((label for label in vocabulary if label in USUAL), None):
+                remedy += f"; if {marker!r} means that there is no label, name it in missing (--missing)"
+            raise self.error(labels.first(2), what, remedy)
 
     def _reject_odd_types(self, labels: list[Any]) -> None:
         if set(map(type, labels)) <= _LABEL_TYPES:
@@ -93,7 +124,6 @@ class LabelColumn:
                 raise self.error(row, what, "convert the labels, for example with str()")
 
     def _numbers(self) -> np.ndarray:
-        """The observed entries as finite floats."""
         numbers, offender = to_floats(self.values[self.observed])
         if offender is not None:
             what = f"label {plain(self.values[self.observed][offender])!r} is not a number"
@@ -176,3 +206,53 @@ def _from_list(y: Iterable[Any]) -> np.ndarray:
     for i, row in enumerate(rows):
         array[i] = row
     return array
+
+
+def checked_missing(given: object) -> tuple[str, ...] | None:
+    """The texts that mean that there is no label or no client, as a user gives them; None for the usual."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+        raise ConfigError(f"missing is {given!r}", remedy="give a list of texts such as ['', 'NA']")
+    return tuple(dict.fromkeys(given))
+
+
+def as_labels(written: Iterable[object], classes: Sequence[Label] | None = None, *, lenient: bool = True) -> np.ndarray:
+    """Texts as labels, None where there is none. With `classes`, those that they name; a usual marker that is no class is
+    no label then, if `lenient`.
+
+    >>> as_labels(["1", "2", None]), as_labels(["1", "01"]), as_labels(["True", "False"])
+    (array([1, 2, None], dtype=object), array(['1', '01'], dtype=object), array([True, False], dtype=object))
+    >>> as_labels(["1", "NA", "x"], classes=[1, 2])
+    array([1, None, 'x'], dtype=object)
+    """
+    texts = [one if isinstance(one, str) else None for one in written]
+    distinct = [text for text in dict.fromkeys(texts) if text is not None]
+    meaning = _natural(distinct) if classes is None else {text: _class_of(text, classes, lenient) for text in distinct}
+    return np.array([None if text is None else meaning[text] for text in texts], dtype=object)
+
+
+def _natural(distinct: Sequence[str]) -> dict[str, Label]:
+    """Booleans or numbers if every text is one and no two are the same; else the texts themselves."""
+    for read in (_TRUTH.get, _number):
+        values = [value for text in distinct if (value := read(text.strip())) is not None]
+        if len(set(values)) == len(distinct):
+            together = np.array(values).tolist() if values else []  # 2 beside 1.5 is 2.0
+            return dict(zip(distinct, together, strict=True))
+    return {text: text for text in distinct}
+
+
+def _class_of(text: str, classes: Sequence[Label], lenient: bool) -> Label | None:
+    if text in classes:
+        return text
+    for read in (_TRUTH.get, _number):
+        if (value := read(text.strip())) is not None:
+            for known in classes:
+                if not isinstance(known, str) and known == value:
+                    return known
+    return None if lenient and text in USUAL else text
+
+
+def _number(text: str) -> float | None:
+    found = _NUMBER.fullmatch(text)
+    return None if found is None else float(text) if found[2] else int(text)

@@ -1,4 +1,4 @@
-"""Round 0, the client's part: what a client tells the server about its data before any learning.
+"""Round 0, the client's part: what a client sends the server about its data before any learning.
 
 Only a `ClientSummary` leaves the client. All of it comes from training rows alone, and only what the client's limits let
 through is in it: a task or a column with too few values is not spoken of, a category or class with too few rows is not
@@ -22,20 +22,20 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.data.features.matrix import Described
 from polyfed.data.features.raw import RawFeatures
-from polyfed.data.features.scaling import Moments
-from polyfed.data.features.transforms import LEAST_GROUP, Sketch, changed
+from polyfed.data.features.transforms import LEAST_GROUP, Moments, Sketch, changed
 from polyfed.data.raw import RawClient
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES, OPEN, OTHER, Limits
 from polyfed.data.splits import Division
-from polyfed.data.task import Task
+from polyfed.data.task import Label, Task
 from polyfed.kinds import LabelForm
 
 NUMBERS = ("number", "log", "rank", "empty")  # kinds of columns that are no text
 
 
 @dataclass(frozen=True, eq=False)
-class ClientSummary:
+class ClientSummary(Described):
     """What one client says of its data."""
 
     columns: tuple[str, ...]  # the features, in the client's order
@@ -43,21 +43,18 @@ class ClientSummary:
     # "wide" if it is text with many levels, none of which may be sent
     kinds: tuple[str, ...]
     gaps: tuple[bool, ...]  # whether values of each column are missing
-    categories: Mapping[
-        str, tuple[str, ...]
-    ]  # of text columns: those that occur often enough, and OTHER if there are more
-    classes: Mapping[str, tuple[Any, ...]]  # of class tasks without given classes: the labels that occur often enough
+    # of text columns: those that occur often enough, and OTHER if there are more
+    categories: Mapping[str, tuple[str, ...]]
+    classes: Mapping[str, tuple[Label, ...]]  # of class tasks without given classes: the labels that occur often enough
     labels: Mapping[str, int]  # task → how many training labels it has; none for a client that is silent
     # of the columns that are not text, transformed, and nothing of those that are to be ranked; None unless federated
     moments: Moments | None
     targets: Mapping[str, Moments]  # of targets and counts; empty unless scaling is federated or targets
-    ranks: Mapping[str, Sketch] = field(
-        default_factory=dict
-    )  # of columns that are to be ranked: the groups of its values
+    # of columns that are to be ranked: the groups of its values
+    ranks: Mapping[str, Sketch] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls) -> ClientSummary:
-        """What a silent client says."""
         return cls((), (), (), {}, {}, {}, None, {})
 
     @property
@@ -65,44 +62,20 @@ class ClientSummary:
         return not self.labels
 
     @property
-    def number_columns(self) -> tuple[str, ...]:
-        """The columns that `moments` speaks of."""
-        return tuple(name for name, kind in zip(self.columns, self.kinds, strict=True) if kind in NUMBERS)
-
-    @property
     def n_bytes(self) -> int:
-        """The size of the message."""
         return len(json.dumps(self.to_dict(), separators=(",", ":")).encode())
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return {
-            "columns": list(self.columns),
-            "kinds": list(self.kinds),
-            "gaps": list(self.gaps),
-            "categories": {name: list(texts) for name, texts in self.categories.items()},
-            "classes": {task: list(labels) for task, labels in self.classes.items()},
-            "labels": dict(self.labels),
-            "moments": None if self.moments is None else self.moments.to_dict(),
-            "targets": {task: moments.to_dict() for task, moments in self.targets.items()},
-            "ranks": {name: sketch.to_dict() for name, sketch in self.ranks.items()},
-        }
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> ClientSummary:
-        """The summary that `to_dict` described."""
-        moments = described["moments"]
-        return cls(
-            columns=tuple(described["columns"]),
-            kinds=tuple(described["kinds"]),
-            gaps=tuple(described["gaps"]),
-            categories={name: tuple(texts) for name, texts in described["categories"].items()},
-            classes={task: tuple(labels) for task, labels in described["classes"].items()},
-            labels=dict(described["labels"]),
-            moments=None if moments is None else Moments.from_dict(moments),
-            targets={task: Moments.from_dict(part) for task, part in described["targets"].items()},
-            ranks={name: Sketch.from_dict(part) for name, part in described["ranks"].items()},
+        columns, kinds, gaps = (tuple(described[key]) for key in ("columns", "kinds", "gaps"))
+        categories, classes = (
+            {name: tuple(own) for name, own in described[key].items()} for key in ("categories", "classes")
         )
+        moments, labels = described["moments"], dict(described["labels"])
+        moments = None if moments is None else Moments.from_dict(moments)
+        targets = {task: Moments.from_dict(part) for task, part in described["targets"].items()}
+        ranks = {name: Sketch.from_dict(part) for name, part in described["ranks"].items()}
+        return cls(columns, kinds, gaps, categories, classes, labels, moments, targets, ranks)
 
 
 def describe(
@@ -115,14 +88,13 @@ def describe(
     if not reported:
         return ClientSummary.nothing()
     features = training.features
+    scaled = scaled_tasks(tasks, reported, scaling)
     return replace(
         describe_columns(features, raw.features, limits.min_count),
         classes={name: _classes_of(raw, name, division, limits.min_count) for name in open_tasks(tasks, reported)},
         labels={task: labels[task] for task in reported},
         moments=_moments(features, limits) if scaling == "federated" else None,
-        targets={
-            name: Moments.of(training.labels[name].values[:, None]) for name in scaled_tasks(tasks, reported, scaling)
-        },
+        targets={name: Moments.of(training.labels[name].values[:, None]) for name in scaled},
         ranks=_ranks(features, limits),
     )
 
@@ -140,8 +112,8 @@ def scaled_tasks(tasks: Sequence[Task], reported: Collection[str], scaling: str)
 
 def describe_columns(features: RawFeatures, every: RawFeatures, min_count: int = 1) -> ClientSummary:
     """Kinds, gaps and categories of the columns of training rows; which are empty, `every` row says: a kind is no statistic."""
-    gaps = _marked(features, np.isnan(features.numbers).any(axis=0))
-    empty = _marked(features, np.isnan(every.numbers).all(axis=0))
+    has_gaps, is_empty = np.isnan(features.numbers).any(axis=0), np.isnan(every.numbers).all(axis=0)
+    gaps, empty = ({features.number_names[i] for i in np.flatnonzero(marks)} for marks in (has_gaps, is_empty))
     kinds = {name: "empty" if name in empty else features.transform.get(name, "number") for name in every.names}
     categories = {}
     for name, values in features.texts.items():
@@ -167,16 +139,10 @@ def _moments(features: RawFeatures, limits: Limits) -> Moments:
 
 
 def _ranks(features: RawFeatures, limits: Limits) -> dict[str, Sketch]:
-    found = {}
-    for name, how in features.transform.items():
-        if how == "rank" and np.isfinite(values := features.column(name)).sum() >= limits.min_rows:
-            found[name] = Sketch.of(values, max(limits.min_count, LEAST_GROUP))
+    ranked = {name: features.column(name) for name, how in features.transform.items() if how == "rank"}
+    reported = {name: values for name, values in ranked.items() if np.isfinite(values).sum() >= limits.min_rows}
+    found = {name: Sketch.of(values, max(limits.min_count, LEAST_GROUP)) for name, values in reported.items()}
     return {name: sketch for name, sketch in found.items() if sketch is not None}
-
-
-def _marked(features: RawFeatures, marks: Any) -> set[str]:
-    """The columns of numbers at which `marks` is true."""
-    return {features.number_names[i] for i in np.flatnonzero(marks)}
 
 
 def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None, bool]:
@@ -193,12 +159,12 @@ def _levels(values: np.ndarray, min_count: int) -> tuple[tuple[str, ...] | None,
     return tuple(sorted(kept | {OTHER} if len(kept) < len(counts) else kept)), has_gaps
 
 
-def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -> tuple[Any, ...]:
+def _classes_of(raw: RawClient, task: str, division: Division, min_count: int) -> tuple[Label, ...]:
     """Classes of rows that are not held out; few-shot learning sets labels aside, and what exists is part of the task."""
     labels = raw.labels[task]
     vocabulary = labels.vocabulary or ()
     held_out = np.isin(labels.at, np.concatenate([division.validation, division.test]))
     counts = np.bincount(labels.values[~held_out].astype(np.int64), minlength=len(vocabulary))
     named = [label for label, n in zip(vocabulary, counts, strict=True) if n >= min_count]
-    # By type first: 1 and "1" have no order. The order of first appearance would tell something of the rows.
+    # By type first: 1 and "1" have no order. The order of first appearance would reveal something of the rows.
     return tuple(sorted(named, key=lambda label: (isinstance(label, str), label)))

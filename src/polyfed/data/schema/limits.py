@@ -12,9 +12,10 @@ only if `min_count` of its training rows hold it; a client that may speak of no 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+from polyfed.data.features.matrix import Described
 from polyfed.errors import ConfigError
 
 OTHER = "other"  # what all levels with too few rows are called
@@ -23,7 +24,7 @@ LONGEST_TEXT = 1000  # characters of a name, level or class; longer ones are no 
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Described):
     """The limits of one client.
 
     Attributes:
@@ -42,15 +43,12 @@ class Limits:
                 raise ConfigError(f"{option} is {value!r}", remedy="give a whole number from 1 up")
 
     def reported(self, labels: Mapping[str, int]) -> tuple[str, ...]:
-        """The tasks of which a client with so many training labels may speak; none of them: it is silent."""
+        """The tasks of which a client with these numbers of training labels may speak; without any it is silent."""
         return tuple(task for task, n in labels.items() if n >= self.min_rows)
 
     def at_least(self, other: Limits) -> Limits:
         """The stricter of both: a study may ask for more caution than a client's owner does, never for less."""
         return Limits(max(self.min_rows, other.min_rows), max(self.min_count, other.min_count))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 OPEN = Limits()  # in one process, where all data are in one place already
@@ -58,7 +56,7 @@ DEPLOYED = Limits(min_rows=10, min_count=5)  # on a node, unless its owner says 
 
 
 @dataclass(frozen=True)
-class Round0:
+class Round0(Described):
     """What came of round 0 beside the schema: who takes part with how many labels, who was rejected, what was left out.
 
     >>> after = Round0(labels={"basel": {"pulse": 40}, "bern": {}}, rejected={"thun": "its summary lacks 'labels'"})
@@ -75,14 +73,9 @@ class Round0:
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Members that tell nothing and train nothing: they get the shared model and use it as clients do that join late."""
+        """Members that send and train nothing: they receive the shared model and use it like clients that join late."""
         return tuple(name for name, labels in self.labels.items() if not labels)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Round0:
-        """What `to_dict` described."""
         return cls(**{**described, "limits": Limits(**described["limits"])})

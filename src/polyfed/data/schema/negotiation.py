@@ -16,20 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data.features.scaling import FeatureScaler, Moments, pool_robustly
-from polyfed.data.features.transforms import LEAST_GROUP, TRANSFORMS, Ranks, Sketch, changed
+from polyfed.data.features.transforms import (
+    LEAST_GROUP,
+    TRANSFORMS,
+    FeatureScaler,
+    Moments,
+    Ranks,
+    Sketch,
+    changed,
+    pool_robustly,
+)
 from polyfed.data.labels.codec import LabelCodec, settle_classes
-from polyfed.data.schema.client_summary import ClientSummary
+from polyfed.data.schema.client_summary import NUMBERS, ClientSummary
 from polyfed.data.schema.limits import MOST_CATEGORIES, OTHER
-from polyfed.data.task import Task
+from polyfed.data.task import Label, Task
 from polyfed.errors import DataError
 from polyfed.kinds import LabelForm
 
 
 @dataclass(frozen=True)
 class Column:
-    """One feature as all clients use it."""
-
     name: str
     kind: str  # "number" or "text"
     gaps: bool  # some client lacks values: an indicator says where
@@ -38,14 +44,9 @@ class Column:
     ranks: Ranks | None = None
 
     def encoded_names(self) -> list[str]:
-        """What the columns of numbers that this one becomes are called."""
-        values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [self.scale_name]
+        number = f"{self.name}, {self.transform}" if self.transform else self.name
+        values = [f"{self.name}={text}" for text in self.categories] if self.kind == "text" else [number]
         return [*values, f"{self.name} is missing"] if self.gaps else values
-
-    @property
-    def scale_name(self) -> str:
-        """What its numbers are called as models see them."""
-        return f"{self.name}, {self.transform}" if self.transform else self.name
 
     def changed(self, numbers: np.ndarray) -> np.ndarray:
         """Its numbers, transformed if that was agreed."""
@@ -85,7 +86,6 @@ class Schema:
         return tuple(codec.task for codec in self.codecs.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
         return {
             "columns": [column.to_dict() for column in self.columns],
             "mean": self.scaler.mean.tolist(),
@@ -95,14 +95,10 @@ class Schema:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Schema:
-        """The schema that `to_dict` described."""
         codecs = [LabelCodec.from_dict(codec) for codec in described["codecs"]]
-        mean, scale = (np.array(described[key], dtype=np.float64) for key in ("mean", "scale"))
-        return cls(
-            tuple(Column.from_dict(column) for column in described["columns"]),
-            FeatureScaler(mean, scale),
-            {codec.task.name: codec for codec in codecs},
-        )
+        scaler = FeatureScaler(*(np.array(described[key], dtype=np.float64) for key in ("mean", "scale")))
+        columns = tuple(map(Column.from_dict, described["columns"]))
+        return cls(columns, scaler, {codec.task.name: codec for codec in codecs})
 
 
 def agree(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -> Schema:
@@ -134,11 +130,9 @@ def _check_columns(summaries: Mapping[str, ClientSummary]) -> None:
         lacking, having, column = name, first, next((c for c in reference.columns if c not in found), None)
         if column is None:
             lacking, having, column = first, name, next(c for c in summary.columns if c not in expected)
-        raise DataError(
-            f"lacks column {column!r}, which client {having!r} has",
-            where=f"client {lacking!r}",
-            remedy="give all clients the same columns, empty where values are unknown (those of arrays are x0, x1, ...)",
-        )
+        what = f"lacks column {column!r}, which client {having!r} has"
+        remedy = "give all clients the same columns, empty where values are unknown (those of arrays are x0, x1, ...)"
+        raise DataError(what, where=f"client {lacking!r}", remedy=remedy)
 
 
 def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
@@ -146,7 +140,7 @@ def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
     kinds: dict[str, dict[str, str]] = {name: {} for name in next(iter(summaries.values())).columns}
     gaps: set[str] = set()
     categories: dict[str, Counter[str]] = {name: Counter() for name in kinds}
-    known: set[Any] = set()  # thousands of clients, a handful of different answers
+    known: set[tuple[tuple[object, ...], ...]] = set()  # thousands of clients, a handful of different answers
     for client, summary in summaries.items():
         if (answer := (summary.columns, summary.kinds, summary.gaps)) not in known:
             known.add(answer)
@@ -166,7 +160,12 @@ def agree_columns(summaries: Mapping[str, ClientSummary]) -> tuple[Column, ...]:
         levels = _levels(categories[name])
         kind = "number" if texts is None else "text"  # nothing but gaps: a number that is always missing
         transform = _agree_transform(name, found) if texts is None else ""
-        ranks = _agree_ranks(name, summaries) if transform == "rank" else None
+        ranks = None
+        if transform == "rank":
+            if not (sketches := _sketches(name, summaries)):
+                what = f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of"
+                raise DataError(what, where="transform", remedy="take its logarithm, or leave it as it is")
+            ranks = Ranks.pool(sketches)
         columns.append(Column(name, kind, name in gaps, levels, transform, ranks))
     if not any(column.encoded_names() for column in columns):
         raise DataError("no training row has any value", where="features", remedy="give more rows, or more columns")
@@ -177,28 +176,14 @@ def _agree_transform(name: str, found: Mapping[str, str]) -> str:
     """How all clients that have values of a column transform it."""
     asked = [kind for kind in found if kind != "empty"]
     if len(asked) > 1:
-        raise DataError(
-            f"column {name!r} is taken as {_scale(asked[0])} here but as {_scale(asked[1])} at client {found[asked[1]]!r}",
-            where=f"client {found[asked[0]]!r}",
-            remedy="transform it everywhere alike",
-        )
+        here, there = ("it is" if kind == "number" else f"its {kind}" for kind in asked[:2])
+        what = f"column {name!r} is taken as {here} here but as {there} at client {found[asked[1]]!r}"
+        raise DataError(what, where=f"client {found[asked[0]]!r}", remedy="transform it everywhere alike")
     return asked[0] if asked and asked[0] in TRANSFORMS else ""
-
-
-def _scale(kind: str) -> str:
-    return "it is" if kind == "number" else f"its {kind}"
 
 
 def _sketches(name: str, summaries: Mapping[str, ClientSummary]) -> list[Sketch]:
     return [summary.ranks[name] for summary in summaries.values() if name in summary.ranks]
-
-
-def _agree_ranks(name: str, summaries: Mapping[str, ClientSummary]) -> Ranks:
-    sketches = _sketches(name, summaries)
-    if not sketches:
-        what = f"no client has the {LEAST_GROUP} training values of column {name!r} that its ranks are made of"
-        raise DataError(what, where="transform", remedy="take its logarithm, or leave it as it is")
-    return Ranks.pool(sketches)
 
 
 def _with_ranks(pooled: Moments, columns: Sequence[Column], summaries: Mapping[str, ClientSummary]) -> Moments:
@@ -220,37 +205,35 @@ def _levels(reported: Counter[str]) -> tuple[str, ...]:
 
 
 def _reordered(summary: ClientSummary, names: Sequence[str]) -> Moments:
-    moments, present = summary.moments, summary.number_columns
+    present = [name for name, kind in zip(summary.columns, summary.kinds, strict=True) if kind in NUMBERS]
+    moments = summary.moments
     assert moments is not None
-    if present == tuple(names):
+    if present == list(names):
         return moments
     at = np.array([present.index(name) for name in names], dtype=np.int64)
     return Moments(moments.count[at], moments.mean[at], moments.std[at])
 
 
 def _agree_codec(task: Task, summaries: Mapping[str, ClientSummary]) -> LabelCodec:
-    if task.form.has_classes:
-        if task.classes is None:
-            task = replace(task, classes=_agree_classes(task, summaries))
-        return LabelCodec(task, task.classes, 0.0, 1.0)
+    if task.form.has_classes and task.classes is None:
+        task = replace(task, classes=_agree_classes(task, summaries))
     parts = [summary.targets[task.name] for summary in summaries.values() if task.name in summary.targets]
-    if not parts:
-        return LabelCodec(task, None, 0.0, 1.0)
+    if task.form.has_classes or not parts:
+        return LabelCodec(task, task.classes, 0.0, 1.0)
     return LabelCodec.standard(task, pool_robustly(parts).scaler())
 
 
-def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Any, ...]:
-    written: dict[Any, Any] = {}  # 1 and True are one label, but how all clients write it decides how it is shown
-    different: dict[Any, None] = {}
+def _agree_classes(task: Task, summaries: Mapping[str, ClientSummary]) -> tuple[Label, ...]:
+    # 1 and True are one label, but how all clients write it decides how it is shown
+    written: dict[tuple[type, Label], Label] = {}
+    different: dict[Label, None] = {}
     for client, summary in summaries.items():
         labels = summary.classes.get(task.name, ())
         written.update({(type(label), label): label for label in labels})
         different.update(dict.fromkeys(labels))
         if task.form is LabelForm.BINARY and len(different) > 2:
             first, second, third = list(different)[:3]
-            raise DataError(
-                f"label {third!r} is a third class after {first!r} and {second!r} of other clients",
-                where=f"client {client!r}, task {task.name!r}",
-                remedy="declare the task multiclass or correct the label",
-            )
+            what = f"label {third!r} is a third class after {first!r} and {second!r} of other clients"
+            remedy = "declare the task multiclass or correct the label"
+            raise DataError(what, where=f"client {client!r}, task {task.name!r}", remedy=remedy)
     return settle_classes(task, list(written.values()), where=f"task {task.name!r}")

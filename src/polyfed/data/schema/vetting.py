@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyfed.data.features.transforms import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
-from polyfed.data.prepared_checks import reject_odd_schema
+from polyfed.data.prepared import reject_odd_schema
 from polyfed.data.schema.client_summary import NUMBERS, ClientSummary, open_tasks, scaled_tasks
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES
 from polyfed.data.schema.negotiation import Schema
@@ -54,9 +54,8 @@ def vet(
 # ---- one summary ------------------------------------------------------------------------------------------------------
 
 
-def read_summary(tasks: Sequence[Task], reported: Any, scaling: str) -> ClientSummary:
-    """The summary that this is, or Rejected."""
-    _keys("its summary", reported, FIELDS)
+def read_summary(tasks: Sequence[Task], given: object, scaling: str) -> ClientSummary:
+    reported = _keys("its summary", given, FIELDS)
     labels = _labels(reported["labels"], tasks)
     if not labels:  # a client that is silent says nothing else either
         if any(reported[field] for field in FIELDS):
@@ -66,28 +65,28 @@ def read_summary(tasks: Sequence[Task], reported: Any, scaling: str) -> ClientSu
     if not columns:
         raise Rejected("there are no columns")
     kinds, gaps = (_list(field, reported[field], len(columns)) for field in ("kinds", "gaps"))
-    for kind in kinds:
+    of_kind: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    for name, kind in zip(columns, kinds, strict=True):
         if not isinstance(kind, str) or kind not in KINDS:
             raise Rejected(f"a kind of column is {shown(kind)}")
+        of_kind[kind].add(name)
     for gap in gaps:
         if not isinstance(gap, bool):
             raise Rejected(f"gaps have {shown(gap)}, not true or false")
-    texts = {name for name, kind in zip(columns, kinds, strict=True) if kind == "text"}
-    categories = _mapping("categories", reported["categories"], texts, all_of=True)
+    categories = _mapping("categories", reported["categories"], of_kind["text"], all_of=True)
     for name, levels in categories.items():
         _texts(f"categories of {shown(name)}", levels, MOST_CATEGORIES + 1)  # one is OTHER
-    n_numbers = sum(kind in NUMBERS for kind in kinds)
     if scaling == "federated":
-        _moments("moments", reported["moments"], n_numbers)
+        _moments("moments", reported["moments"], sum(len(of_kind[kind]) for kind in NUMBERS))
     elif reported["moments"] is not None:
         raise Rejected("it tells moments, which nobody asked for")
-    _ranks(reported["ranks"], {name for name, kind in zip(columns, kinds, strict=True) if kind == "rank"})
+    _ranks(reported["ranks"], of_kind["rank"])
     _classes(reported["classes"], tasks, labels)
     _targets(reported["targets"], tasks, labels, scaling)
     return ClientSummary.from_dict(reported)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value in a reason: never long, whatever it is."""
     if isinstance(value, int) and abs(value) > 10**20:
         return "a huge number"
@@ -97,14 +96,14 @@ def shown(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def is_text(value: Any) -> bool:
+def is_text(value: object) -> bool:
     """Whether it is a text that can be a name: not empty of sense, not endless, and possible to write."""
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
         return False
     return value.isascii() or value.encode(errors="replace").decode() == value  # no half of a pair
 
 
-def _keys(what: str, value: Any, wanted: Sequence[str]) -> None:
+def _keys(what: str, value: object, wanted: Sequence[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Rejected(f"{what} is {shown(value)}, not an object")
     for key in wanted:
@@ -113,9 +112,10 @@ def _keys(what: str, value: Any, wanted: Sequence[str]) -> None:
     for key in value:
         if key not in wanted:
             raise Rejected(f"{what} has {shown(key)}, which nobody asked for")
+    return value
 
 
-def _list(what: str, value: Any, length: int | None = None, *, most: int = MOST_ROWS) -> list[Any]:
+def _list(what: str, value: object, length: int | None = None, *, most: int = MOST_ROWS) -> list[Any]:
     if not isinstance(value, list):
         raise Rejected(f"{what} are {shown(value)}, not a list")
     if length is not None and len(value) != length:
@@ -125,18 +125,18 @@ def _list(what: str, value: Any, length: int | None = None, *, most: int = MOST_
     return value
 
 
-def _texts(what: str, value: Any, most: int) -> list[str]:
-    """A list of different texts."""
-    for text in _list(what, value, most=most):
+def _texts(what: str, value: object, most: int) -> list[str]:
+    texts = _list(what, value, most=most)
+    for text in texts:
         if not is_text(text):
             long = isinstance(text, str) and len(text) > LONGEST_TEXT
             raise Rejected(f"{what} have {f'a text of {len(text)} characters' if long else shown(text)}")
-    if len(set(value)) < len(value):
-        raise Rejected(f"{what} have {shown(Counter(value).most_common(1)[0][0])} twice")
-    return value
+    if len(set(texts)) < len(texts):
+        raise Rejected(f"{what} have {shown(Counter(texts).most_common(1)[0][0])} twice")
+    return texts
 
 
-def _mapping(what: str, value: Any, known: set[str], *, all_of: bool = False) -> dict[str, Any]:
+def _mapping(what: str, value: object, known: set[str], *, all_of: bool = False) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Rejected(f"{what} are {shown(value)}, not an object")
     for key in value:
@@ -147,33 +147,26 @@ def _mapping(what: str, value: Any, known: set[str], *, all_of: bool = False) ->
     return value
 
 
-def _count(what: str, value: Any, least: int = 0) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Rejected(f"{what} is {shown(value)}, not a whole number")
-    if not least <= value <= MOST_ROWS:
+def _number(what: str, value: object, least: float = -LARGEST, *, whole: bool = False) -> Any:
+    if not isinstance(value, int if whole else (int, float)) or isinstance(value, bool):
+        raise Rejected(f"{what} is {shown(value)}, not a {'whole ' if whole else ''}number")
+    if not least <= value <= (MOST_ROWS if whole else LARGEST):  # NaN neither
         raise Rejected(f"{what} is {shown(value)}")
     return value
 
 
-def _number(what: str, value: Any, least: float = -LARGEST) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise Rejected(f"{what} is {shown(value)}, not a number")
-    if not least <= value <= LARGEST:  # NaN neither
-        raise Rejected(f"{what} is {shown(value)}")
-
-
-def _moments(what: str, value: Any, n_columns: int) -> None:
-    _keys(what, value, ("count", "mean", "std"))
-    reported = [_list(f"{what}, {key}", value[key], n_columns) for key in ("count", "mean", "std")]
+def _moments(what: str, value: object, n_columns: int) -> None:
+    given = _keys(what, value, ("count", "mean", "std"))
+    reported = [_list(f"{what}, {key}", given[key], n_columns) for key in ("count", "mean", "std")]
     for n, mean, std in zip(*reported, strict=True):
-        _count(f"{what}: a count", n)
+        _number(f"{what}: a count", n, 0, whole=True)
         _number(f"{what}: a mean", mean)
         _number(f"{what}: a std", std, least=0.0)
         if n == 0 and (mean or std):
             raise Rejected(f"{what}: a column without values has a mean or a std")
 
 
-def _ranks(value: Any, ranked: set[str]) -> None:
+def _ranks(value: object, ranked: set[str]) -> None:
     for name, sketch in _mapping("ranks", value, ranked).items():
         what = f"ranks of {shown(name)}"
         _keys(what, sketch, ("mean", "count"))
@@ -182,19 +175,19 @@ def _ranks(value: Any, ranked: set[str]) -> None:
             raise Rejected(f"{what}: counts are not a list of 1 to {MOST_GROUPS}")
         last = None
         for n, mean in zip(counts, _list(f"{what}, means", sketch["mean"], len(counts)), strict=True):
-            _count(f"{what}: a count", n, least=LEAST_GROUP)
+            _number(f"{what}: a count", n, LEAST_GROUP, whole=True)
             _number(f"{what}: a mean", mean)
             if last is not None and mean <= last:
                 raise Rejected(f"{what}: {shown(mean)} comes after {shown(last)}")
             last = mean
 
 
-def _labels(value: Any, tasks: Sequence[Task]) -> dict[str, int]:
+def _labels(value: object, tasks: Sequence[Task]) -> dict[str, int]:
     labels = _mapping("labels", value, {task.name for task in tasks})
-    return {task: _count(f"labels of task {task!r}", n, least=1) for task, n in labels.items()}
+    return {task: _number(f"labels of task {task!r}", n, 1, whole=True) for task, n in labels.items()}
 
 
-def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
+def _classes(value: object, tasks: Sequence[Task], labels: Mapping[str, int]) -> None:
     open_ones = open_tasks(tasks, labels)
     reported = _mapping("classes", value, set(open_ones), all_of=True)
     for name, found in reported.items():
@@ -207,7 +200,7 @@ def _classes(value: Any, tasks: Sequence[Task], labels: Mapping[str, int]) -> No
             raise Rejected(f"{what} have one twice")
 
 
-def _targets(value: Any, tasks: Sequence[Task], labels: Mapping[str, int], scaling: str) -> None:
+def _targets(value: object, tasks: Sequence[Task], labels: Mapping[str, int], scaling: str) -> None:
     scaled = scaled_tasks(tasks, labels, scaling)
     reported = _mapping("targets", value, set(scaled), all_of=True)
     for name, moments in reported.items():
@@ -274,12 +267,12 @@ def _sort(kind: str) -> str:
 # ---- what a server says was agreed --------------------------------------------------------------------------------------
 
 
-def read_schema(described: Any) -> Schema:
+def read_schema(given: object) -> Schema:
     """The schema that this is, or Rejected: a client trusts its server no further than a server its clients.
 
     The schema is that of run folders; sizes are limited here, for what is stored is one's own.
     """
-    _keys("it", described, tuple(AgreedPart.model_fields))
+    described = _keys("it", given, tuple(AgreedPart.model_fields))
     if what := unlike(described, AgreedPart):
         raise Rejected(what)
     _texts("columns", [column["name"] for column in described["columns"]], MOST_COLUMNS)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from polyfed.data.tables.columns import words_of
 from polyfed.data.tables.files import Table
 from polyfed.data.task import class_name
 from polyfed.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Words of names, the surest first.
 _WORDS = (
@@ -56,14 +59,14 @@ class Likely:
     why: str
 
 
-def likely_clients(frame: Any, leave_out: Iterable[str] = ()) -> list[Likely]:
+def likely_clients(frame: pd.DataFrame, leave_out: Iterable[str] = ()) -> list[Likely]:
     """The columns that may say whose row it is, the likeliest first."""
     seen = frame if len(frame) <= LOOKED_AT else frame.iloc[:: -(-len(frame) // LOOKED_AT)]
     found = [one for name in frame.columns if name not in leave_out and (one := _judged(frame, seen, name)) is not None]
     return sorted(found, key=lambda one: -one.points)
 
 
-def reject_one_row_clients(frame: Any, column: str, names: np.ndarray, where: str) -> None:
+def reject_one_row_clients(frame: pd.DataFrame, column: str, names: np.ndarray, where: str) -> None:
     """An error if most of the clients that a column names have a single row, with the column that is likelier meant."""
     _, n_rows = np.unique(names, return_counts=True)
     alone = int((n_rows == 1).sum())
@@ -71,15 +74,12 @@ def reject_one_row_clients(frame: Any, column: str, names: np.ndarray, where: st
         return
     others = likely_clients(frame, leave_out=[column])[:1]
     shown = f"take {others[0].column!r} ({others[0].why})" if others else "take a column whose values repeat"
-    raise DataError(
-        f"column {column!r} names {len(n_rows)} clients, {alone} of which have a single row, so that there is nothing to "
-        "measure on",
-        where=where,
-        remedy=f"{shown}, or keep no test rows (test = 0)",
-    )
+    lacking = f"{alone} of which have a single row, so that there is nothing to measure on"
+    what = f"column {column!r} names {len(n_rows)} clients, {lacking}"
+    raise DataError(what, where=where, remedy=f"{shown}, or keep no test rows (test = 0)")
 
 
-def _judged(frame: Any, seen: Any, name: str) -> Likely | None:
+def _judged(frame: pd.DataFrame, seen: pd.DataFrame, name: str) -> Likely | None:
     values = seen[name]
     present = values.dropna()
     if len(present) < 0.99 * len(values):  # every row has an owner
@@ -92,20 +92,17 @@ def _judged(frame: Any, seen: Any, name: str) -> Likely | None:
     if not 2 <= n <= max(2, len(present) // 2) or np.median(counts) < 2:
         return None
     named = max((points for points, words in _WORDS if set(words_of(name)) & set(words.split())), default=0.0)
-    points = named
+    constant = [] if n < 3 or (is_number and not named) else _constant_within(seen, name)
+    points = named + bool(constant) - 1.5 * (n == 2) - (np.median(counts) < FEW_ROWS)
+    points -= counts.max() > 0.95 * counts.sum()
     if is_number:
         numbers = present.to_numpy(dtype=np.float64)
         if not (numbers == np.floor(numbers)).all():
             return None
-        points += 0.5 if "id" in str(name).lower() or numbers.max() >= SMALL else 0.0
-        points -= 1.5 if numbers.min() == 0 and numbers.max() < SMALL and "id" not in str(name).lower() else 0.0
-    elif named or n > 2:
-        points += 1.0
-    points -= 1.5 if n == 2 else 0.0
-    points -= 1.0 if np.median(counts) < FEW_ROWS else 0.0
-    points -= 1.0 if counts.max() > 0.95 * counts.sum() else 0.0
-    constant = [] if n < 3 or (is_number and not named) else _constant_within(seen, name)
-    points += 1.0 if constant else 0.0
+        is_id, is_small = "id" in str(name).lower(), numbers.max() < SMALL
+        points += 0.5 * (is_id or not is_small) - 1.5 * (numbers.min() == 0 and is_small and not is_id)
+    else:
+        points += named > 0 or n > 2
     what = "named like one" if named else "whole numbers" if is_number else "a text"
     why = f"{what}, {frame[name].nunique()} different values"
     if constant and not named:
@@ -113,10 +110,10 @@ def _judged(frame: Any, seen: Any, name: str) -> Likely | None:
     if np.median(counts) < FEW_ROWS:
         why += f", few rows of each ({frame[name].value_counts().median():g} in the middle)"
     surely = named or constant or (n >= 5 and np.median(counts) >= 2 * FEW_ROWS)
-    return Likely(str(name), points, why) if surely and points >= LEAST else None
+    return Likely(str(name), float(points), why) if surely and points >= LEAST else None
 
 
-def _constant_within(frame: Any, name: str) -> list[str]:
+def _constant_within(frame: pd.DataFrame, name: str) -> list[str]:
     """The other columns that do not differ among the rows of one value, and yet among the values."""
     codes, distinct = frame[name].factorize()
     found = []
@@ -149,16 +146,11 @@ def client_names(table: Table, column: str) -> np.ndarray:
     if gaps.any():
         what = f"column {column!r} is empty"
         raise DataError(what, where=table.row_name(int(gaps.argmax())), remedy="say whose row it is, or drop the row")
-    names = [_name(plain(value)) for value in distinct]
+    read = map(plain, distinct)
+    names = [one.decode(errors="backslashreplace") if isinstance(one, bytes) else class_name(one) for one in read]
     if len(set(names)) < len(names):
         first, second = next((i, j) for j in range(len(names)) for i in range(j) if names[i] == names[j])
-        raise DataError(
-            f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}",
-            where=table.row_name(int((codes == second).argmax())),
-            remedy="make the column text, or numbers, throughout",
-        )
+        what = f"client {names[second]!r} is written in two ways, as {distinct[first]!r} and as {distinct[second]!r}"
+        remedy = "make the column text, or numbers, throughout"
+        raise DataError(what, where=table.row_name(int((codes == second).argmax())), remedy=remedy)
     return np.array(names)[codes]
-
-
-def _name(value: Any) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else class_name(value)

@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,17 +20,20 @@ from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError, nearest
 from polyfed.kinds import LabelForm
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _NUMBERING = {"id", "index", "number", "nr", "no", "key", "uuid", "guid", "rownames", "rowname", "unnamed", "row"}
 NEARLY = 0.95  # the share of different values
-FEWEST = 20  # values; among fewer, nobody can tell
+FEWEST = 20  # values; among fewer, it cannot be decided
 
 
 def task_columns(task: Task, columns: Sequence[str], where: str | None) -> list[str]:
     """The columns of a task's labels; if there are none, an error, or an empty list if `where` is None."""
     if task.form is not LabelForm.PAIR:
-        if task.name in columns or where is None:
-            return [task.name] if task.name in columns else []
-        raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
+        if task.name not in columns and where is not None:
+            raise DataError(f"task {task.name!r} has no column", where=where, remedy=nearest(task.name, columns))
+        return [task.name] if task.name in columns else []
     if "/" not in task.name and where is not None:
         what = f"proportion task {task.name!r} does not say its two columns"
         raise ConfigError(what, remedy="call it 'k/n' after the columns of successes and trials")
@@ -51,11 +55,7 @@ def written_columns(tasks: Iterable[Task], client: str | None = None) -> list[st
 
 
 def feature_columns(
-    columns: Sequence[str],
-    found: dict[str, list[str]],
-    features: Sequence[str] | None,
-    drop: Sequence[str],
-    where: str,
+    columns: Sequence[str], found: dict[str, list[str]], features: Sequence[str] | None, drop: Sequence[str], where: str
 ) -> list[str]:
     """The features: those listed, or all columns that are no task's; never those to drop."""
     taken = {column: task for task, names in found.items() for column in names}
@@ -74,13 +74,11 @@ def feature_columns(
 
 
 def find_column(name: str, columns: Sequence[str], where: str) -> None:
-    """An error with the nearest name if there is no such column."""
     if name not in columns:
         raise DataError(f"has no column {name!r}", where=where, remedy=nearest(name, columns))
 
 
-def as_names(names: Any) -> list[str] | None:
-    """A list of names from one name or several."""
+def as_names(names: str | Iterable[str] | None) -> list[str] | None:
     return None if names is None else [names] if isinstance(names, str) else [str(name) for name in names]
 
 
@@ -98,7 +96,7 @@ def words_of(name: str) -> list[str]:
 
 
 def why_identifier(values: Any) -> str | None:
-    """Why a column is taken for an identifier of rows, which tells a model nothing and of a person much; None if it is not.
+    """Why a column is taken for an identifier of rows, useless to a model and revealing of persons; None if it is not.
 
     >>> import pandas as pd
     >>> rows = pd.Series(range(30), name="row_id")
@@ -122,13 +120,14 @@ def why_identifier(values: Any) -> str | None:
     return None if are_dates(present) or present.dtype.kind in "mM" else f"a text that is {rows}"
 
 
-def is_named_like_one(name: Any) -> bool:
+def is_named_like_one(name: object) -> bool:
     """Whether a name says that it numbers things: row_id, patientID, nr."""
     return bool(_NUMBERING & set(words_of(str(name)))) or str(name).lower().endswith("id")
 
 
-def left_out(frames: Sequence[Any], columns: Sequence[str]) -> dict[str, str]:
-    """Those of the columns that are identifiers, in all tables together, and why; never all of them."""
+def without_identifiers(frames: Sequence[pd.DataFrame], columns: list[str], where: str) -> list[str]:
+    """The columns, if not all of them, without those that are identifiers in all tables together; it is said which, and how to
+    have them."""
     import pandas as pd
 
     found = {}
@@ -137,4 +136,9 @@ def left_out(frames: Sequence[Any], columns: Sequence[str]) -> dict[str, str]:
         why = why_identifier(held[0] if len(held) == 1 else pd.concat(held, ignore_index=True)) if held else None
         if why is not None:
             found[name] = why
-    return found if len(found) < len(columns) else {}
+    if len(found) == len(columns):
+        return columns
+    for name, why in found.items():
+        what = f"column {name!r} is left out ({why}); to have it, list it among the features"
+        warnings.warn(f"{where}: {what}", stacklevel=2)
+    return [name for name in columns if name not in found]

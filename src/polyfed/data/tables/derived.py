@@ -12,30 +12,23 @@ A parser of its own: nothing is evaluated.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import eq, ge, gt, le, lt, ne
 from reprlib import Repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyfed.data.labels.written import as_labels
+from polyfed.data.labels.column import as_labels
 from polyfed.data.tables.files import Table
 from polyfed.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIGNS = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+_SIGNS = {"==": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 _short = Repr()
 _short.maxstring = 100
 shorten = _short.repr
@@ -55,23 +48,18 @@ class Logarithm:
     function: str  # "log" or "log1p"
 
     def of(self, table: Table) -> pd.Series:
-        """The derived column."""
         values = table.column(self.column)
         if values.dtype.kind not in "biuf":
-            raise DataError(
-                f"column {self.column!r} holds no numbers, and has no logarithm",
-                where=f"{table.where}, derived column {self.name!r}",
-                remedy="take it of a column of numbers",
-            )
+            what = f"column {self.column!r} holds no numbers, and has no logarithm"
+            remedy = "take it of a column of numbers"
+            raise DataError(what, where=f"{table.where}, derived column {self.name!r}", remedy=remedy)
         least = 0.0 if self.function == "log" else -1.0
         wrong = (values <= least).to_numpy()
         if wrong.any():
             row = int(wrong.argmax())
-            raise DataError(
-                f"{values.iloc[row]} has no {self.function}",
-                where=f"{table.row_name(row)}, column {self.column!r}",
-                remedy=f"use log1p({self.column})" if not (values <= -1.0).any() else "correct it, or leave it empty",
-            )
+            what = f"{values.iloc[row]} has no {self.function}"
+            remedy = f"use log1p({self.column})" if not (values <= -1.0).any() else "correct it, or leave it empty"
+            raise DataError(what, where=f"{table.row_name(row)}, column {self.column!r}", remedy=remedy)
         return getattr(np, self.function)(values)
 
 
@@ -85,7 +73,7 @@ class Comparison:
     constant: float | str
 
     @classmethod
-    def parse(cls, name: str, text: Any) -> Comparison:
+    def parse(cls, name: str, text: object) -> Comparison:
         """`column sign constant`, where the sign is one of == != < <= > >= and the constant a number or 'text'."""
         found = _FORM.fullmatch(text) if isinstance(text, str) else None
         constant = _constant(found["constant"]) if found else None
@@ -109,11 +97,9 @@ class Comparison:
         is_number = values.dtype.kind in "biuf"
         if is_number == isinstance(self.constant, str) and values.notna().any():
             held, given = ("numbers", "text") if is_number else ("text", "a number")
-            raise DataError(
-                f"column {self.column!r} holds {held} and is compared with {given}",
-                where=f"{table.where}, derived column {self.name!r}",
-                remedy="compare it with a value like its own",
-            )
+            what = f"column {self.column!r} holds {held} and is compared with {given}"
+            remedy = "compare it with a value like its own"
+            raise DataError(what, where=f"{table.where}, derived column {self.name!r}", remedy=remedy)
         holds = _SIGNS[self.sign](values, self.constant)
         gaps = values.isna().to_numpy()
         if not gaps.any():
@@ -124,16 +110,14 @@ class Comparison:
 Derived = Comparison | Logarithm
 
 
-def comparisons(derive: Mapping[str, Any] | None) -> list[Derived]:
-    """All of a table's derived columns."""
-    return [_parse(name, text) for name, text in (derive or {}).items()]
-
-
-def _parse(name: str, text: Any) -> Derived:
-    found = _LOGARITHM.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        return Comparison.parse(name, text)
-    return Logarithm(name, found["quoted"] or found["bare"], found["function"])
+def comparisons(derive: Mapping[str, str] | None) -> list[Derived]:
+    made: list[Derived] = []
+    for name, text in (derive or {}).items():
+        log = _LOGARITHM.fullmatch(text) if isinstance(text, str) else None
+        made.append(
+            Logarithm(name, log["quoted"] or log["bare"], log["function"]) if log else Comparison.parse(name, text)
+        )
+    return made
 
 
 def with_derived(table: Table, derived: list[Derived], *, partly: bool = False) -> Table:

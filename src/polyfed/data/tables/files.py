@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyfed.data.features.matrix import at, reject_duplicates, row_name
-from polyfed.data.labels.written import EMPTY, USUAL
+from polyfed.data.labels.column import EMPTY, USUAL
 from polyfed.data.tables.columns import find_column
-from polyfed.data.tables.queries import DUCKDB, SQLITE, is_database, read_query
-from polyfed.data.tables.servers import is_url, read_server, url_name
+from polyfed.data.tables.servers import DUCKDB, SQLITE, is_database, is_url, read_query, read_server, url_name
 from polyfed.data.tables.text import COMPRESSIONS, content_of, separator_of, with_decimal_commas
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
@@ -36,7 +35,6 @@ _GIVE = "give a .csv, .tsv (also .gz, .bz2, .xz, .zst), .parquet, .feather, .xls
 
 
 def is_table_file(path: Path) -> bool:
-    """Whether the name of a file says that it is a table."""
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -108,11 +106,10 @@ def load_table(
     if not isinstance(source, (str, os.PathLike)):
         if not is_table_source(source):
             raise DataError(f"is a {type(source).__name__}", where="table", remedy="give a DataFrame or a path")
-        table = Table(source, "table", lambda row: row_name(row, source.index))
-        return _checked(_with_gaps(table, missing))
+        return _checked(Table(source, "table", lambda row: row_name(row, source.index)), missing)
     if is_url(source):
         url = str(source)
-        return _checked(_with_gaps(Table(read_server(url, query), url, lambda row: f"row {row} of {url}"), missing))
+        return _checked(Table(read_server(url, query), url, lambda row: f"row {row} of {url}"), missing)
     if (files := matching_files(source)) is not None:
         tables = [load_table(path, written=written, missing=missing, query=query) for path in files]
         return _stacked(tables, str(source))
@@ -125,8 +122,8 @@ def load_table(
         if not is_table_file(path):
             raise DataError("is not a kind of table that can be read", remedy=_GIVE)
         if path.name.lower().endswith(TEXTS):
-            return _checked(_load_csv(path, written, missing))
-        return _checked(_with_gaps(_load_typed(path, query), missing))
+            return _checked(_load_csv(path, written, missing), missing)
+        return _checked(_load_typed(path, query), missing)
 
 
 def _stacked(tables: Sequence[Table], where: str) -> Table:
@@ -151,19 +148,6 @@ def _stacked(tables: Sequence[Table], where: str) -> Table:
     return Table(frame, where, row_name, tables[0].typed, tables[0].missing)
 
 
-def _with_gaps(table: Table, missing: tuple[str, ...] | None) -> Table:
-    """A table with types of its own, without the texts that mean nothing."""
-    frame = table.frame
-    for position in range(frame.shape[1] if missing else 0):
-        column = frame.iloc[:, position]
-        if getattr(column.dtype, "kind", "O") == "O":
-            marked = column.map(lambda value: isinstance(value, str) and value in (missing or ())).astype(bool)
-            if marked.any():
-                frame = frame.copy(deep=False)
-                frame.isetitem(position, column.astype(object).mask(marked.to_numpy(), None))
-    return replace(table, frame=frame, missing=missing)
-
-
 def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | None) -> Table:
     import pandas as pd
 
@@ -173,7 +157,7 @@ def _load_csv(path: Path, written: Collection[str], missing: tuple[str, ...] | N
         separator = separator_of(first_line, "".join(path.suffixes[-2:]).lower())
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # fields without a heading would be dropped
-            # Blank lines are kept for now, so that the position of a row tells its line.
+            # Blank lines are kept for now, so that the position of a row gives its line.
             read = partial(pd.read_csv, sep=separator, keep_default_na=False, skip_blank_lines=False)
             header = read(io.BytesIO(content), nrows=1, header=None, dtype=str)
             headings = [str(name).removeprefix("\ufeff") for name in header.iloc[0]]
@@ -252,16 +236,21 @@ def _first_sheet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     with pd.ExcelFile(path, engine="openpyxl") as book:
-        if len(book.sheet_names) > 1:
-            warnings.warn(
-                f"{path}: has {len(book.sheet_names)} sheets; the first, {book.sheet_names[0]!r}, is read", stacklevel=2
-            )
+        if (n := len(book.sheet_names)) > 1:
+            warnings.warn(f"{path}: has {n} sheets; the first, {book.sheet_names[0]!r}, is read", stacklevel=2)
         return pd.read_excel(book, sheet_name=0)
 
 
-def _checked(table: Table) -> Table:
+def _checked(table: Table, missing: tuple[str, ...] | None) -> Table:
+    """With texts as names of columns, and without the texts that mean nothing (in a CSV file they have gone already)."""
     if len(table.frame) == 0:
         raise DataError("has no rows", where=table.where, remedy="give at least one")
     names = [str(name) for name in table.frame.columns]
     reject_duplicates(names, table.where)
-    return replace(table, frame=table.frame.set_axis(names, axis=1))
+    frame, gaps = table.frame.set_axis(names, axis=1), missing or ()
+    for name in names if table.typed and gaps else ():
+        if frame[name].dtype.kind == "O":
+            marked = np.array([isinstance(value, str) and value in gaps for value in frame[name]])
+            if marked.any():
+                frame[name] = frame[name].astype(object).mask(marked, None)
+    return replace(table, frame=frame, missing=missing)

@@ -22,17 +22,22 @@ from polyfed.data.features.dates import date_of
 from polyfed.data.features.matrix import is_missing
 from polyfed.data.features.raw import dates_among, read_columns
 from polyfed.data.features.transforms import checked_transform, to_transform
-from polyfed.data.labels.column import Labels
-from polyfed.data.labels.weights import KEY, read_weights
-from polyfed.data.labels.written import EMPTY, USUAL, as_labels, checked_missing
+from polyfed.data.labels.codec import KEY, read_weights
+from polyfed.data.labels.column import EMPTY, USUAL, Labels, as_labels, checked_missing
 from polyfed.data.raw import RawClient, at_client, read_labels
-from polyfed.data.split_columns import read_key
-from polyfed.data.splits import DEFAULT_SPLIT, Split
+from polyfed.data.splits import DEFAULT_SPLIT, Split, read_key
 from polyfed.data.tables.client_column import client_names, reject_one_row_clients
-from polyfed.data.tables.columns import as_names, feature_columns, find_column, left_out, task_columns, written_columns
+from polyfed.data.tables.columns import (
+    as_names,
+    feature_columns,
+    find_column,
+    task_columns,
+    without_identifiers,
+    written_columns,
+)
 from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, is_table_file, load_table, matching_files, stem_of
-from polyfed.data.tables.queries import is_database
+from polyfed.data.tables.servers import is_database
 from polyfed.data.tables.text import among_numbers
 from polyfed.data.task import Task
 from polyfed.errors import ConfigError, DataError
@@ -56,7 +61,7 @@ class TableReader:
     ) -> None:
         self.tasks, self.split, self.transform, self.weights = tasks, split, transform, weights
         self.features, self.derived, self.missing = as_names(features), comparisons(derive), checked_missing(missing)
-        # A time may be an input; whose row it is or to which part it belongs tells nothing of other rows.
+        # A time may be an input; whose row it is or to which part it belongs is no information about other rows.
         no_input = [split.columns[role] for role in ("group", "column") if role in split.columns]
         no_input += [] if weights is None else [weights]
         # The column that a task is derived from would give its labels away.
@@ -64,7 +69,7 @@ class TableReader:
         no_input += [d.column for d in self.derived if d.name in names and d.column not in (self.features or ())]
         self.drop: list[str] = list(dict.fromkeys([*(as_names(drop) or []), *no_input]))
 
-    def clients(self, source: Any, *, client: str | None = None, query: str | None = None) -> dict[str, RawClient]:
+    def clients(self, source: object, *, client: str | None = None, query: str | None = None) -> dict[str, RawClient]:
         """All clients of a table, or of a folder (or a pattern) with one file for each client."""
         if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
             if client is not None:
@@ -90,7 +95,7 @@ class TableReader:
             reject_one_row_clients(table.frame, client, names, table.where)
         chosen = feature_columns(columns, found, self.features, [*self.drop, client], table.where)
         if self.features is None:
-            chosen = _without_identifiers([table.frame], chosen, table.where)
+            chosen = without_identifiers([table.frame], chosen, table.where)
         members, member = np.unique(names, return_inverse=True)
         named = replace(table, row_name=lambda row: f"{table.row_name(row)} (client {str(names[row])!r})")
         return _shared_out(self._rows(named, found, chosen), members.tolist(), member)
@@ -109,7 +114,7 @@ class TableReader:
         with at_client(name):
             return name, self._file(table, drop)
 
-    def _load(self, source: Any, client: str | None = None, query: str | None = None) -> Table:
+    def _load(self, source: object, client: str | None = None, query: str | None = None) -> Table:
         return load_table(source, written=written_columns(self.tasks, client), missing=self.missing, query=query)
 
     def _folder(self, files: Sequence[Path], folder: str) -> dict[str, RawClient]:
@@ -127,7 +132,7 @@ class TableReader:
         drop = self.drop
         if self.features is None:
             free = [column for column in all_columns if column not in (*drop, *(task.name for task in self.tasks))]
-            kept = _without_identifiers([table.frame for table in tables.values()], free, folder)
+            kept = without_identifiers([table.frame for table in tables.values()], free, folder)
             drop = [*drop, *(column for column in free if column not in kept)]
         clients: dict[str, RawClient] = {}
         for name, table in tables.items():
@@ -155,12 +160,12 @@ class TableReader:
             for name in features:
                 _reject_text_among_numbers(table, name)
         columns = {name: frame[name] for name in features}
-        raw = read_columns(columns, where=table.where, index=table, n_rows=len(frame), dates=dates)
+        raw = read_columns(columns, where=table.where, place=table.row_name, n_rows=len(frame), dates=dates)
         raw = to_transform(raw, checked_transform(self.transform, list(columns), table.where), where=table.where)
         labels = {}
         for task in self.tasks:
             if own := found[task.name]:
-                labels[task.name] = read_labels(task, _labels_of(table, task, own), len(frame), index=table)
+                labels[task.name] = read_labels(task, _labels_of(table, task, own), len(frame), table.row_name)
                 _report_doubtful(table, task, labels[task.name])
         by = self.split.columns.items()
         keys = {role: read_key(role, table.column(name), name, table.row_name) for role, name in by}
@@ -169,7 +174,7 @@ class TableReader:
         return RawClient(raw, labels, keys=keys)
 
 
-def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
+def read_client_table(name: str, source: object, tasks: Sequence[Task], features: Sequence[str]) -> RawClient:
     """One client that joins: a table with these features and the columns of the tasks that it has."""
     with at_client(name):
         table = load_table(source, written=written_columns(tasks))
@@ -182,48 +187,28 @@ def read_client_table(name: str, source: Any, tasks: Sequence[Task], features: S
         return TableReader(tasks)._rows(table, found, [*chosen, *dates], dates)
 
 
-def _without_identifiers(frames: Sequence[Any], chosen: list[str], where: str) -> list[str]:
-    """The features without those that number or name the rows; it is said which, and how to have them."""
-    found = left_out(frames, chosen)
-    for name, why in found.items():
-        warnings.warn(
-            f"{where}: column {name!r} is left out ({why}); to have it, list it among the features", stacklevel=2
-        )
-    return [name for name in chosen if name not in found]
-
-
 def _shared_out(everyone: RawClient, names: Sequence[str], member: np.ndarray) -> dict[str, RawClient]:
     """The rows of each client, in their order, by one sort for all clients."""
     order = np.argsort(member, kind="stable")
     starts = np.searchsorted(member[order], np.arange(len(names) + 1))
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    features = everyone.features.take(order)
-    keys = {role: values[order] for role, values in everyone.keys.items()}
-    sorted_labels = {}
-    for task, labels in everyone.labels.items():
-        by_place = np.argsort(place[labels.at])
-        at = place[labels.at][by_place]
-        sorted_labels[task] = (at, labels.values[by_place], labels.vocabulary, np.searchsorted(at, starts))
+    together, sorted_labels = everyone.take(order), {}
+    for task, own in together.labels.items():
+        by_place = np.argsort(own.at)
+        at = own.at[by_place]
+        sorted_labels[task] = (at, own.values[by_place], own.vocabulary, np.searchsorted(at, starts))
     clients = {}
     for i, name in enumerate(names):
-        part = slice(starts[i], starts[i + 1])
-        texts = {column: values[part] for column, values in features.texts.items()}
-        own = replace(features, numbers=features.numbers[part], texts=texts)
-        labels = {}
+        part, labels = slice(starts[i], starts[i + 1]), {}
         for task, (at, values, vocabulary, bounds) in sorted_labels.items():
             mine = slice(bounds[i], bounds[i + 1])
-            labels[task] = _own_words(Labels(at[mine] - starts[i], values[mine], vocabulary))
-        clients[name] = RawClient(own, labels, keys={role: values[part] for role, values in keys.items()})
+            own = Labels(at[mine] - starts[i], values[mine], vocabulary)
+            if vocabulary is not None:  # of the classes that this client has, not those of its neighbours in the table
+                used, own_values = np.unique(own.values, return_inverse=True)
+                own = Labels(own.at, own_values.reshape(-1), tuple(vocabulary[k] for k in used))
+            labels[task] = own
+        keys = {role: values[part] for role, values in together.keys.items()}
+        clients[name] = RawClient(together.features.take(part), labels, keys=keys)
     return clients
-
-
-def _own_words(labels: Labels) -> Labels:
-    """With a vocabulary of the classes that this client has, not those of its neighbours in the table."""
-    if labels.vocabulary is None:
-        return labels
-    used, values = np.unique(labels.values, return_inverse=True)
-    return Labels(labels.at, values.reshape(-1), tuple(labels.vocabulary[i] for i in used))
 
 
 def _labels_of(table: Table, task: Task, columns: list[str]) -> Any:
@@ -246,11 +231,9 @@ def _report_doubtful(table: Table, task: Task, labels: Labels) -> None:
         if label in doubtful:
             n = int((labels.values == position).sum())
             markers = [*(EMPTY if table.missing is None else table.missing), label]
-            warnings.warn(
-                f"{table.where}: task {task.name!r}: {label!r} is taken for a class ({n} rows); if it means that there "
-                f"is no label, say so with missing={markers} (--missing)",
-                stacklevel=2,
-            )
+            remedy = f"if it means that there is no label, say so with missing={markers} (--missing)"
+            what = f"task {task.name!r}: {label!r} is taken for a class ({n} rows); {remedy}"
+            warnings.warn(f"{table.where}: {what}", stacklevel=2)
 
 
 def _reject_text_among_numbers(table: Table, name: str) -> None:

@@ -1,7 +1,10 @@
-"""Tables on database servers, by a URL and a query, through SQLAlchemy (an extra) and a driver of the user's choice.
+"""Tables in databases, by a query or as the only table: files of SQLite (Python brings it) and DuckDB (an extra), and servers,
+by a URL, through SQLAlchemy (an extra) and a driver of the user's choice.
+
+A query may read and nothing else: files are opened for reading, and SQLite is asked to reject all other statements.
 
 Secrets stay out of what is written down: a URL says ${NAME} where a password belongs, and the environment variable of that name
-holds it. A URL with a password in it is rejected, so that no run folder, report or error can show one. Queries may only read.
+holds it. A URL with a password in it is rejected, so that no run folder, report or error can show one.
 
 >>> is_url("postgresql://reader:${PASSWORD}@db.example.org/clinic"), is_url("data/clinic.csv")
 (True, False)
@@ -14,18 +17,20 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from polyfed.data.features.matrix import at
-from polyfed.data.tables.queries import query_failed, whole_table
 from polyfed.errors import ConfigError, DataError, MissingExtraError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SQLITE, DUCKDB = (".sqlite", ".sqlite3", ".db"), (".duckdb",)
+_STATEMENTS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 EXAMPLE = "postgresql://user:${PASSWORD}@host/name"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -40,8 +45,7 @@ _READ_ONLY = {
 }
 
 
-def is_url(source: Any) -> bool:
-    """Whether a source is the address of a database."""
+def is_url(source: object) -> bool:
     return isinstance(source, str) and _SCHEME.match(source) is not None
 
 
@@ -64,46 +68,41 @@ def reject_password(url: str) -> None:
     given = [value for name, value in parse_qsl(parts.query) if _SECRET.search(name)]
     if any(_VARIABLE.sub("", text) for text in [secret or "", *given]):
         host = parts.netloc.rpartition("@")[2]
-        raise ConfigError(
-            "there is a password in this URL",
-            where=f"{parts.scheme}://{host}{parts.path}",
-            remedy="write ${PASSWORD} in its place, in single quotes, and set the environment variable PASSWORD",
-        )
+        what = "there is a password in this URL"
+        remedy = "write ${PASSWORD} in its place, in single quotes, and set the environment variable PASSWORD"
+        raise ConfigError(what, where=f"{parts.scheme}://{host}{parts.path}", remedy=remedy)
 
 
 def read_server(url: str, query: str | None) -> pd.DataFrame:
     """What a query finds in a database, or its only table."""
     reject_password(url)
     with at(url):
-        if query is not None and not query.strip():
-            raise ConfigError("the query is empty", remedy="write for example SELECT * FROM patients")
+        _reject_empty(query)
         if query is not None and _READING.match(query) is None:
             raise query_failed("it does not begin with SELECT or WITH")
-        return _found(url, query)
-
-
-def _found(url: str, query: str | None) -> pd.DataFrame:
-    try:
-        import sqlalchemy
-        import sqlalchemy.exc
-    except ImportError:
-        raise MissingExtraError("database servers need SQLAlchemy", remedy="pip install 'polyfed[tables]'") from None
-    engine = _engine(sqlalchemy, url)
-    try:
-        with engine.connect() as connection:
-            if statement := _READ_ONLY.get(engine.dialect.name):
-                connection.exec_driver_sql(statement)
-            if query is None:
-                inspector = sqlalchemy.inspect(connection)
-                query = whole_table([*inspector.get_table_names(), *inspector.get_view_names()], engine.dialect)
-            found = connection.execute(sqlalchemy.text(query.replace(":", "\\:")))
-            return _frame([tuple(row) for row in found], list(found.keys()))
-    except sqlalchemy.exc.OperationalError as error:
-        raise _shown(error, url, "cannot be reached, or the query fails") from None
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise _shown(error, url, "the query fails") from None
-    finally:
-        engine.dispose()
+        try:
+            import sqlalchemy
+            import sqlalchemy.exc
+        except ImportError:
+            raise MissingExtraError(
+                "database servers need SQLAlchemy", remedy="pip install 'polyfed[tables]'"
+            ) from None
+        engine = _engine(sqlalchemy, url)
+        try:
+            with engine.connect() as connection:
+                if statement := _READ_ONLY.get(engine.dialect.name):
+                    connection.exec_driver_sql(statement)
+                if query is None:
+                    inspector = sqlalchemy.inspect(connection)
+                    query = whole_table([*inspector.get_table_names(), *inspector.get_view_names()], engine.dialect)
+                found = connection.execute(sqlalchemy.text(query.replace(":", "\\:")))
+                return _frame([tuple(row) for row in found], list(found.keys()))
+        except sqlalchemy.exc.OperationalError as error:
+            raise _shown(error, url, "cannot be reached, or the query fails") from None
+        except sqlalchemy.exc.SQLAlchemyError as error:
+            raise _shown(error, url, "the query fails") from None
+        finally:
+            engine.dispose()
 
 
 def _engine(sqlalchemy: Any, url: str) -> Any:
@@ -132,7 +131,7 @@ def _secret(name: str) -> str:
     return value
 
 
-def _shown(error: Any, url: str, what: str) -> DataError:
+def _shown(error: Exception, url: str, what: str) -> DataError:
     """What a server says, without what it must not say."""
     reported = " ".join(str(getattr(error, "orig", None) or error).split())
     for name in _VARIABLE.findall(url):
@@ -152,3 +151,71 @@ def _frame(rows: list[tuple[Any, ...]], names: list[str]) -> pd.DataFrame:
         if column.dtype.kind == "O" and len(there := column.dropna()) and all(isinstance(v, Decimal) for v in there):
             frame.isetitem(position, column.astype(float))
     return frame
+
+
+def is_database(path: Path) -> bool:
+    return path.suffix.lower() in (*SQLITE, *DUCKDB)
+
+
+def read_query(path: Path, query: str | None) -> pd.DataFrame:
+    _reject_empty(query)
+    return (_from_sqlite if path.suffix.lower() in SQLITE else _from_duckdb)(path, query)
+
+
+def _reject_empty(query: str | None) -> None:
+    if query is not None and not query.strip():
+        raise ConfigError("the query is empty", remedy="write for example SELECT * FROM patients")
+
+
+def _from_sqlite(path: Path, query: str | None) -> pd.DataFrame:
+    from pandas import DataFrame
+
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    try:
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        query = query or whole_table([name for name in names if not name.startswith("sqlite_")])
+        connection.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_OK if action in _STATEMENTS else sqlite3.SQLITE_DENY
+        )
+        cursor = connection.execute(query)
+        if cursor.description is None:
+            raise query_failed("it finds nothing to read")
+        return DataFrame(cursor.fetchall(), columns=[column[0] for column in cursor.description])
+    except sqlite3.Warning as error:  # several statements at once
+        raise query_failed(error) from None
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error) or "malformed" in str(error):
+            raise DataError("is no database of SQLite, or damaged", remedy="write it anew") from None
+        raise query_failed(error) from None
+    finally:
+        connection.close()
+
+
+def _from_duckdb(path: Path, query: str | None) -> pd.DataFrame:
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtraError("databases of DuckDB need duckdb", remedy="pip install 'polyfed[tables]'") from None
+    try:
+        with duckdb.connect(str(path), read_only=True, config={"enable_external_access": "false"}) as connection:
+            found = connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
+            return connection.execute(query or whole_table([name for (name,) in found])).df()
+    except duckdb.IOException:
+        raise DataError("is no database of DuckDB, or damaged", remedy="write it anew") from None
+    except duckdb.Error as error:
+        raise query_failed(error) from None
+
+
+def whole_table(names: list[str], dialect: Any = None) -> str:
+    """The query that reads the only table there is, its name quoted as this dialect (of SQLAlchemy) has it."""
+    if len(names) != 1:
+        shown = f"has {len(names)} tables ({', '.join(sorted(names)[:20])})" if names else "has no table"
+        raise DataError(shown, remedy="say with a query what is to be read (--query)")
+    if dialect is not None:
+        return f"SELECT * FROM {dialect.identifier_preparer.quote_identifier(names[0])}"
+    return 'SELECT * FROM "{}"'.format(names[0].replace('"', '""'))
+
+
+def query_failed(error: object) -> DataError:
+    reported = " ".join(str(error).split()).rstrip(".")
+    return DataError(f"the query fails: {reported}", remedy="correct it: it may only read (SELECT ...)")

@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,19 +41,15 @@ def content_of(path: Path) -> bytes:
                 raise DataError("is compressed", remedy=f"let its name end in {ending}{compression}")
         return content
     try:
-        return _uncompressed(content, ending)
+        if ending != ".zst":
+            return {".gz": gzip, ".bz2": bz2, ".xz": lzma}[ending].decompress(content)
+        import pyarrow as pa
+
+        with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
+            return stream.read()
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         what = f"cannot be uncompressed: {' '.join(str(error).split()).rstrip('.')}"
         raise DataError(what, remedy="compress the file anew") from None
-
-
-def _uncompressed(content: bytes, ending: str) -> bytes:
-    if ending != ".zst":
-        return {".gz": gzip, ".bz2": bz2, ".xz": lzma}[ending].decompress(content)
-    import pyarrow as pa
-
-    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
-        return stream.read()
 
 
 def separator_of(header: str, ending: str = ".csv") -> str:
@@ -72,12 +68,12 @@ def with_decimal_commas(
     >>> with_decimal_commas(pd.DataFrame({"x": ["1.234,5", "7", None]}), [], "{} of {}".format)["x"].tolist()
     [1234.5, 7.0, nan]
     """
-    texts = [name for name in frame.columns if name not in written and _all_texts(frame[name])]
-    if not any(_has_decimal_commas(frame[name]) for name in texts):
+    columns = {str(name): values for name, values in frame.items()}
+    texts = [name for name, values in columns.items() if name not in written and _all_texts(values)]
+    if not any(_has_decimal_commas(columns[name]) for name in texts):
         return frame
     frame = frame.copy()
-    for name in frame.columns:
-        values: Any = frame[name]
+    for name, values in columns.items():
         row = None
         if name in texts and _match(values, _COMMA).all():
             plain = values.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
@@ -96,20 +92,18 @@ def with_decimal_commas(
     return frame
 
 
-def among_numbers(value: Any, where: str) -> DataError:
-    """What is said of a text in a column of numbers."""
+def among_numbers(value: object, where: str) -> DataError:
     remedy = "correct it, leave it empty, or drop the column"
     return DataError(f"{value!r} stands among numbers", where=where, remedy=remedy)
 
 
-def _has_decimal_commas(values: Any) -> bool:
+def _has_decimal_commas(values: pd.Series) -> bool:
     """Whether nearly all texts of a column are numbers, some of them with a decimal comma."""
-    if not values.dropna().str.contains(",", regex=False).any():
-        return False
-    return bool(_match(values, _EITHER).all() or _match(values, _COMMA).mean() >= 1 - FEW)
+    has_commas = values.dropna().str.contains(",", regex=False).any()
+    return bool(has_commas and (_match(values, _EITHER).all() or _match(values, _COMMA).mean() >= 1 - FEW))
 
 
-def _odd_one(values: Any) -> int | None:
+def _odd_one(values: pd.Series) -> int | None:
     """In a file with decimal commas, the position of a text among numbers with commas, or of a decimal point; else None."""
     fits = _match(values, _COMMA)
     wrong = len(fits) - int(fits.sum())
@@ -119,11 +113,11 @@ def _odd_one(values: Any) -> int | None:
     return int(present[(~fits).argmax()])
 
 
-def _all_texts(values: Any) -> bool:
+def _all_texts(values: pd.Series) -> bool:
     present = values.dropna()
     return present.dtype.kind == "O" and len(present) > 0 and bool(present.map(lambda one: isinstance(one, str)).all())
 
 
-def _match(values: Any, form: re.Pattern[str]) -> np.ndarray:
+def _match(values: pd.Series, form: re.Pattern[str]) -> np.ndarray:
     """For each value that is there, whether it is of this form."""
     return values.dropna().map(lambda text: form.fullmatch(text) is not None).to_numpy(dtype=bool)
