@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.data import ClientData
+from polyfed.engine.events import Event
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import FederationState
 from polyfed.kinds import LabelForm
@@ -24,7 +25,7 @@ MANY, MEASURED = 2000, 300  # clients beyond which a part is measured, and how m
 AT_ONCE = 256  # models that are held at a time
 
 
-def evaluate(federation_state: FederationState, members: Members, *, last: bool = True) -> list[dict[str, Any]]:
+def evaluate(federation_state: FederationState, members: Members, *, last: bool = True) -> list[Event]:
     """An event for each part of the data and each model: the client's own, and the server's alone where that differs."""
     models = ["personal", "global"] if members.method.personalises else ["personal"]
     scores: dict[tuple[str, str], dict[str, Any]] = {(model, part): {} for model in models for part in PARTS}

@@ -6,18 +6,18 @@ and the removal of the old ones: whoever is killed when leaves the old clients o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
 
 from polyfed.data import PreparedFederation
+from polyfed.engine.checkpoints import readable, sound
 from polyfed.errors import DataError
-from polyfed.folders.documents import digest, read_content, read_document, write_document
+from polyfed.folders.documents import digest, read_document, write_document
 from polyfed.folders.lock import LATE_CLIENTS_LOCK, owned
 from polyfed.folders.schemas import LateClientsDocument
 from polyfed.folders.writing import write as write_file
@@ -30,8 +30,6 @@ NAME = "late_clients.json"
 REMEDY = "remove late_clients.json to do without the clients that joined later; the others are not concerned"
 ATTEMPTS = 5
 
-LateClients = tuple[PreparedFederation | None, dict[str, State]]
-
 
 def write_new(run: Run, folder: Path) -> None:
     """Those who joined since the run was loaded, beside those whom others have let join meanwhile."""
@@ -40,16 +38,19 @@ def write_new(run: Run, folder: Path) -> None:
     assert run.late_clients is not None
     with owned(folder, LATE_CLIENTS_LOCK):
         there, states = read(folder)
-        if taken := [name for name in run.new_late_clients if name in states and name not in run.updated_late_clients]:
+        if taken := [name for name, replaces in run.new_late_clients.items() if name in states and not replaces]:
             raise DataError(f"client {taken[0]!r} is there already", where="join", remedy="choose another name")
-        merged = _beside(there, run.late_clients, run.new_late_clients)
-        states |= {name: run.late_states[name] for name in run.new_late_clients}
+        mine, new = run.late_clients, run.new_late_clients
+        clients = {**({} if there is None else there.clients), **{name: mine.clients[name] for name in new}}
+        encoders = {**({} if there is None else there.encoders), **{name: mine.encoders[name] for name in new}}
+        spec, sizes = replace(mine.spec, clients=tuple(clients)), dict.fromkeys(clients, 0)
+        merged = replace(mine, spec=spec, clients=clients, encoders=encoders, round0_bytes=sizes)
+        states |= {name: run.late_states[name] for name in new}
         write(merged, states, folder)
-    run.late_clients, run.late_states, run.new_late_clients = merged, states, []
-    run.updated_late_clients.clear()
+    run.late_clients, run.late_states, run.new_late_clients = merged, states, {}
 
 
-def read(folder: Path) -> LateClients:
+def read(folder: Path) -> tuple[PreparedFederation | None, dict[str, State]]:
     """The prepared federation and the states of the late-joining clients, if there are any."""
     path = folder / NAME
     for attempt in range(ATTEMPTS):
@@ -59,14 +60,12 @@ def read(folder: Path) -> LateClients:
         arrays = _path_of(folder, described["sha256"])
         if not arrays.exists() and attempt < ATTEMPTS - 1:
             continue  # replaced since
-        content = read_content(arrays, REMEDY)
-        if digest(content) != described["sha256"]:
-            raise DataError("is damaged (its digest does not fit)", where=str(arrays), remedy=REMEDY)
-        try:
-            return _restored(described, from_bytes(content))
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            what = getattr(error, "what", error)
-            raise DataError(f"cannot be read ({what})", where=str(arrays), remedy=REMEDY) from error
+        content = sound(arrays, described["sha256"], REMEDY)
+        with readable(arrays, REMEDY):
+            found = from_bytes(content)
+            own = {name: value.numpy() for name, value in strip_prefix(found, "prepared").items()}
+            states = {name: strip_prefix(found, f"state/{i}") for i, name in enumerate(described["names"])}
+            return PreparedFederation.from_saved(described["prepared"], own), states
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -83,20 +82,6 @@ def write(prepared: PreparedFederation, states: Mapping[str, State], folder: Pat
         if old != _path_of(folder, sha256):
             with suppress(OSError):
                 old.unlink()
-
-
-def _restored(described: dict, arrays: State) -> LateClients:
-    own = {name: value.numpy() for name, value in strip_prefix(arrays, "prepared").items()}
-    states = {name: strip_prefix(arrays, f"state/{i}") for i, name in enumerate(described["names"])}
-    return PreparedFederation.from_saved(described["prepared"], own), states
-
-
-def _beside(there: PreparedFederation | None, mine: PreparedFederation, names: Iterable[str]) -> PreparedFederation:
-    """The clients of one prepared federation, and those of another with these names."""
-    clients = {**({} if there is None else there.clients), **{name: mine.clients[name] for name in names}}
-    encoders = {**({} if there is None else there.encoders), **{name: mine.encoders[name] for name in names}}
-    spec, sizes = replace(mine.spec, clients=tuple(clients)), dict.fromkeys(clients, 0)
-    return replace(mine, spec=spec, clients=clients, encoders=encoders, round0_bytes=sizes)
 
 
 def _path_of(folder: Path, sha256: str) -> Path:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from polyfed.data import ClientData
+from polyfed.engine.events import Event
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import FederationState
 from polyfed.engine.settings import Settings
@@ -32,7 +32,7 @@ class Forecast:
         per_operation = 1 / speed() if operations > 1e9 else 0.0
         self._round, self._evaluation = ahead.operations * per_operation, models * ahead.measuring * per_operation
 
-    def event(self, round: int, settings: Settings) -> dict[str, Any] | None:
+    def event(self, round: int, settings: Settings) -> Event | None:
         """What is to be reported before this round; None if it is soon over."""
         evaluation, left = self._evaluation if settings.evaluates(round) else 0.0, range(round, settings.rounds + 1)
         whole = len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation

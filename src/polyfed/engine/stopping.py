@@ -12,13 +12,12 @@ The models of a run that ended so are those of its last round; `Run.stopped` nam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from polyfed.engine.events import Event
 from polyfed.engine.settings import Settings
 from polyfed.engine.tables import bounds_of, validation_losses
 from polyfed.methods.messages import PREPARING
 
-Event = Mapping[str, Any]
 WORTH = 0.1  # nats of a client's bound for which more rounds are worth while
 
 
@@ -29,21 +28,15 @@ def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Sett
     losses, worth = validation_losses(events, kinds), 0.0
     if not losses:
         losses, worth = _bound_losses(events, settings), WORTH
-    began = _began(events)
-    losses = {round: loss for round, loss in losses.items() if round >= began}
-    if len(losses) <= settings.patience:
-        return None
-    rounds = list(losses)
-    before, since = rounds[: -settings.patience], rounds[-settings.patience :]
-    best = min(before, key=lambda round: losses[round])
-    return best if min(losses[round] for round in since) >= losses[best] - worth else None
-
-
-def _began(events: Sequence[Event]) -> int:
-    """The first round after those in which a method only prepared."""
+    # Rounds in which a method only prepares do not count, nor those before.
     rounds = [event for event in events if event["event"] == "round"]
     preparing = [event["round"] for event in rounds if any(PREPARING in m for m in event["metrics"].values())]
-    return max(preparing, default=0) + 1
+    losses = {round: loss for round, loss in losses.items() if round > max(preparing, default=0)}
+    if len(losses) <= settings.patience:
+        return None
+    before, since = list(losses)[: -settings.patience], list(losses)[-settings.patience :]
+    best = min(before, key=lambda round: losses[round])
+    return best if min(losses[round] for round in since) >= losses[best] - worth else None
 
 
 def _bound_losses(events: Sequence[Event], settings: Settings) -> dict[int, float]:

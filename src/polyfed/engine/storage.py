@@ -1,37 +1,36 @@
-"""Runs in their folders; what lies in one is described in `polyfed.folders`. `read_run` never writes; `create`, `take_up` and
-`save` do, and hold the folder while they do."""
+"""Runs in their folders, which are described in `polyfed.folders`. Who writes (`create`, `take_up`, `save`) holds the folder
+meanwhile; `simulate.load` only reads."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 import torch
-from safetensors import SafetensorError
 from safetensors.numpy import load as read_arrays
 from safetensors.numpy import save as array_bytes
 
 from polyfed import __version__
 from polyfed.data import PreparedFederation
 from polyfed.engine import late_clients
-from polyfed.engine.checkpoints import Checkpoints
+from polyfed.engine.checkpoints import Checkpoints, readable, sound
 from polyfed.engine.events import EventLog
-from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
-from polyfed.errors import ConfigError, DataError, UsageError
+from polyfed.errors import ConfigError, UsageError
 from polyfed.folders import making
-from polyfed.folders.documents import ANEW, digest, read_content, read_document, write_document
+from polyfed.folders.documents import ANEW, digest, read_document, write_document
 from polyfed.folders.lines import EVENTS_FILE
 from polyfed.folders.lock import owned
 from polyfed.folders.schemas import PreparedDocument, RunDocument
 from polyfed.folders.writing import write
-from polyfed.methods import Method, method
-from polyfed.nets.permission import reject_code
+from polyfed.methods import Method
+
+if TYPE_CHECKING:
+    from polyfed.engine.run import Run
 
 
 def create(run: Run, folder: Path) -> None:
@@ -77,45 +76,12 @@ def save(run: Run, folder: Path) -> Path:
     return folder
 
 
-def read_run(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
-    """The run in a folder as its latest sound checkpoint has it; its `troubles` are what was wrong with other parts.
-
-    `chosen` is for methods that are not registered; of others, only code that is polyfed's own or `allowed` is run.
-    """
-    described = read_document(folder / "run.json", RunDocument)
-    try:
-        if chosen is None:
-            reject_code(described["options"], allowed, where=str(folder))
-        made = chosen or method(described["method"], **described["options"])
-        settings = Settings(**described["settings"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise DataError(f"cannot be read ({error})", where=str(folder / "run.json"), remedy=ANEW) from error
-    prepared = read_prepared(folder)
-    found, troubles = Checkpoints(folder).read_last()
-    log = EventLog.restored(folder, found.events_size, found.events_sha256)
-    run = Run(made, prepared, settings, federation_state=found.federation_state, log=log, folder=folder)
-    run.command, run.troubles = described.get("command"), troubles
-    if unknown := sorted(set(found.federation_state.clients) - set(run.members.training) - set(prepared.spec.clients)):
-        what = f"has a state of {unknown[0]!r}, who is no member"
-        raise DataError(what, where=str(folder / "checkpoints"), remedy=ANEW)
-    if log.trouble is not None:
-        run.troubles.append(str(log.trouble))
-    try:
-        run.late_clients, run.late_states = late_clients.read(folder)
-    except DataError as error:
-        run.late_trouble = error  # for those who ask for one of them
-        run.troubles.append(str(error))
-    return run
-
-
 def take_up(run: Run) -> None:
     """Make the folder, which is held by now, and the run in memory one: what is on disk counts, and later events go."""
     assert run.folder is not None
     found, troubles = Checkpoints(run.folder).read_last()
     if found.federation_state.round != run.federation_state.round or run.log.trouble is not None:
-        run.adopt(found.federation_state)
+        run.federation_state = found.federation_state
     run.log = EventLog.restored(run.folder, found.events_size, found.events_sha256)
     run.log.cut()
     for trouble in troubles:
@@ -125,14 +91,9 @@ def take_up(run: Run) -> None:
 def read_prepared(folder: Path) -> PreparedFederation:
     """What the federation of the run in a folder agreed on, and the data that are there."""
     described, path = read_document(folder / "prepared.json", PreparedDocument), folder / "prepared.safetensors"
-    content = read_content(path)
-    if digest(content) != described["sha256"]:
-        raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=ANEW)
-    try:
+    content = sound(path, described["sha256"], ANEW)
+    with readable(path, ANEW):
         return PreparedFederation.from_saved(described["prepared"], read_arrays(content))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        what = getattr(error, "what", error)
-        raise DataError(f"cannot be read ({what})", where=str(path), remedy=ANEW) from error
 
 
 def options_of(made: Method) -> dict[str, Any]:

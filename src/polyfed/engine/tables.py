@@ -8,14 +8,12 @@ from typing import Any
 import pandas as pd
 
 from polyfed.counting import as_people_count
+from polyfed.engine.events import Event
 from polyfed.errors import UsageError
 from polyfed.kinds import KINDS
 
-Event = dict[str, Any]
-COLUMNS = ["round", "part", "model", "client", "task", "metric", "value"]
 
-
-def history(events: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def history(events: Sequence[Event]) -> pd.DataFrame:
     """Every score of every client in every evaluation: round, part, model, client, task, metric, value."""
     rows = [
         (event["round"], event["part"], event["model"], client, task, metric, value)
@@ -25,10 +23,10 @@ def history(events: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         for task, metrics in tasks.items()
         for metric, value in metrics.items()
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=["round", "part", "model", "client", "task", "metric", "value"])
 
 
-def bounds_of(event: Mapping[str, Any]) -> list[float]:
+def bounds_of(event: Event) -> list[float]:
     """The bounds of the clients in a round; None stands for numbers that JSON has no word for."""
     reported = [metrics.get("bound") for metrics in event["metrics"].values()]
     return [bound for bound in reported if bound is not None]
@@ -47,7 +45,7 @@ def rounds(events: Sequence[Event]) -> pd.DataFrame:
 
 def summary(
     events: Sequence[Event],
-    kinds: dict[str, str],
+    kinds: Mapping[str, str],
     *,
     metrics: str | Sequence[str] = "headline",
     part: str = "test",
@@ -92,12 +90,12 @@ def averages(of_clients: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found).T.rename_axis(index=None)
 
 
-def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int:
+def _round(table: Any, chosen: Any, kinds: Mapping[str, str], at: str | int) -> int:
     if at == "last":
         return int(chosen["round"].max())
     if at != "best":
         if at not in set(chosen["round"]):
-            known = ", ".join(str(r) for r in sorted(set(chosen["round"])))
+            known = ", ".join(map(str, sorted(set(chosen["round"]))))
             raise UsageError(f"nothing was measured after round {at!r}", where="summary", remedy=f"known are {known}")
         return int(at)
     losses = _losses(table, kinds)
@@ -107,7 +105,7 @@ def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int
     return min(losses, key=lambda round: losses[round])
 
 
-def validation_losses(events: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> dict[int, float]:
+def validation_losses(events: Sequence[Event], kinds: Mapping[str, str]) -> dict[int, float]:
     """Round → loss of the clients' own models on the validation rows, in nats; empty without such rows."""
     table: Any = history(events)
     return _losses(table[table["model"] == "personal"], kinds)
