@@ -18,12 +18,12 @@ from typing import Any
 
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower import internals
+from polyfed.flower.deploy.certificates import COPY_AUTHORITY, WRONG_AUTHORITY
 from polyfed.flower.deploy.commands import Note
 from polyfed.flower.deploy.processes import Signals
-from polyfed.flower.deploy.restarts import COPY_AUTHORITY, WRONG_AUTHORITY
-from polyfed.flower.deploy.worker import Worker, WorkLost
 from polyfed.flower.internals import FleetRequests, PulledMessage, StatusError, TransportError
 from polyfed.flower.polls import LONGEST, pause_after
+from polyfed.flower.worker import Worker, WorkLost
 
 TRIES, PAUSE = 6, 0.2  # of one request when the network fails; each pause is twice the one before
 BEATS = 0.4 * internals.BEAT  # seconds between two signs of life, so that two may be lost on the way

@@ -83,7 +83,7 @@ def test_flower_takes_the_app(folder):
 
 def test_the_example_is_the_app_that_is_written():
     example = Path(__file__).resolve().parents[3] / "examples" / "flower"
-    from polyfed.flower.deploy.app_files import app_files
+    from polyfed.flower.deploy.texts import app_files
 
     for name, text in app_files().items():
         assert (example / name).read_text() == text, name

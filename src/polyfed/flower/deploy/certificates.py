@@ -1,16 +1,20 @@
-"""Certificates: an authority of one's own, and one for the server that it signs.
+"""Certificates: an authority of one's own, and one for the server that it signs. And keys by which the server knows its nodes:
+elliptic curve P-384 in OpenSSH's format, which is what Flower reads.
 
 >>> authority = make_authority(days=30)
 >>> server = make_server_certificate(*authority, names=["server.example.org", "127.0.0.1"], days=30)
 >>> server.certificate.startswith(b"-----BEGIN CERTIFICATE-----")
 True
+>>> private, public = make_keys("basel")
+>>> public.split()[0], public.split()[2]
+(b'ecdsa-sha2-nistp384', b'basel')
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +25,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from polyfed.errors import ConfigError, PolyfedError
-from polyfed.flower.deploy.keys import CURVE, PLAIN, read_key_file
 from polyfed.flower.deploy.layout import Deployment
 
+CURVE, PLAIN = ec.SECP384R1(), serialization.NoEncryption()
 SKEW = timedelta(days=1)  # clocks of other machines may be behind
+WRONG_AUTHORITY = "the server shows a certificate that ca.crt did not sign"
+COPY_AUTHORITY = "copy ca/ca.crt of the server to this node's folder, or check that --superlink is the right server"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -56,14 +62,16 @@ def make_server_certificate(certificate: bytes, key: bytes, *, names: Sequence[s
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
-        .add_extension(x509.SubjectAlternativeName(list(map(_alternative, dict.fromkeys(names)))), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_alternative(name) for name in dict.fromkeys(names)]), critical=False
+        )
     )
     return _signed(built, mine, signing)
 
 
 def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
     """The certificate of a file; an error if it is missing, unreadable or not valid today."""
-    content = read_key_file(path, "the certificate is missing", remedy)
+    content = _read_file(path, "the certificate is missing", remedy)
     try:
         found = x509.load_pem_x509_certificate(content)
     except ValueError:
@@ -118,6 +126,53 @@ def check_host(host: str) -> str:
     raise ConfigError(f"{host!r} is no name or address of a machine", where="--host", remedy=remedy)
 
 
+def make_keys(name: str) -> tuple[bytes, bytes]:
+    """A private and a public key; the name is a remark in the public one."""
+    key = ec.generate_private_key(CURVE)
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, PLAIN)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return private, public + b" " + name.encode() + b"\n"
+
+
+def check_private_key(path: Path) -> None:
+    """An error unless the file is a key that Flower would take."""
+    remedy = "copy the node's folder again, or make another with polyfed deploy add"
+    content = _read_file(path, "the node's private key is missing", remedy)
+    try:
+        key = serialization.load_ssh_private_key(content, None)
+    except Exception:  # besides ValueError, cryptography raises errors of its own for keys that it does not support
+        raise ConfigError("is not a private key in OpenSSH's format", where=path, remedy=remedy) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError("is not a key of an elliptic curve", where=path, remedy=remedy)
+
+
+def check_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Names of nodes: they are names of folders too, so they are plain, and each is there once.
+
+    >>> check_names(["basel", "bern"])
+    ['basel', 'bern']
+    """
+    names, seen = list(names), {name.lower() for name in taken}
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", name):
+            remedy = "use letters, digits, - and _ alone; --client of polyfed deploy node may be any text"
+            raise ConfigError(f"{name!r} cannot be the name of a node", remedy=remedy)
+        if name.lower() in seen:  # case is no difference in the file systems of some machines
+            raise ConfigError(f"there is a node {name!r} already", remedy="choose another name")
+        seen.add(name.lower())
+    return names
+
+
+def _read_file(path: Path, missing: str, remedy: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(missing, where=path, remedy=remedy) from None
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(what, where=path, remedy="check its permissions") from None
+
+
 def _alternative(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
@@ -155,7 +210,9 @@ def _usage(**granted: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**(every | granted))
 
 
-def _signed(built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, signing: Any) -> Pair:
+def _signed(
+    built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, signing: ec.EllipticCurvePrivateKey
+) -> Pair:
     try:
         certificate = built.sign(signing, hashes.SHA384())
     except ValueError as error:

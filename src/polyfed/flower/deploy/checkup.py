@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-import ssl
 import stat
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -17,10 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyfed.errors import PolyfedError
-from polyfed.flower.deploy.certificates import check_server_certificate, read_certificate
-from polyfed.flower.deploy.keys import check_private_key
+from polyfed.flower.deploy.certificates import check_private_key, check_server_certificate, read_certificate
 from polyfed.flower.deploy.layout import Deployment, NodeFolder
-from polyfed.flower.deploy.server import SOON, answers, node_numbers, reject_port_in_use, versions_of
+from polyfed.flower.deploy.server import SOON, answers, get, node_numbers, reject_port_in_use, versions_of
 
 # Seconds that a node's clock may differ from the server's: Flower rejects its signature else.
 AHEAD, BEHIND = 5.0, 300.0
@@ -112,18 +108,14 @@ def _supported() -> str:
 
 def _server_of(folder: NodeFolder) -> Iterator[Check]:
     """Whether the server can be reached and trusted from here, and has the same time."""
-    trust = ssl.create_default_context(cafile=str(folder.authority)) if folder.authority.is_file() else None
     try:
-        try:
-            with urllib.request.urlopen(f"https://{folder.superlink}/health", timeout=5, context=trust) as answer:
-                date = answer.headers.get("date")
-        except urllib.error.HTTPError as error:  # it answers, if only to say no
-            date = error.headers.get("date")
+        with get(folder.superlink, "health", folder.authority) as answer:
+            date = answer.headers.get("date")
     except (OSError, ValueError) as error:
         yield Check("server", False, f"{folder.superlink} does not answer, or is not trusted ({_line(error)})")
         return
     yield Check("server", True, f"{folder.superlink} answers, with a certificate that is trusted here")
-    yield _version_of_server(folder.superlink, trust)
+    yield _version_of_server(folder)
     if date is None:
         yield Check("clock", True, "the server does not report its time")
         return
@@ -133,10 +125,10 @@ def _server_of(folder: NodeFolder) -> Iterator[Check]:
     yield _judged("clock", fine, detail, "set it: the server rejects this node's signatures")
 
 
-def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
+def _version_of_server(folder: NodeFolder) -> Check:
     """Which Flower the server has: its page about itself says so."""
     try:
-        with urllib.request.urlopen(f"https://{superlink}/openapi.json", timeout=5, context=trust) as answer:
+        with get(folder.superlink, "openapi.json", folder.authority) as answer:
             found = str(json.loads(answer.read(LONGEST))["info"]["version"])[:40]
     except (OSError, ValueError, KeyError, TypeError):
         return Check("flwr of the server", True, "the server does not report it")
@@ -149,8 +141,7 @@ def _table(folder: NodeFolder) -> str:
 
     if folder.data is None:
         return "is given when the node is started, by --data"
-    path = folder.root / folder.data
-    return f"{path} has {len(load_table(path).frame)} rows"
+    return f"{folder.data} has {len(load_table(folder.data).frame)} rows"
 
 
 def _free(deployment: Deployment) -> str:

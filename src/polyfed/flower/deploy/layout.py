@@ -24,11 +24,11 @@ CODE = re.compile(r"[A-Za-z_][\w.]*:[^\s,\"'\\]+")
 class _Below:
     """A path below `root` of the folder it belongs to."""
 
-    def __init__(self, *parts: str) -> None:
-        self._parts = parts
+    def __init__(self, path: str) -> None:
+        self._path = path
 
     def __get__(self, owner: Deployment | NodeFolder, kind: type | None = None) -> Path:
-        return owner.root.joinpath(*self._parts)
+        return owner.root / self._path
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,10 @@ class Deployment:
     bind: str
     nodes: tuple[str, ...]
 
-    authority, authority_key = _Below("ca", "ca.crt"), _Below("ca", "ca.key")
-    server = _Below("server")
-    certificate, key = _Below("server", "server.crt"), _Below("server", "server.key")
-    database, numbers = _Below("server", "superlink.db"), _Below("server", "nodes.json")
-    restarting = _Below("server", ".restarting")  # there while the server takes a new certificate, and answers nobody
+    authority, authority_key = _Below("ca/ca.crt"), _Below("ca/ca.key")
+    server, certificate, key = _Below("server"), _Below("server/server.crt"), _Below("server/server.key")
+    database, numbers = _Below("server/superlink.db"), _Below("server/nodes.json")
+    restarting = _Below("server/.restarting")  # there while the server takes a new certificate, and answers nobody
     flower_home, app = _Below("flower"), _Below("app")
 
     @property
@@ -84,31 +83,18 @@ class Deployment:
 
 @dataclass(frozen=True)
 class NodeFolder:
-    """One node, on its own machine; `root` is absolute."""
+    """One node, on its own machine, and what its owner chose; all paths are absolute."""
 
     root: Path
-    name: str
     superlink: str
-    data: str | None = None
-    client: str | None = None
-    limits: Limits = DEPLOYED
-    allow_code: tuple[str, ...] = ()
-
-    authority, key = _Below("ca.crt"), _Below("node.key")
-    state, flower_home = _Below("state"), _Below("flower")
-    alive = _Below(".alive")  # touched while the node is connected; it goes when the node leaves in order
-
-
-@dataclass(frozen=True)
-class NodeWork:
-    """What a node brings: its table, its client's name, where the state is that only it knows, what its owner allows."""
-
-    data: Path
+    data: Path | None  # its table, which may be given only when it is started
     client: str
-    state: Path
-    superlink: str
+    state: Path  # what only this node knows of the studies
     limits: Limits = DEPLOYED
     allow_code: tuple[str, ...] = ()
+
+    authority, key, flower_home = _Below("ca.crt"), _Below("node.key"), _Below("flower")
+    alive = _Below(".alive")  # touched while the node is connected; it goes when the node leaves in order
 
     def config(self) -> dict[str, str | int | float]:
         """As polyfed's client app reads it (`OwnConfig.of`)."""
@@ -129,13 +115,14 @@ def read_node(folder: Path) -> NodeFolder:
     path = _file_in(folder, "node.toml", "node", "give the node's folder, such as nodes/basel")
     optional = {"data": str, "client": str, "min_rows": int, "min_count": int, "allow_code": list}
     given = _read(path, {"name": str, "superlink": str}, optional)
-    allowed = tuple(check_code(name, str(path)) for name in given.pop("allow_code", ()))
-    least = {key: given.pop(key) for key in ("min_rows", "min_count") if key in given}
+    allowed = tuple(check_code(name, str(path)) for name in given.get("allow_code", ()))
+    least = {key: given[key] for key in ("min_rows", "min_count") if key in given}
     try:
         limits = replace(DEPLOYED, **least)
     except ConfigError as error:
         raise ConfigError(error.what, where=path, remedy=error.remedy) from None
-    return NodeFolder(folder.absolute(), **given, limits=limits, allow_code=allowed)
+    root, data, client = folder.absolute(), given.get("data"), given.get("client") or given["name"]
+    return NodeFolder(root, given["superlink"], root / data if data else None, client, root / "state", limits, allowed)
 
 
 def check_code(name: object, where: str) -> str:

@@ -12,15 +12,13 @@ polyfed.errors.PolyfedError: the server shows a certificate that ca.crt did not 
 from __future__ import annotations
 
 from polyfed.errors import ConfigError, PolyfedError
+from polyfed.flower.deploy.certificates import COPY_AUTHORITY, WRONG_AUTHORITY
 
 FORGOTTEN = 65.0  # seconds after which the server has forgotten that a killed node was alive
 SHORT = 10.0  # between two looks whether the key is registered by now: a new server does that after it has started
 LOOKS = 3
 FIRST, LONGEST = 5.0, 300.0  # of the waits after any other end; each is twice as long as the one before
 STEADY = 60.0  # seconds after which a node counts as having run well
-
-WRONG_AUTHORITY = "the server shows a certificate that ca.crt did not sign"
-COPY_AUTHORITY = "copy ca/ca.crt of the server to this node's folder, or check that --superlink is the right server"
 
 
 class RestartPolicy:
@@ -60,7 +58,6 @@ class RestartPolicy:
             return FORGOTTEN
         if self.rejected >= LOOKS:
             what = "the server rejects this node's key: it is not registered there, or another node with it is online"
-            raise PolyfedError(
-                what, remedy="start the server with polyfed deploy server, which registers all its nodes"
-            )
+            remedy = "start the server with polyfed deploy server, which registers all its nodes"
+            raise PolyfedError(what, remedy=remedy)
         return SHORT

@@ -9,6 +9,8 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPResponse
+from pathlib import Path
 
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import write_whole
@@ -45,8 +47,17 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
     renew = f"polyfed deploy renew {deployment.root}"
     days = check_server_certificate(deployment, renew=f"make one with {renew}")
     note(f"The certificate is valid for {days} days" + (f"; renew it soon: {renew}" if days < SOON else ""))
-    command = superlink_command(deployment)
     reject_port_in_use(deployment.bind, deployment.port)
+    command = [
+        program("flower-superlink"),
+        *("--ssl-ca-certfile", str(deployment.authority)),
+        *("--ssl-certfile", str(deployment.certificate)),
+        *("--ssl-keyfile", str(deployment.key)),
+        *("--host", deployment.bind, "--port", str(deployment.port)),
+        *("--database", str(deployment.database)),  # keeps which nodes are registered
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",  # it would fetch another torch for each run
+    ]
     note(shown(command, deployment.flower_home))
     certificate = deployment.certificate.read_bytes()
     link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
@@ -82,20 +93,6 @@ def _can_take_renewed(deployment: Deployment, certificate: bytes) -> bool:
         return all(str(run["status"]).startswith("finished") for run in ask(deployment, "list")["runs"])
     except (OSError, PolyfedError):  # it is being written, or the server is busy: the next look is soon
         return False
-
-
-def superlink_command(deployment: Deployment) -> list[str]:
-    """What Flower is started with. The database keeps which nodes are registered."""
-    return [
-        program("flower-superlink"),
-        *("--ssl-ca-certfile", str(deployment.authority)),
-        *("--ssl-certfile", str(deployment.certificate)),
-        *("--ssl-keyfile", str(deployment.key)),
-        *("--host", deployment.bind, "--port", str(deployment.port)),
-        *("--database", str(deployment.database)),
-        "--enable-supernode-auth",
-        "--disable-runtime-dependency-installation",  # it would fetch another torch for each run
-    ]
 
 
 def register(deployment: Deployment, note: Note) -> list[str]:
@@ -180,13 +177,19 @@ def _is_up(link: Program, deployment: Deployment, signals: Signals) -> bool:
 def answers(deployment: Deployment) -> bool:
     """Whether the server answers, with a certificate that the nodes will accept."""
     try:
-        trust = ssl.create_default_context(cafile=str(deployment.authority))
-        with urllib.request.urlopen(f"https://{deployment.address}/health", timeout=3, context=trust):
+        with get(deployment.address, "health", deployment.authority):
             return True
-    except urllib.error.HTTPError:  # it answers, if only to say no
-        return True
     except (OSError, ValueError):
         return False
+
+
+def get(address: str, page: str, authority: Path) -> HTTPResponse | urllib.error.HTTPError:
+    """What a server answers, if only to say no; OSError or ValueError if it does not, or is not trusted."""
+    trust = ssl.create_default_context(cafile=str(authority) if authority.is_file() else None)
+    try:
+        return urllib.request.urlopen(f"https://{address}/{page}", timeout=5, context=trust)
+    except urllib.error.HTTPError as error:
+        return error
 
 
 def _without_polls(note: Note) -> Note:

@@ -1,11 +1,35 @@
-"""What starts a server or a node on its machine, alone, with systemd or in a container; and which file goes where."""
+"""The texts of a deployment: the Flower app (two lines: all it does is in polyfed) and a study; what starts a server or a node on
+its machine, alone, with systemd or in a container; and which file goes where."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
 
 from polyfed import __version__
+from polyfed.defaults import METHOD
+from polyfed.experiments.toml_text import to_toml
 from polyfed.flower.deploy.layout import Deployment, address
+from polyfed.kinds import KINDS
+
+# Flower rejects a run config whose keys the app does not declare; these are their defaults.
+RUN_KEYS: dict[str, str | int | float] = {
+    "study": "",  # TOML: the same document as for polyfed run, without a source
+    "folder": "",  # of the run, an absolute path on the server
+    "nodes": 1,  # clients to wait for before the first round
+    "timeout": 600.0,  # seconds for one phase
+    "wait": 120.0,  # seconds to wait for the nodes
+    "lost": 3,  # rounds in a row without a quorum before the run gives up
+}
+
+
+def app_files() -> dict[str, str]:
+    """Path → text of a Flower app that `flwr run` takes."""
+    return {
+        "pyproject.toml": _PROJECT.format(config=to_toml(RUN_KEYS).rstrip("\n")),
+        "polyfed_app/__init__.py": '"""The Flower app of polyfed."""\n',
+        "polyfed_app/client_app.py": _MODULE.format(what="What a node does", name="client_app"),
+        "polyfed_app/server_app.py": _MODULE.format(what="What the server does", name="server_app"),
+    }
 
 
 def server_files() -> dict[str, str]:
@@ -15,8 +39,15 @@ def server_files() -> dict[str, str]:
     return {"start.sh": _SERVER_SCRIPT, "polyfed-server.service": unit}
 
 
-def container_files(deployment: Deployment) -> dict[str, str]:
-    """Name → text of what runs the server in a container, for the folder of all."""
+def files_of_all(deployment: Deployment) -> dict[str, str]:
+    """Name → text, for the folder of all: a study, which file goes where, what runs the server in a container."""
+    readme = _README.format(
+        address=address(deployment.host, deployment.port),
+        port=deployment.port,
+        rows="\n".join(f"| `nodes/{name}/` | the machine of {name} | {_KEY} |" for name in deployment.nodes),
+        node=deployment.nodes[0] if deployment.nodes else "basel",
+    )
+    study = _STUDY.replace("KINDS", ", ".join(KINDS)).replace("METHOD", METHOD)
     listening = 'The server must listen at all addresses: bind = "0.0.0.0" in deploy.toml.'
     compose = _COMPOSE.format(
         how=f"docker compose up -d, in this folder. {listening}",
@@ -24,7 +55,7 @@ def container_files(deployment: Deployment) -> dict[str, str]:
         command='["server", "."]',
         mounts=f'ports: ["{deployment.port}:{deployment.port}"]\n    volumes: [".:/deployment"]',
     )
-    return _image_files() | {"compose.yaml": compose}
+    return {"study.toml": study, "README.md": readme, **_image_files(), "compose.yaml": compose}
 
 
 def node_files(name: str) -> dict[str, str]:
@@ -47,15 +78,61 @@ def _image_files() -> dict[str, str]:
     return {"Containerfile": _IMAGE.format(polyfed=__version__, flwr=version("flwr")), ".dockerignore": "*\n"}
 
 
-def readme(deployment: Deployment) -> str:
-    """Which file goes to which machine, and which must never leave."""
-    return _README.format(
-        address=address(deployment.host, deployment.port),
-        port=deployment.port,
-        rows="\n".join(f"| `nodes/{name}/` | the machine of {name} | {_KEY} |" for name in deployment.nodes),
-        node=deployment.nodes[0] if deployment.nodes else "basel",
-    )
+_PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
 
+[project]
+name = "polyfed-app"
+version = "1.0.0"
+description = "Personalised Bayesian federated learning with polyfed"
+license = "Apache-2.0"
+dependencies = []  # polyfed[flower] is installed on every machine beforehand: Flower shall not fetch its own copy
+
+[tool.flwr.app]
+publisher = "polyfed"
+
+[tool.flwr.app.components]
+serverapp = "polyfed_app.server_app:app"
+clientapp = "polyfed_app.client_app:app"
+
+[tool.flwr.app.config]
+{config}
+"""
+
+_MODULE = '''\
+"""{what}: all of it is in polyfed."""
+
+from polyfed.flower.{name} import app
+
+__all__ = ["app"]
+'''
+
+_STUDY = """\
+# What is learnt together. Every node has a table with these columns; no table leaves its machine. Edit, then run
+#   polyfed deploy run . study.toml
+
+[data]
+# features = ["age", "sex"]  # the inputs; all columns that are no targets, if it is not given
+# drop = ["number"]  # columns that are neither inputs nor targets
+test = 0.2  # the share of each node's rows that is kept for testing
+# scaling = "federated"  # or "local" (units of each node), "targets" (features as they are) or "none"
+
+[data.tasks]  # the targets; kinds: KINDS
+regression = ["pulse"]
+# binary = ["sick"]
+
+# [data.derive]
+# disease = "num > 0"  # a column made from another by a comparison
+
+[method]
+name = "METHOD"  # see polyfed methods
+
+[run]
+rounds = 20
+seed = 0
+"""
 
 _KEY = "yes: `node.key` is what makes a machine this node"
 
