@@ -27,8 +27,6 @@ UNFIT = (LookupError, TypeError, ValueError, RuntimeError, AttributeError, Asser
 
 
 class Checkpoint(NamedTuple):
-    """A state, and how far the events were."""
-
     federation_state: FederationState
     events_size: int
     events_sha256: str
@@ -65,7 +63,6 @@ class Checkpoints:
                 path_of(self.folder, round, ending).unlink(missing_ok=True)
 
     def forget_after(self, round: int) -> None:
-        """Throw away the checkpoints of later rounds."""
         reject_link(self.folder)
         self._remove([found for found in rounds_of(self.folder) if found > round])
 
@@ -81,7 +78,6 @@ class Checkpoints:
         raise DataError("there is no checkpoint that can be read", where=self.folder, remedy=remedy)
 
     def read(self, round: int) -> Checkpoint:
-        """The checkpoint of a round."""
         path = path_of(self.folder, round, "safetensors")
         described = read_mark(self.folder, round)
         content, names = sound(path, described["sha256"]), described["clients"]

@@ -69,13 +69,11 @@ class EventLog:
             append(self.folder / TIMING_FILE, _line({"time": round(time.time(), 3), **entry}))
 
     def rewrite(self, events: list[Event]) -> None:
-        """These events in place of all."""
         self._hold(list(events), b"".join(map(_line, events)))
         if self.folder is not None:
             write(self.folder / EVENTS_FILE, self.content())
 
     def content(self) -> bytes:
-        """`events.jsonl` as it is on disk."""
         return b"".join(map(_line, self.events))
 
     def cut(self) -> None:

@@ -51,7 +51,6 @@ def write_new(run: Run, folder: Path) -> None:
 
 
 def read(folder: Path) -> tuple[PreparedFederation | None, dict[str, State]]:
-    """The prepared federation and the states of the late-joining clients, if there are any."""
     path = folder / NAME
     for attempt in range(ATTEMPTS):
         if not path.exists() and not path.is_symlink():  # a link that leads nowhere is damage
@@ -70,7 +69,6 @@ def read(folder: Path) -> tuple[PreparedFederation | None, dict[str, State]]:
 
 
 def write(prepared: PreparedFederation, states: Mapping[str, State], folder: Path) -> None:
-    """All late-joining clients of a folder."""
     arrays = with_prefix("prepared", {name: torch.from_numpy(value) for name, value in prepared.arrays().items()})
     for i, name in enumerate(prepared.clients):
         arrays |= with_prefix(f"state/{i}", states[name])

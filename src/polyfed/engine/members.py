@@ -33,7 +33,9 @@ class Members:
     @classmethod
     def of(cls, method: Method, prepared: PreparedFederation, seed: int = 0) -> Members:
         own = {client: parts.train for client, parts in prepared.clients.items()}
-        reject_weights(method, own)
+        if not method.takes_weights and any(data.weights for data in own.values()):
+            what, remedy = "labels have weights, which it does not know", "leave weights and class_weights out"
+            raise ConfigError(what, where=f"method {method.name!r}", remedy=f"{remedy}, or choose another method")
         if not method.pools_data:
             shared = {client: prepared.shared(client) for client in own}
             return cls(method, prepared, shared, own, {client: client for client in own}, seed)
@@ -84,7 +86,6 @@ class Members:
         return self.method.predict_many(federation_state.server, [asked])[0]
 
     def question(self, client: str, x: np.ndarray) -> np.ndarray:
-        """Inputs of a client as the model that serves it takes them."""
         return _with_position(x, self.positions[client]) if self.method.needs_client else x
 
     def with_everyone(self, data: ClientData) -> ClientData:
@@ -102,13 +103,6 @@ class Members:
         return (lambda x: predict(_with_position(x, position))) if self.method.needs_client else predict
 
 
-def reject_weights(method: Method, training: Mapping[str, ClientData]) -> None:
-    """An error if labels have weights that the method would not look at."""
-    if not method.takes_weights and any(data.weights for data in training.values()):
-        remedy = "leave weights and class_weights out, or choose another method"
-        raise ConfigError("labels have weights, which it does not know", where=f"method {method.name!r}", remedy=remedy)
-
-
 def named(data: ClientData, position: int) -> ClientData:
     """The same rows with the position of their client as one more feature, the last."""
     return replace(data, x=_with_position(data.x, position))
@@ -120,16 +114,16 @@ def _with_position(x: np.ndarray, position: int) -> np.ndarray:
 
 def pooled(clients: list[ClientData]) -> ClientData:
     """All rows of all clients, as if they were one."""
-    seen: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    n_inputs = 0
-    for data in clients:
-        for task, (at, y) in data.labels.items():
-            seen.setdefault(task, []).append((at + n_inputs, y))
-        n_inputs += len(data.x)
-    joined = {
-        task: (np.concatenate([at for at, _ in parts]), np.concatenate([y for _, y in parts]))
-        for task, parts in seen.items()
-    }
+    starts = np.cumsum([0, *(len(data.x) for data in clients)])
+    joined = {}
+    for task in dict.fromkeys(task for data in clients for task in data.labels):
+        parts = [
+            (data.labels[task], start) for data, start in zip(clients, starts, strict=False) if task in data.labels
+        ]
+        joined[task] = (
+            np.concatenate([at + start for (at, _), start in parts]),
+            np.concatenate([y for (_, y), _ in parts]),
+        )
     weighted = [task for task in joined if any(task in data.weights for data in clients)]
     weights = {task: np.concatenate([data.weights_of(task) for data in clients]) for task in weighted}
     return ClientData(np.concatenate([data.x for data in clients]), joined, clients[0].codecs, weights=weights)

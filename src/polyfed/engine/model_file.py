@@ -114,7 +114,6 @@ def _own(run: Run, client: str) -> tuple[PreparedFederation, State | None]:
 
 
 def _document(content: bytes, path: Path) -> bytes:
-    """The sealed JSON in the head of the file."""
     try:
         size = int.from_bytes(content[:8], "little")
         return json.loads(content[8 : 8 + size] if 0 < size <= len(content) - 8 else "{}")["__metadata__"][KEY].encode()

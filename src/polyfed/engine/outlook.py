@@ -63,7 +63,6 @@ def forecast(method: Method, federation_state: FederationState, members: Members
 
 
 def _shorter(method: Method, ahead: Sequence[Outlook]) -> str:
-    """What would make rounds shorter."""
     operations, exact = sum(one.operations for one in ahead), sum(one.exact for one in ahead)
     if hasattr(method, "inducing") and exact > 0.5 * operations:
         return "method.inducing=auto"

@@ -30,7 +30,7 @@ class Settings:
         aggregation: what the server averages: `clip` (updates no longer than twice the median), the exact `mean`, or in the
             place of all `median`, `trimmed` or `krum`; several joined by + run in their order (engine/pipeline.py).
         trim: the share of the clients that `trimmed` leaves out at each end, and that `krum` takes for malicious.
-        stop: `none`, or `validation`: before the last round if more rounds no longer help (engine/stopping.py).
+        stop: `none`, or `validation`: before the last round if more rounds no longer help (engine/tables.py).
         patience: evaluations without a better one after which it does.
         keep: checkpoints that are kept.
         workers: threads that share out the clients of a round.
@@ -82,7 +82,6 @@ class Settings:
         return [names[i] for i in sorted(chosen)]
 
     def is_enough(self, n_used: int, n_sampled: int) -> bool:
-        """Whether so many updates make a round."""
         return n_used >= max(1, ceil(self.quorum * n_sampled))
 
     def evaluates(self, round: int) -> bool:

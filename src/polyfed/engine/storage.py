@@ -97,7 +97,6 @@ def read_prepared(folder: Path) -> PreparedFederation:
 
 
 def options_of(made: Method) -> dict[str, Any]:
-    """The options of a method, ready for JSON."""
     return asdict(made) if is_dataclass(made) else {}  # pyright: ignore[reportArgumentType]
 
 

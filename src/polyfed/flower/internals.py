@@ -32,6 +32,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.run import Run as Run  # for those who are a Grid
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -52,8 +53,6 @@ RAISED, CRASHED = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION), int(ErrorCode.CLIE
 
 
 class PulledMessage(NamedTuple):
-    """A message for this node, whose content is still at the server."""
-
     head: Message
     tree: Any
 
@@ -89,7 +88,6 @@ def sent_by(message: Message, node: int) -> None:
 
 
 def failed(message: Message, code: int, reason: str) -> Message:
-    """The reply of a client that has none."""
     return Message(Error(code, reason), reply_to=message)
 
 
@@ -139,7 +137,6 @@ class FleetRequests:
         self._client.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=node))
 
     def heartbeat(self, node: int) -> bool:
-        """Whether the server still knows the node."""
         request = heartbeat_pb2.SendNodeHeartbeatRequest(node=Node(node_id=node), heartbeat_interval=BEAT)
         return self._client.SendNodeHeartbeat(request).success
 

@@ -28,8 +28,6 @@ _REMEDY = "ask whoever runs the server"
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The study, and where it stands."""
-
     study: str  # a name that no other study has: a client keeps its state under it
     document: dict[str, Any]  # the settings, as a config file has them
     seed: int
@@ -52,11 +50,11 @@ class RoundContext:
         if not isinstance(self.members, tuple) or not all(map(is_text, self.members)):
             raise _odd("members", self.members, "they are names")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> RoundContext:
+    def from_dict(cls, described: Mapping[str, object]) -> RoundContext:
         if described.get("format") != FORMAT:
             what = f"the server speaks format {described.get('format')!r}, this client {FORMAT}"
             raise ConfigError(what, where=WHERE, remedy="install the same version of polyfed on both")
@@ -94,7 +92,7 @@ class RoundContext:
             raise ConfigError(f"what was agreed cannot be used: {reason}", where=WHERE, remedy=_REMEDY) from None
 
 
-def _odd(name: str, value: Any, wanted: str) -> ConfigError:
+def _odd(name: str, value: object, wanted: str) -> ConfigError:
     return ConfigError(f"{shown(name)} is {shown(value)}, but {wanted}", where=WHERE, remedy=_REMEDY)
 
 

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from polyfed.data import OPEN
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
-from polyfed.engine.events import EventLog
+from polyfed.engine.events import EventLog, OnEvent, ignore
 from polyfed.engine.rounds import FederationState
 from polyfed.engine.run import Run
 from polyfed.engine.simulate import load
@@ -31,7 +31,7 @@ from polyfed.flower.client_app import make_app
 from polyfed.flower.grid import InProcessGrid
 from polyfed.flower.node import folder_of
 from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.serving import OnEvent, ServeConfig, serve
+from polyfed.flower.server_app import ServeConfig, serve
 from polyfed.flower.strategy import Timeouts
 from polyfed.folders.documents import read_content, read_document
 from polyfed.folders.lines import TIMING_FILE
@@ -50,7 +50,7 @@ def start(
     where: str,
     *,
     engine: str = "flower-sim",
-    on_event: OnEvent | None = None,
+    on_event: OnEvent = ignore,
     command: Sequence[str] = (),
 ) -> Run:
     """Begin a run in a folder that is new or empty, and run it to its end."""
@@ -68,7 +68,7 @@ def resume(
     rounds: int | None = None,
     *,
     engine: str = "flower-sim",
-    on_event: OnEvent | None = None,
+    on_event: OnEvent = ignore,
     command: Sequence[str] = (),
     allow_code: Collection[str] = (),
 ) -> Run:
@@ -83,7 +83,7 @@ def resume(
 
 
 def _run(
-    config: Config, folder: Path, federation: Federation, engine: str, on_event: OnEvent | None, command: Sequence[str]
+    config: Config, folder: Path, federation: Federation, engine: str, on_event: OnEvent, command: Sequence[str]
 ) -> Run:
     below, n_clients = (folder / "flower").resolve(), len(federation)
     serve_config = ServeConfig(config, below / "server", Timeouts(nodes=n_clients, wait=60.0))
@@ -121,7 +121,7 @@ def _assembled(server_run: Run, serve_config: ServeConfig, states: Path, federat
     return Run(server_run.method, prepared, server_run.settings, federation_state=federation_state, log=log)
 
 
-def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on_event: OnEvent | None) -> Run:
+def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on_event: OnEvent) -> Run:
     """On Flower's own simulation, with Ray's processes for the clients."""
     try:
         import ray as _ray  # noqa: F401  # pyright: ignore[reportMissingImports]

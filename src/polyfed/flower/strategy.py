@@ -5,24 +5,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from polyfed.engine.evaluation import PARTS
+from polyfed.engine.events import Event, OnEvent, ignore
 from polyfed.engine.rounds import FederationState, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
-from polyfed.flower.roster import Backoff, Roster, failure, message_to
+from polyfed.flower.roster import Backoff, Roster
 from polyfed.flower.round_context import RoundContext
-from polyfed.flower.scores import evaluation_events
-from polyfed.flower.wire import content, opened
+from polyfed.flower.wire import Note, answered, message_to
 from polyfed.methods import ClientResult, ClientUpdate, State
 from polyfed.methods.messages import n_bytes
+from polyfed.metrics import is_score
 
 log = logging.getLogger("flwr")
 
@@ -37,8 +39,6 @@ class NodeError(Exception):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long the server waits, and for whom."""
-
     nodes: int = 1  # clients that must be there in round 0
     timeout: float = 600.0  # seconds that clients have for a round
     wait: float = 120.0  # seconds for nodes to connect, in round 0 and when too few for a quorum are there
@@ -54,7 +54,7 @@ class PolyfedStrategy(Strategy):
         context: RoundContext,
         roster: Roster,
         timeouts: Timeouts,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_event: OnEvent = ignore,
     ) -> None:
         self.run, self.context, self.roster, self.timeouts, self.on_event = run, context, roster, timeouts, on_event
         self.backoff = Backoff()
@@ -62,7 +62,7 @@ class PolyfedStrategy(Strategy):
         self._asked: dict[int, str] = {}
         self._absent: dict[str, ClientResult] = {}
         self._bytes_down = 0
-        self._next: tuple[FederationState, list[dict[str, Any]]] | None = None
+        self._next: tuple[FederationState, list[Event]] | None = None
         self._began = self._sent = self._trained = 0.0
 
     def summary(self) -> None:
@@ -78,7 +78,8 @@ class PolyfedStrategy(Strategy):
         self._began = time.perf_counter()
         run, method, settings = self.run, self.run.method, self.run.settings
         server, round = begun(method, run.federation_state, settings).server, run.federation_state.round + 1
-        sampled = settings.participants(sorted(self.roster.labelled), round)
+        labelled = [client for client, counts in self.roster.labels.items() if any(counts.values())]
+        sampled = settings.participants(labelled, round)
         messages, self._asked, self._bytes_down = [], {}, 0
         for client in self._choose(sampled, round):
             sent = method.broadcast(server, client)
@@ -95,10 +96,8 @@ class PolyfedStrategy(Strategy):
         waited = time.perf_counter() - self._sent
         silence = f"none within {self.timeouts.timeout:g} s" if waited >= self.timeouts.timeout else "it went away"
         outcomes = self._absent | {client: NoAnswer(silence) for client in self._asked.values()}
-        for reply in replies:
-            client = self._asked.get(reply.metadata.src_node_id)
-            if client is not None:
-                outcomes[client] = self._read(client, reply, round)
+        for client, note, arrays in self._answers(replies):
+            outcomes[client] = _outcome(note, arrays, round)
         for client in self._asked.values():
             if isinstance(outcomes[client], NoAnswer):
                 self.backoff.failed(client, round)
@@ -129,7 +128,7 @@ class PolyfedStrategy(Strategy):
         self._asked = {}
         if not settings.evaluates(state.round):
             return []
-        here = self.roster.refresh(self.context.to_dict(), self.run.prepared.spec.clients)
+        here = self.roster.refresh(self.context, self.run.prepared.spec.clients)
         return [
             self._message(
                 MessageType.EVALUATE, client, method.prediction_state(state.server, client), state.round, state
@@ -142,12 +141,8 @@ class PolyfedStrategy(Strategy):
         """Write the round down. It counts from here on."""
         assert self._next is not None
         federation_state, events = self._next
-        answers: dict[str, Any] = {}
-        for reply in replies:
-            client = self._asked.get(reply.metadata.src_node_id)
-            if client is None:
-                continue
-            note = self._note(client, reply)
+        answers: dict[str, object] = {}
+        for client, note, _ in self._answers(replies):
             if "error" in note:
                 log.warning("polyfed: round %d: no scores of %s: %s", federation_state.round, client, note["error"])
             else:
@@ -159,7 +154,7 @@ class PolyfedStrategy(Strategy):
         self.run.record(
             federation_state,
             events,
-            on_event=self.on_event,
+            self.on_event,
             seconds=self._trained - self._began,
             evaluation_seconds=time.perf_counter() - self._trained,
         )
@@ -171,12 +166,12 @@ class PolyfedStrategy(Strategy):
     def _choose(self, sampled: list[str], round: int) -> list[str]:
         """Of those who are drawn, whom to ask; why not the others is noted. Too few for a quorum are waited for."""
         settings, members = self.run.settings, self.run.prepared.spec.clients
-        here = self.roster.refresh(self.context.to_dict(), members)
+        here = self.roster.refresh(self.context, members)
         asked = [client for client in sampled if client in here and self.backoff.allows(client, round)]
         if not settings.is_enough(len(asked), len(sampled)):  # then nobody is skipped
             n_wanted = next(n for n in range(1, len(sampled) + 1) if settings.is_enough(n, len(sampled)))
             n_others = len(here - set(sampled))
-            here = self.roster.wait_for(self.context.to_dict(), members, n_wanted + n_others, self.timeouts.wait)
+            here = self.roster.wait_for(self.context, members, n_wanted + n_others, self.timeouts.wait)
             asked = [client for client in sampled if client in here]
         self._absent = {
             client: NoAnswer("it did not answer before and is asked again later" if client in here else "not connected")
@@ -190,29 +185,20 @@ class PolyfedStrategy(Strategy):
         node, mark = self.roster.node_of[client], known.clients.get(client)
         self._asked[node] = client
         context = self.context.at(round, 0 if mark is None else int(mark["round"]))
-        return message_to(node, kind, content(context.to_dict(), sent), self.timeouts.timeout)
+        return message_to(node, kind, context.to_dict(), sent, self.timeouts.timeout)
 
-    def _note(self, client: str, reply: Message) -> dict[str, Any]:
-        try:
-            note = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
-        except (ValueError, TypeError, KeyError) as error:
-            note = {"error": f"its answer is not understood ({error})"}
-        if note.get("lost"):
-            text = f"{client} has lost its state and begins anew"
-            log.warning("polyfed: %s", text)
-            self.run.log.add_timing(warning=text)
-        return note
-
-    def _read(self, client: str, reply: Message, round: int) -> ClientResult:
-        """An update, with the mark that the server keeps of it: the round, by which the client knows its state again."""
-        note = self._note(client, reply)
-        if "error" in note:
-            return NodeError(str(note["error"])[:300])
-        try:
-            update = ClientUpdate.from_wire(opened(reply)[1])
-        except Exception as error:  # whatever a node sends must not end the run
-            return NodeError(f"its update is not understood ({type(error).__name__}: {error})")
-        return {"round": torch.tensor(round)}, update
+    def _answers(self, replies: Iterable[Message]) -> Iterator[tuple[str, Note, State]]:
+        """What those who were asked have answered."""
+        for reply in replies:
+            client = self._asked.get(reply.metadata.src_node_id)
+            if client is None:
+                continue
+            note, arrays = answered(reply)
+            if note.get("lost"):
+                text = f"{client} has lost its state and begins anew"
+                log.warning("polyfed: %s", text)
+                self.run.log.add_timing(warning=text)
+            yield client, note, arrays
 
     def _count(self, used: bool) -> None:
         self.n_used, self.n_lost = self.n_used + used, 0 if used else self.n_lost + 1
@@ -223,3 +209,47 @@ class PolyfedStrategy(Strategy):
                 where=str(self.run.folder or ""),
                 remedy="look at the rejected clients in events.jsonl, then resume",
             )
+
+
+def _outcome(note: Note, arrays: State, round: int) -> ClientResult:
+    """An update, with the mark that the server keeps of it: the round, by which the client knows its state again."""
+    if "error" in note:
+        return NodeError(str(note["error"])[:300])
+    try:
+        return {"round": torch.tensor(round)}, ClientUpdate.from_wire(arrays)
+    except Exception as error:  # whatever a node sends must not end the run
+        return NodeError(f"its update is not understood ({type(error).__name__}: {error})")
+
+
+MODELS = ("personal", "global")
+
+
+def evaluation_events(round: int, reported: Mapping[str, object], kinds: Mapping[str, str]) -> list[Event]:
+    """The events that the engine would have written itself of scores that clients report; what is none is left out.
+
+    >>> reported = [{"part": "test", "model": "personal", "scores": {"pulse": {"rmse": 2.0, "mood": 1.0}}}]
+    >>> evaluation_events(5, {"basel": reported}, {"pulse": "regression"})[0]["clients"]
+    {'basel': {'pulse': {'rmse': 2.0}}}
+    """
+    events = []
+    for model, part in product(MODELS, PARTS):
+        found = {client: _scores(reported[client], model, part, kinds) for client in sorted(reported)}
+        if clients := {client: scores for client, scores in found.items() if scores}:
+            events.append({"event": "evaluation", "round": round, "part": part, "model": model, "clients": clients})
+    return events
+
+
+def _scores(reported: object, model: str, part: str, kinds: Mapping[str, str]) -> dict[str, dict[str, float | None]]:
+    for entry in reported if isinstance(reported, list) else ():
+        if isinstance(entry, dict) and entry.get("model") == model and entry.get("part") == part:
+            of_tasks = entry.get("scores")
+            return {
+                task: {name: value for name, value in of_task.items() if _is_score(kinds[task], name, value)}
+                for task, of_task in (of_tasks.items() if isinstance(of_tasks, dict) else ())
+                if task in kinds and isinstance(of_task, dict)
+            }
+    return {}
+
+
+def _is_score(kind: str, name: str, value: object) -> bool:
+    return is_score(kind, name) and (value is None or (isinstance(value, (int, float)) and abs(value) < float("inf")))

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from polyfed import __version__
 from polyfed.errors import DataError
@@ -27,7 +26,7 @@ def mine() -> dict[str, str]:
     return {"polyfed": __version__, "flwr": version("flwr")}
 
 
-def read(reported: Mapping[str, Any]) -> dict[str, str]:
+def read(reported: Mapping[str, object]) -> dict[str, str]:
     """The versions in what a node says of itself; what is none is left out."""
     given = reported.get("versions")
     found = {name: given.get(name) for name in NAMES} if isinstance(given, dict) else {}

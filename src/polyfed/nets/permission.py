@@ -39,7 +39,6 @@ def reject_code(options: Mapping[str, Any], allowed: Collection[str] = (), *, wh
 
 
 def is_own(text: str, *, paths: bool = True) -> bool:
-    """Whether a text names one of polyfed's own networks."""
     found = _OWN.fullmatch(text)
     if found is None or found[1] not in BACKBONES:
         return False
@@ -48,7 +47,6 @@ def is_own(text: str, *, paths: bool = True) -> bool:
 
 
 def _texts(value: Any, option: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in options, with the name of the option that each is in."""
     if isinstance(value, str):
         yield option, value
     elif isinstance(value, Mapping):

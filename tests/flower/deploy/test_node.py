@@ -21,7 +21,7 @@ from polyfed.flower.deploy import node as nodes
 from polyfed.flower.deploy.commands import node_config
 from polyfed.flower.deploy.layout import read_node
 from polyfed.flower.deploy.making import make_deployment
-from polyfed.flower.deploy.restarts import RestartPolicy
+from polyfed.flower.deploy.node import RestartPolicy
 from polyfed.flower.own_config import OwnConfig
 
 # What Flower 1.41 prints when the server does not know the key, and also when it takes the node for alive.
@@ -205,7 +205,7 @@ def test_a_stand_in_is_started_again_and_ends_with_us(folder, tmp_path, monkeypa
     )
     stand_in.chmod(0o755)
     script = (
-        "import sys; from polyfed.flower.deploy import node, restarts; restarts.FIRST = 0.2;"
+        "import sys; from polyfed.flower.deploy import node; node.FIRST = 0.2;"
         f"node.program = lambda name: {str(stand_in)!r};"
         "from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
     )

@@ -42,7 +42,6 @@ class Pair(NamedTuple):
 
 
 def make_authority(days: int) -> Pair:
-    """A new authority, which can sign certificates of servers and nothing further."""
     key, name = ec.generate_private_key(CURVE), _name("polyfed authority")
     built = (
         _builder(name, name, key, days)

@@ -69,7 +69,6 @@ class Deployment:
         return self.root / "nodes" / name
 
     def write(self) -> None:
-        """Write `deploy.toml`."""
         given = {"host": self.host, "port": self.port, "bind": self.bind, "nodes": list(self.nodes)}
         write_whole(self.root / "deploy.toml", to_toml(given).encode())
 
@@ -104,14 +103,12 @@ class NodeFolder:
 
 
 def read_deployment(folder: Path) -> Deployment:
-    """What `polyfed deploy init` wrote."""
     path = _file_in(folder, "deploy.toml", "deployment", f"make one with polyfed deploy init {folder} --host NAME")
     given = _read(path, {"host": str, "port": int, "bind": str, "nodes": list}, {})
     return Deployment(folder.absolute(), given["host"], given["port"], given["bind"], tuple(map(str, given["nodes"])))
 
 
 def read_node(folder: Path) -> NodeFolder:
-    """What `polyfed deploy init` wrote for one node."""
     path = _file_in(folder, "node.toml", "node", "give the node's folder, such as nodes/basel")
     optional = {"data": str, "client": str, "min_rows": int, "min_count": int, "allow_code": list}
     given = _read(path, {"name": str, "superlink": str}, optional)
@@ -146,7 +143,6 @@ def address(host: str, port: int) -> str:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """The host and the port of HOST:PORT."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -155,7 +151,6 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

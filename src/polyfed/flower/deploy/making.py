@@ -24,7 +24,6 @@ ANY = ("0.0.0.0", "::")
 def make_deployment(
     root: Path, host: str, nodes: Sequence[str], *, port: int = PORT, bind: str | None = None, days: int = 365
 ) -> Deployment:
-    """A new folder with all that the machines need."""
     host, names = certificates.check_host(host), check_names(nodes)
     if days < 1:
         raise ConfigError(f"{days} days are none", where="--days", remedy="give at least 1")
@@ -49,7 +48,6 @@ def make_deployment(
 
 
 def add_node(deployment: Deployment, name: str) -> Deployment:
-    """One more node, in a folder of its own."""
     check_names([name], deployment.nodes)
     if deployment.node(name).exists():
         raise UsageError("is there already", where=str(deployment.node(name)), remedy="remove it, or use another name")
@@ -80,7 +78,6 @@ def renew_key(deployment: Deployment, name: str) -> Path:
 
 
 def check_is_node(deployment: Deployment, name: str) -> None:
-    """An error if the deployment has no such node."""
     if name not in deployment.nodes:
         known = ", ".join(deployment.nodes) or "none"
         raise UsageError(f"there is no node {name!r}", where=deployment.root, remedy=f"its nodes are {known}")

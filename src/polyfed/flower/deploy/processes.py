@@ -26,8 +26,6 @@ GRACE = 25.0  # seconds to end in order; Flower itself takes up to ten
 
 
 class Program:
-    """A started program."""
-
     def __init__(
         self,
         command: Sequence[str],
@@ -75,7 +73,6 @@ class Program:
         self._reader.join(timeout=5)
 
     def kill(self) -> None:
-        """End it by force, with all that it started."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
@@ -83,7 +80,6 @@ class Program:
         self._reader.join(timeout=5)
 
     def ended(self, seconds: float) -> int | None:
-        """Its exit code, if it ends by itself within the time."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:

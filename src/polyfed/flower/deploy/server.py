@@ -18,6 +18,7 @@ from polyfed.flower.deploy.certificates import check_server_certificate
 from polyfed.flower.deploy.commands import Note, ask, environment, program, shown
 from polyfed.flower.deploy.layout import Deployment, read_deployment
 from polyfed.flower.deploy.processes import Program, Signals
+from polyfed.flower.versions import of_nodes
 
 TIMEOUT = 90.0  # seconds until it answers; two or three on a machine that does little else
 SOON = 30  # days before the certificate ends
@@ -104,10 +105,9 @@ def register(deployment: Deployment, note: Note) -> list[str]:
     for name in deployment.nodes:
         if name in numbers:
             continue
+        key = str(deployment.public_key(name))
         try:
-            answer = ask(
-                deployment, "supernode", "register", str(deployment.public_key(name)), "--name", name, note=note
-            )
+            answer = ask(deployment, "supernode", "register", key, "--name", name, note=note)
         except PolyfedError as error:
             if "already in use" in str(error):  # registered, but by another hand: it works, without its name
                 continue
@@ -143,8 +143,6 @@ def node_numbers(deployment: Deployment) -> dict[str, str]:
 
 def versions_of(deployment: Deployment) -> dict[str, dict[str, str]]:
     """Flower's number of a node → the versions that it reported to the last study of this folder."""
-    from polyfed.flower.versions import of_nodes
-
     return of_nodes(deployment.root / "runs") if deployment.is_server else {}
 
 
@@ -175,7 +173,6 @@ def _is_up(link: Program, deployment: Deployment, signals: Signals) -> bool:
 
 
 def answers(deployment: Deployment) -> bool:
-    """Whether the server answers, with a certificate that the nodes will accept."""
     try:
         with get(deployment.address, "health", deployment.authority):
             return True

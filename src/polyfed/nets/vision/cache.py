@@ -36,7 +36,6 @@ class FeatureCache:
         self.folder, self.n_features = folder / "features" / kind, n_features
 
     def find(self, images: set[str]) -> Iterator[tuple[str, np.ndarray]]:
-        """Digest and features of those images that are stored."""
         for path in sorted(self.folder.glob("*.safetensors")) if images else ():
             yield from self._read(path, images)
 

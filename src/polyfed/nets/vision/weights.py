@@ -28,7 +28,6 @@ _VERSION = "IMAGENET1K_V1"  # of torchvision's weights: one version, so that a r
 
 
 def find_weights(name: str, recipe: Recipe, weights: Any = None, weights_dir: Any = None) -> Mapping[str, Tensor]:
-    """The weights of a backbone, from wherever they are."""
     if weights is not None and not Path(weights).is_dir():
         return read_weights(Path(weights))
     folder = weights or weights_dir or os.environ.get(FOLDER_VARIABLE) or None
