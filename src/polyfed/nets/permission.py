@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 from urllib.parse import parse_qsl
 
 from polyfed.errors import ConfigError
@@ -21,7 +20,9 @@ from polyfed.nets.vision.weights import RANDOM
 _OWN = re.compile(r"polyfed\.nets\.vision:([^?:]+)(?:\?(.*))?", re.DOTALL)
 
 
-def reject_code(options: Mapping[str, Any], allowed: Collection[str] = (), *, where: str, paths: bool = True) -> None:
+def reject_code(
+    options: Mapping[str, object], allowed: Collection[str] = (), *, where: str, paths: bool = True
+) -> None:
     """An error about the first option whose text names code that is neither polyfed's own nor allowed by this very name.
 
     Any text with a colon counts, whatever the option is called, for a method may come from another package. Unless `paths`,
@@ -46,7 +47,7 @@ def is_own(text: str, *, paths: bool = True) -> bool:
     return paths or ("weights_dir" not in given and given.get("weights", RANDOM) == RANDOM)
 
 
-def _texts(value: Any, option: str = "") -> Iterator[tuple[str, str]]:
+def _texts(value: object, option: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield option, value
     elif isinstance(value, Mapping):

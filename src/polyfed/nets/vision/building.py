@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
+from collections import OrderedDict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class Backbone(nn.Module):
         size: int,
         cut: str,
         grid: int | None,
-        normal: tuple | None = None,
+        normal: tuple[tuple[float, ...], tuple[float, ...]] = ((0.0,) * 3, (1.0,) * 3),
     ) -> None:
         super().__init__()
         if cut != POOL and cut not in stages:
@@ -56,12 +56,9 @@ class Backbone(nn.Module):
             raise ConfigError(f"grid is {grid!r}", where=place_of(name), remedy="give a whole number from 1")
         self.name, self.size, self.cut, self.grid = name, size, cut, grid
         last = len(stages) if cut == POOL else list(stages).index(cut) + 1
-        self.stages = nn.Sequential()
-        for stage in list(stages)[:last]:
-            self.stages.add_module(stage, stages[stage])
-        mean, std = normal or ((0.0,) * 3, (1.0,) * 3)
-        self.register_buffer("mean", torch.tensor(mean).reshape(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(std).reshape(1, 3, 1, 1))
+        self.stages = nn.Sequential(OrderedDict(list(stages.items())[:last]))
+        for buffer, values in zip(("mean", "std"), normal, strict=True):
+            self.register_buffer(buffer, torch.tensor(values).reshape(1, 3, 1, 1))
         self.eval().requires_grad_(False)
         self.shapes: dict[str, tuple[int, ...]] = {}  # stage → the shape of its map of one image
         self.n_features = self._try()
@@ -178,12 +175,12 @@ def _made_by(name: str) -> nn.Module:
         remedy = "give a factory without arguments"
         raise ConfigError(f"its factory cannot be called ({error})", where=place_of(name), remedy=remedy) from error
     if not isinstance(made, nn.Module):
-        remedy = "return a torch.nn.Module"
-        raise ConfigError(f"its factory made a {type(made).__name__}", where=place_of(name), remedy=remedy)
+        what = f"its factory made a {type(made).__name__}"
+        raise ConfigError(what, where=place_of(name), remedy="return a torch.nn.Module")
     return made
 
 
-def _checked(name: str, size: Any, *, least: int) -> int:
+def _checked(name: str, size: object, *, least: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int) or size < least:
         remedy = f"give the side of the images, at least {least} pixels"
         raise ConfigError(f"size is {size!r}", where=place_of(name), remedy=remedy)

@@ -18,6 +18,7 @@ from polyfed.nets.vision.building import POOL, Backbone
 from polyfed.nets.vision.building import backbone as build
 from polyfed.nets.vision.cache import FORMAT, FeatureCache, cache_folder
 
+FITS = ("crop", "stretch")
 # Images through the network; 32 took more than twice the CPU time for each (EfficientNet-Lite2, MobileNetV2).
 _AT_ONCE = 8
 
@@ -76,7 +77,12 @@ def embed(
     for start in range(0, len(waiting), batch):
         names = waiting[start : start + batch]
         places = [paths[rows[name][0]] for name in names]
-        pictures = [_decoded(path, name, net.size, fit) for path, name in zip(places, names, strict=True)]
+        pictures = []
+        for path, name in zip(places, names, strict=True):
+            content = read_bytes(path)
+            if _digest(content) != name:  # its features would be kept under the name of the old image
+                raise DataError("the image changed while it was read", where=path, remedy="start again")
+            pictures.append(decode(content, path, net.size, fit))
         with torch.inference_mode():
             made = torch.cat([net(few) for few in torch.from_numpy(np.stack(pictures)).split(_AT_ONCE)]).numpy()
         bad = ~np.isfinite(made).all(axis=1)
@@ -88,18 +94,8 @@ def embed(
     return features
 
 
-def _decoded(path: str | Path, digest: str, size: int, fit: str) -> np.ndarray:
-    content = read_bytes(path)
-    if _digest(content) != digest:  # its features would be kept under the name of the old image
-        raise DataError("the image changed while it was read", where=str(path), remedy="start again")
-    return decode(content, path, size, fit)
-
-
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-FITS = ("crop", "stretch")
 
 
 def read_images(paths: Sequence[str | Path], size: int, *, fit: str = "crop") -> np.ndarray:
@@ -122,14 +118,20 @@ def decode(content: bytes, path: str | Path, size: int, fit: str) -> np.ndarray:
     try:
         with Image.open(io.BytesIO(content)) as opened:
             upright = ImageOps.exif_transpose(opened)  # cameras store how they were held
-            picture = _in_colour(upright, Image)
+            if upright.mode.startswith("I;16") or upright.mode == "I":
+                # Pillow would cut 16 bits off at 255 instead of scaling them.
+                scaled = (np.asarray(upright, dtype=np.float64) / 257).clip(0, 255)
+                upright = Image.fromarray(scaled.astype(np.uint8))
+            picture = upright.convert("RGB")
     except Exception as error:  # broken files end in errors of many kinds, by the format
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if isinstance(error, _pillow("PIL").UnidentifiedImageError):  # it would tell an address in memory
             reason = "its content is of no format that is known"
         remedy = "replace the file or leave it out"
         raise DataError(f"the image cannot be decoded ({reason})", where=str(path), remedy=remedy) from error
-    box = _central_square(*picture.size) if fit == "crop" else None
+    side = min(picture.size)
+    left, top = ((length - side) / 2 for length in picture.size)
+    box = (left, top, left + side, top + side) if fit == "crop" else None
     small = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
     return np.asarray(small, dtype=np.float32).transpose(2, 0, 1) / np.float32(255)
 
@@ -137,19 +139,6 @@ def decode(content: bytes, path: str | Path, size: int, fit: str) -> np.ndarray:
 def check_fit(fit: str) -> None:
     if fit not in FITS:
         raise ConfigError(f"fit {fit!r} is unknown", remedy=nearest(fit, FITS))
-
-
-def _in_colour(picture: Any, Image: Any) -> Any:
-    if picture.mode.startswith("I;16") or picture.mode == "I":
-        # Pillow would cut 16 bits off at 255 instead of scaling them.
-        picture = Image.fromarray((np.asarray(picture, dtype=np.float64) / 257).clip(0, 255).astype(np.uint8))
-    return picture.convert("RGB")
-
-
-def _central_square(width: int, height: int) -> tuple[float, float, float, float]:
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
 
 
 def _pillow(module: str) -> Any:
