@@ -11,7 +11,7 @@ from typing import Any
 
 from polyfed.data import Federation, PreparedFederation
 from polyfed.defaults import METHOD
-from polyfed.engine import late_clients, storage
+from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints, readable
 from polyfed.engine.events import Event, EventLog, OnEvent
 from polyfed.engine.run import Run
@@ -164,7 +164,7 @@ def _read(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
     if log.trouble is not None:
         run.troubles.append(str(log.trouble))
     try:
-        run.late_clients, run.late_states = late_clients.read(folder)
+        run.late_clients, run.late_states = storage.read_late_clients(folder)
     except DataError as error:
         run.late_trouble = error  # for those who ask for one of them
         run.troubles.append(str(error))

@@ -4,7 +4,9 @@ meanwhile; `simulate.load` only reads."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +18,18 @@ from safetensors.numpy import save as array_bytes
 
 from polyfed import __version__
 from polyfed.data import PreparedFederation
-from polyfed.engine import late_clients
 from polyfed.engine.checkpoints import Checkpoints, readable, sound
 from polyfed.engine.events import EventLog
 from polyfed.engine.settings import Settings
-from polyfed.errors import ConfigError, UsageError
+from polyfed.errors import ConfigError, DataError, UsageError
 from polyfed.folders import making
 from polyfed.folders.documents import ANEW, digest, read_document, write_document
 from polyfed.folders.lines import EVENTS_FILE
-from polyfed.folders.lock import owned
-from polyfed.folders.schemas import PreparedDocument, RunDocument
+from polyfed.folders.lock import LATE_CLIENTS_LOCK, owned
+from polyfed.folders.schemas import LateClientsDocument, PreparedDocument, RunDocument
 from polyfed.folders.writing import write
 from polyfed.methods import Method
+from polyfed.methods.messages import State, from_bytes, strip_prefix, to_bytes, with_prefix
 
 if TYPE_CHECKING:
     from polyfed.engine.run import Run
@@ -70,9 +72,9 @@ def save(run: Run, folder: Path) -> Path:
             create(run, folder)
             run.write_results(folder)
             if run.late_clients is not None:
-                late_clients.write(run.late_clients, run.late_states, folder)
+                _write_late_clients(run.late_clients, run.late_states, folder)
     else:
-        late_clients.write_new(run, folder)
+        write_late_clients(run, folder)
     return folder
 
 
@@ -113,3 +115,67 @@ def check_same(folder: Path, made: Method, settings: Settings, prepared: Prepare
     if different:
         remedy = "resume with what it was started with, or choose a folder that is new"
         raise ConfigError(f"the run there differs in {', '.join(different)}", where=str(folder), remedy=remedy)
+
+
+# ---- clients that joined late: `late_clients.json`, and their arrays in a file that is named after its digest ------------
+# They have a lock of their own, so that a client can join while a run goes on. The JSON is written between the new arrays and
+# the removal of the old ones: whoever is killed when leaves the old clients or the new, never half of each.
+
+LATE_CLIENTS = "late_clients.json"
+REMEDY = "remove late_clients.json to do without the clients that joined later; the others are not concerned"
+ATTEMPTS = 5
+
+
+def write_late_clients(run: Run, folder: Path) -> None:
+    """Those who joined since the run was loaded, beside those whom others have let join meanwhile."""
+    if not run.new_late_clients:
+        return
+    assert run.late_clients is not None
+    with owned(folder, LATE_CLIENTS_LOCK):
+        there, states = read_late_clients(folder)
+        if taken := [name for name, replaces in run.new_late_clients.items() if name in states and not replaces]:
+            raise DataError(f"client {taken[0]!r} is there already", where="join", remedy="choose another name")
+        mine, new = run.late_clients, run.new_late_clients
+        clients = {**({} if there is None else there.clients), **{name: mine.clients[name] for name in new}}
+        encoders = {**({} if there is None else there.encoders), **{name: mine.encoders[name] for name in new}}
+        spec, sizes = replace(mine.spec, clients=tuple(clients)), dict.fromkeys(clients, 0)
+        merged = replace(mine, spec=spec, clients=clients, encoders=encoders, round0_bytes=sizes)
+        states |= {name: run.late_states[name] for name in new}
+        _write_late_clients(merged, states, folder)
+    run.late_clients, run.late_states, run.new_late_clients = merged, states, {}
+
+
+def read_late_clients(folder: Path) -> tuple[PreparedFederation | None, dict[str, State]]:
+    path = folder / LATE_CLIENTS
+    for attempt in range(ATTEMPTS):
+        if not path.exists() and not path.is_symlink():  # a link that leads nowhere is damage
+            return None, {}
+        described = read_document(path, LateClientsDocument, REMEDY)
+        arrays = _late_arrays(folder, described["sha256"])
+        if not arrays.exists() and attempt < ATTEMPTS - 1:
+            continue  # replaced since
+        content = sound(arrays, described["sha256"], REMEDY)
+        with readable(arrays, REMEDY):
+            found = from_bytes(content)
+            own = {name: value.numpy() for name, value in strip_prefix(found, "prepared").items()}
+            states = {name: strip_prefix(found, f"state/{i}") for i, name in enumerate(described["names"])}
+            return PreparedFederation.from_saved(described["prepared"], own), states
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _write_late_clients(prepared: PreparedFederation, states: Mapping[str, State], folder: Path) -> None:
+    arrays = with_prefix("prepared", {name: torch.from_numpy(value) for name, value in prepared.arrays().items()})
+    for i, name in enumerate(prepared.clients):
+        arrays |= with_prefix(f"state/{i}", states[name])
+    content = to_bytes(arrays)
+    sha256 = digest(content)
+    described = {"sha256": sha256, "names": list(prepared.clients), "prepared": prepared.to_dict()}
+    write(_late_arrays(folder, sha256), content)
+    write_document(folder / LATE_CLIENTS, described)
+    for old in set(folder.glob("late_clients-*.safetensors")) - {_late_arrays(folder, sha256)}:
+        with suppress(OSError):
+            old.unlink()
+
+
+def _late_arrays(folder: Path, sha256: str) -> Path:
+    return folder / f"late_clients-{sha256[:16]}.safetensors"

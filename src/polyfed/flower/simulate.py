@@ -6,16 +6,14 @@ What server and clients keep is below `<folder>/flower`; at the end all of it be
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from polyfed.data import OPEN
+from polyfed.data import OPEN, Federation
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.events import EventLog, OnEvent, ignore
@@ -40,9 +38,6 @@ from polyfed.folders.schemas import FlowerDocument
 from polyfed.folders.writing import write
 from polyfed.nets.permission import reject_code
 
-if TYPE_CHECKING:
-    from polyfed.data import Federation
-
 
 def start(
     config: Config,
@@ -50,7 +45,7 @@ def start(
     where: str,
     *,
     engine: str = "flower-sim",
-    on_event: OnEvent = ignore,
+    on_event: OnEvent | None = None,
     command: Sequence[str] = (),
 ) -> Run:
     """Begin a run in a folder that is new or empty, and run it to its end."""
@@ -60,7 +55,7 @@ def start(
     federation.prepare(settings.seed)  # what is wrong with the data is said here, with names and rows
     with leaving_nothing(folder):
         write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
-        return _run(config, folder, federation, engine, on_event, command)
+        return _run(config, folder, federation, engine, on_event or ignore, command)
 
 
 def resume(
@@ -68,7 +63,7 @@ def resume(
     rounds: int | None = None,
     *,
     engine: str = "flower-sim",
-    on_event: OnEvent = ignore,
+    on_event: OnEvent | None = None,
     command: Sequence[str] = (),
     allow_code: Collection[str] = (),
 ) -> Run:
@@ -79,7 +74,7 @@ def resume(
         reject_code(config.method.options | images, allow_code, where=str(folder))
         if rounds is not None:
             config = config.model_copy(update={"run": config.run.model_copy(update={"rounds": rounds})})
-        return _run(config, folder, build_federation(config.data, str(folder)), engine, on_event, command)
+        return _run(config, folder, build_federation(config.data, str(folder)), engine, on_event or ignore, command)
 
 
 def _run(
@@ -90,16 +85,20 @@ def _run(
     states, data = below / "nodes", config.data.model_dump_json()
     # This process says where data and states of the clients are, and no message does.
     client_app = make_app(lambda given: OwnConfig(states, limits=OPEN, simulated=(data, int(given["partition-id"]))))
+    log = logging.getLogger("flwr")
+    before = log.level
+    log.setLevel(logging.ERROR)  # Flower logs every round on stderr; the progress bar does so already
     try:
-        with _quiet():
-            if engine == "flower-ray":
-                server_run = _on_ray(serve_config, client_app, n_clients, on_event)
-            else:
-                grid = InProcessGrid(client_app, [{"partition-id": i} for i in range(n_clients)])
-                server_run = serve(grid, serve_config, on_event)
+        if engine == "flower-ray":
+            server_run = _on_ray(serve_config, client_app, n_clients, on_event)
+        else:
+            grid = InProcessGrid(client_app, [{"partition-id": i} for i in range(n_clients)])
+            server_run = serve(grid, serve_config, on_event)
     except KeyboardInterrupt:
         how = f"go on with: polyfed run --resume {folder} --engine {engine}"
         raise Interrupted("stopped; the rounds until now are stored", where=folder, remedy=how) from None
+    finally:
+        log.setLevel(before)
     run = _assembled(server_run, serve_config, states, federation)
     run.command = list(command) or None
     storage.create(run, folder)
@@ -126,9 +125,8 @@ def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on
     try:
         import ray as _ray  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise MissingExtraError(
-            "Ray is not installed", where="--engine flower-ray", remedy="pip install 'flwr[simulation]', or flower-sim"
-        ) from None
+        remedy = "pip install 'flwr[simulation]', or flower-sim"
+        raise MissingExtraError("Ray is not installed", where="--engine flower-ray", remedy=remedy) from None
     from flwr.simulation import run_simulation
 
     server, done, failed = ServerApp(), list[Run](), list[PolyfedError]()
@@ -146,15 +144,3 @@ def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on
     if not done:
         raise PolyfedError("Flower's simulation ended without a result", where=serve_config.folder)
     return done[0]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Flower logs every round on stderr; the progress bar does so already."""
-    log = logging.getLogger("flwr")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)

@@ -49,12 +49,7 @@ class PolyfedStrategy(Strategy):
     """Runs the rounds of a run. `run` is the server's: it has a folder, and no data."""
 
     def __init__(
-        self,
-        run: Run,
-        context: RoundContext,
-        roster: Roster,
-        timeouts: Timeouts,
-        on_event: OnEvent = ignore,
+        self, run: Run, context: RoundContext, roster: Roster, timeouts: Timeouts, on_event: OnEvent = ignore
     ) -> None:
         self.run, self.context, self.roster, self.timeouts, self.on_event = run, context, roster, timeouts, on_event
         self.backoff = Backoff()
@@ -62,7 +57,7 @@ class PolyfedStrategy(Strategy):
         self._asked: dict[int, str] = {}
         self._absent: dict[str, ClientResult] = {}
         self._bytes_down = 0
-        self._next: tuple[FederationState, list[Event]] | None = None
+        self._next, self._event = run.federation_state, Event()  # what came of a round before it counts
         self._began = self._sent = self._trained = 0.0
 
     def summary(self) -> None:
@@ -84,7 +79,7 @@ class PolyfedStrategy(Strategy):
         for client in self._choose(sampled, round):
             sent = method.broadcast(server, client)
             self._bytes_down += n_bytes(sent)
-            messages.append(self._message(MessageType.TRAIN, client, sent, round, run.federation_state))
+            messages.append(self._message(MessageType.TRAIN, client, sent, run.federation_state, round))
         self._sent = time.perf_counter()
         return messages
 
@@ -92,7 +87,7 @@ class PolyfedStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check every answer and let the method aggregate those that are fit for use."""
-        round = self.run.federation_state.round + 1
+        run, round = self.run, self.run.federation_state.round + 1
         waited = time.perf_counter() - self._sent
         silence = f"none within {self.timeouts.timeout:g} s" if waited >= self.timeouts.timeout else "it went away"
         outcomes = self._absent | {client: NoAnswer(silence) for client in self._asked.values()}
@@ -103,35 +98,29 @@ class PolyfedStrategy(Strategy):
                 self.backoff.failed(client, round)
             else:
                 self.backoff.succeeded(client)
-        tasks = [task.name for task in self.run.prepared.spec.tasks]
-        federation_state, event = conclude(
-            self.run.method,
-            begun(self.run.method, self.run.federation_state, self.run.settings),
-            outcomes,
-            self.run.settings,
-            declared={client: {task: n.get(task, 0) for task in tasks} for client, n in self.roster.labels.items()},
-            bytes_down=self._bytes_down,
-        )
+        tasks = [task.name for task in run.prepared.spec.tasks]
+        declared = {client: {task: n.get(task, 0) for task in tasks} for client, n in self.roster.labels.items()}
+        before, sent = begun(run.method, run.federation_state, run.settings), self._bytes_down
+        after, event = conclude(run.method, before, outcomes, run.settings, declared=declared, bytes_down=sent)
         for client, reason in event["rejected"].items():
             log.warning("polyfed: round %d: rejected %s: %s", round, client, reason)
         if "dropped" in event:
             log.warning("polyfed: round %d: dropped, the model stays as it was: %s", round, event["dropped"])
-        self._next, self._trained = (federation_state, [event]), time.perf_counter()
+        self._next, self._event, self._trained = after, event, time.perf_counter()
         return None, MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Every few rounds everyone who is there gets the model and scores it; after the last round in any case."""
-        assert self._next is not None
-        (state, _), settings, method = self._next, self.run.settings, self.run.method
+        state, settings, method = self._next, self.run.settings, self.run.method
         self._asked = {}
         if not settings.evaluates(state.round):
             return []
         here = self.roster.refresh(self.context, self.run.prepared.spec.clients)
         return [
             self._message(
-                MessageType.EVALUATE, client, method.prediction_state(state.server, client), state.round, state
+                MessageType.EVALUATE, client, method.prediction_state(state.server, client), state, state.round
             )
             for client in sorted(here)
             if state.round == settings.rounds or self.backoff.allows(client, state.round)
@@ -139,26 +128,19 @@ class PolyfedStrategy(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Write the round down. It counts from here on."""
-        assert self._next is not None
-        federation_state, events = self._next
-        answers: dict[str, object] = {}
+        state, answers = self._next, dict[str, object]()
         for client, note, _ in self._answers(replies):
             if "error" in note:
-                log.warning("polyfed: round %d: no scores of %s: %s", federation_state.round, client, note["error"])
+                log.warning("polyfed: round %d: no scores of %s: %s", state.round, client, note["error"])
             else:
                 answers[client] = note.get("scores")
         for client in sorted(set(self._asked.values()) - answers.keys()):
-            log.warning("polyfed: round %d: %s was not evaluated", federation_state.round, client)
+            log.warning("polyfed: round %d: %s was not evaluated", state.round, client)
         kinds = {task.name: task.kind for task in self.run.prepared.spec.tasks}
-        events += evaluation_events(federation_state.round, answers, kinds)
-        self.run.record(
-            federation_state,
-            events,
-            self.on_event,
-            seconds=self._trained - self._began,
-            evaluation_seconds=time.perf_counter() - self._trained,
-        )
-        self._count(events[0]["used"])
+        events = [self._event, *evaluation_events(state.round, answers, kinds)]
+        seconds, evaluating = self._trained - self._began, time.perf_counter() - self._trained
+        self.run.record(state, events, self.on_event, seconds=seconds, evaluation_seconds=evaluating)
+        self._count(self._event["used"])
         return None
 
     # ---- parts of a round ---------------------------------------------------------------------------------------
@@ -180,7 +162,7 @@ class PolyfedStrategy(Strategy):
         }
         return asked
 
-    def _message(self, kind: str, client: str, sent: State, round: int, known: FederationState) -> Message:
+    def _message(self, kind: str, client: str, sent: State, known: FederationState, round: int) -> Message:
         """A question to a client, with the round of its last update that was used, as the `known` state has it."""
         node, mark = self.roster.node_of[client], known.clients.get(client)
         self._asked[node] = client
@@ -203,12 +185,10 @@ class PolyfedStrategy(Strategy):
     def _count(self, used: bool) -> None:
         self.n_used, self.n_lost = self.n_used + used, 0 if used else self.n_lost + 1
         if self.n_lost >= self.timeouts.lost:
-            raise PolyfedError(
-                f"{self.n_lost} rounds in a row had no quorum or were dropped; stopped after round "
-                f"{self.run.federation_state.round}",
-                where=str(self.run.folder or ""),
-                remedy="look at the rejected clients in events.jsonl, then resume",
-            )
+            stopped = f"stopped after round {self.run.federation_state.round}"
+            what = f"{self.n_lost} rounds in a row had no quorum or were dropped; {stopped}"
+            remedy = "look at the rejected clients in events.jsonl, then resume"
+            raise PolyfedError(what, where=self.run.folder or "", remedy=remedy)
 
 
 def _outcome(note: Note, arrays: State, round: int) -> ClientResult:
@@ -221,9 +201,6 @@ def _outcome(note: Note, arrays: State, round: int) -> ClientResult:
         return NodeError(f"its update is not understood ({type(error).__name__}: {error})")
 
 
-MODELS = ("personal", "global")
-
-
 def evaluation_events(round: int, reported: Mapping[str, object], kinds: Mapping[str, str]) -> list[Event]:
     """The events that the engine would have written itself of scores that clients report; what is none is left out.
 
@@ -232,7 +209,7 @@ def evaluation_events(round: int, reported: Mapping[str, object], kinds: Mapping
     {'basel': {'pulse': {'rmse': 2.0}}}
     """
     events = []
-    for model, part in product(MODELS, PARTS):
+    for model, part in product(("personal", "global"), PARTS):
         found = {client: _scores(reported[client], model, part, kinds) for client in sorted(reported)}
         if clients := {client: scores for client, scores in found.items() if scores}:
             events.append({"event": "evaluation", "round": round, "part": part, "model": model, "clients": clients})

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower import internals
@@ -28,6 +28,7 @@ from polyfed.flower.worker import Worker, WorkLost
 TRIES, PAUSE = 6, 0.2  # of one request when the network fails; each pause is twice the one before
 BEATS = 0.4 * internals.BEAT  # seconds between two signs of life, so that two may be lost on the way
 UNAUTHORIZED = 401
+Request, Answer = TypeVar("Request"), TypeVar("Answer")
 
 
 class Rejected(Exception):
@@ -77,11 +78,9 @@ class WarmNode:
                 self.node = self.requests.activate()
                 self.alive.write_text(str(self.node))
                 return True
-            except TransportError as error:
-                _reject_certificate(error)
+            except (TransportError, StatusError) as error:
+                _reject(error)
                 self._say_away(error)
-            except StatusError as error:
-                self._reject(error)
             self.leaving.sleep(pause_after(time.monotonic() - began))
         return False
 
@@ -94,17 +93,6 @@ class WarmNode:
             return
         self.note("The node was killed before: the server knows now")
         self.leaving.sleep(LONGEST + 1.0)  # until a server that waits has noticed
-
-    def _reject(self, error: StatusError) -> None:
-        code = internals.code_of(error)
-        if code == internals.OTHER_VERSION:
-            raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
-        if code == internals.NODE_REJECTED:
-            raise Rejected
-        if code == UNAUTHORIZED:
-            what = "the server does not take this node's signature"
-            raise PolyfedError(what, remedy="set the clocks of both machines, look at node.key")
-        self._say_away(error)
 
     # ---- being online -------------------------------------------------------------------------------------------
 
@@ -179,7 +167,7 @@ class WarmNode:
 
     # ---- the network --------------------------------------------------------------------------------------------
 
-    def _trying(self, call: Callable[..., Any], request: Any) -> Any:
+    def _trying(self, call: Callable[[Request], Answer], request: Request) -> Answer:
         for i in range(TRIES):
             try:
                 return call(request)
@@ -201,8 +189,16 @@ def _reason(error: Exception) -> str:
     return "its run has ended" if code == internals.RUN_OVER else f"error {code}"
 
 
-def _reject_certificate(error: BaseException) -> None:
+def _reject(error: TransportError | StatusError) -> None:
     """An error that waiting would not mend."""
+    code = internals.code_of(error) if isinstance(error, StatusError) else None
+    if code == internals.OTHER_VERSION:
+        raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
+    if code == internals.NODE_REJECTED:
+        raise Rejected
+    if code == UNAUTHORIZED:
+        what = "the server does not take this node's signature"
+        raise PolyfedError(what, remedy="set the clocks of both machines, look at node.key")
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(cause):

@@ -103,15 +103,15 @@ class NodeFolder:
 
 
 def read_deployment(folder: Path) -> Deployment:
-    path = _file_in(folder, "deploy.toml", "deployment", f"make one with polyfed deploy init {folder} --host NAME")
-    given = _read(path, {"host": str, "port": int, "bind": str, "nodes": list}, {})
+    how = f"make one with polyfed deploy init {folder} --host NAME"
+    given = _read(folder / "deploy.toml", "deployment", how, {"host": str, "port": int, "bind": str, "nodes": list}, {})
     return Deployment(folder.absolute(), given["host"], given["port"], given["bind"], tuple(map(str, given["nodes"])))
 
 
 def read_node(folder: Path) -> NodeFolder:
-    path = _file_in(folder, "node.toml", "node", "give the node's folder, such as nodes/basel")
+    path, how = folder / "node.toml", "give the node's folder, such as nodes/basel"
     optional = {"data": str, "client": str, "min_rows": int, "min_count": int, "allow_code": list}
-    given = _read(path, {"name": str, "superlink": str}, optional)
+    given = _read(path, "node", how, {"name": str, "superlink": str}, optional)
     allowed = tuple(check_code(name, str(path)) for name in given.get("allow_code", ()))
     least = {key: given[key] for key in ("min_rows", "min_count") if key in given}
     try:
@@ -157,14 +157,10 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _file_in(folder: Path, name: str, what: str, remedy: str) -> Path:
-    if not (folder / name).is_file():
-        problem = f"there is no {what} in it" if folder.is_dir() else "there is no such folder"
-        raise UsageError(problem, where=folder, remedy=remedy)
-    return folder / name
-
-
-def _read(path: Path, required: dict[str, type], optional: dict[str, type]) -> dict[str, Any]:
+def _read(path: Path, what: str, how: str, required: dict[str, type], optional: dict[str, type]) -> dict[str, Any]:
+    if not path.is_file():
+        problem = f"there is no {what} in it" if path.parent.is_dir() else "there is no such folder"
+        raise UsageError(problem, where=path.parent, remedy=how)
     remedy = "restore the file as polyfed deploy wrote it"
     try:
         given = tomllib.loads(path.read_text())
