@@ -23,7 +23,7 @@ MOST_EFFECTS = 12  # clients whose partial dependence is worked out
 GRID = 200
 
 
-def results(run: Run) -> dict[str, Any]:
+def results(run: Run) -> dict[str, object]:
     """Predictions beside the labels of the test rows, the latent functions where inputs are numbers, and Θ."""
     clients = run.members.names[:MOST_CLIENTS]
     part = next((p for p in reversed(PARTS) if any(run.members.part(c, p).n_labels for c in clients)), None)
@@ -49,10 +49,10 @@ def results(run: Run) -> dict[str, Any]:
     }
 
 
-def _amounts(run: Run, client: str) -> dict[str, Any]:
+def _amounts(run: Run, client: str) -> dict[str, object]:
     """Rows and labels of each part, and how many training labels each class has."""
     parts = {part: run.members.part(client, part) for part in ("train", *PARTS)}
-    labels: dict[str, Any] = {}
+    labels: dict[str, object] = {}
     for task, codec in parts["train"].codecs.items():
         _, y = parts["train"].labels.get(task, (None, np.zeros(0)))
         codes = np.maximum(y, 0).astype(np.intp)  # a binary label is coded as -1 or +1
@@ -61,7 +61,7 @@ def _amounts(run: Run, client: str) -> dict[str, Any]:
     return {"rows": {part: len(data.x) for part, data in parts.items()}, "labels": labels}
 
 
-def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, Any]:
+def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, object]:
     if not data.n_labels:
         return {}
     predictions, found = run.members.predict(run.federation_state, client, data.x), {}
@@ -79,7 +79,7 @@ def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, Any]:
     return found
 
 
-def _latents(run: Run, client: str) -> dict[str, Any]:
+def _latents(run: Run, client: str) -> dict[str, object]:
     """Each task's latent function with its 95 % band, over the range of the client's inputs."""
     train, scaler = run.prepared.clients[client].train, run.prepared.encoders[client].scaler
     truth = (run.prepared.truth or {}).get(client)
@@ -121,7 +121,7 @@ class Place(NamedTuple):
     number: int | None
 
 
-def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
+def effects(run: Run, client: str) -> dict[str, list[dict[str, object]]]:
     """Partial dependence (Friedman 2001), task → for each input its values and the curves over them: what a client's model
     expects of a task as one input moves and the others stay.
 
@@ -138,7 +138,7 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
     moved, values = [], []
     for place in places:
         if place.number is None:
-            shown: list[Any] = list(place.column.categories)
+            shown: list[object] = list(place.column.categories)
             codes = np.eye(len(shown))
         else:
             low, high = np.quantile(x[:, place.first], [0.025, 0.975]).tolist()
@@ -150,7 +150,7 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
         moved.append(_moved(rows, place, codes))
     sizes = [len(one) for one in moved]
     predictions = run.members.predictor(run.federation_state, client)(np.concatenate(moved))
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[dict[str, object]]] = {}
     for task in predictions:
         ends = np.cumsum(sizes)[:-1]
         parts = [None if part is None else np.split(part, ends) for part in band(predictions[task])]
@@ -161,7 +161,7 @@ def effects(run: Run, client: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _curves(parts: list[Any], i: int, n_rows: int) -> list[dict[str, Any]]:
+def _curves(parts: list[Any], i: int, n_rows: int) -> list[dict[str, object]]:
     """Of input i: the averages over the rows at each value, for each curve."""
     averages = [None if part is None else part[i].reshape(-1, n_rows, part[i].shape[1]).mean(axis=1) for part in parts]
     named = dict(zip(("mean", "lower", "upper"), averages, strict=True))

@@ -50,11 +50,11 @@ class Settings:
     patience: int = 2
 
     def __post_init__(self) -> None:
-        for option, least in (("rounds", 0), ("seed", 0), ("evaluate_every", 0), ("keep", 1), ("workers", 1)):
-            check_number(option, getattr(self, option), whole=True, least=least)
+        least = {"rounds": 0, "seed": 0, "evaluate_every": 0, "keep": 1, "workers": 1, "patience": 1}
+        for option in least:
+            check_number(option, getattr(self, option), whole=True, least=least[option])
         check_number("max_norm", self.max_norm, above=0)
         check_choice("stop", self.stop, STOPS)
-        check_number("patience", self.patience, whole=True, least=1)
         if self.stop != "none" and not self.evaluate_every:
             remedy = "look at the models now and then, or leave stop out"
             raise ConfigError(f"stop is {self.stop!r}, and evaluate_every is 0", remedy=remedy)

@@ -85,9 +85,9 @@ def _run(
     states, data = below / "nodes", config.data.model_dump_json()
     # This process says where data and states of the clients are, and no message does.
     client_app = make_app(lambda given: OwnConfig(states, limits=OPEN, simulated=(data, int(given["partition-id"]))))
-    log = logging.getLogger("flwr")
-    before = log.level
-    log.setLevel(logging.ERROR)  # Flower logs every round on stderr; the progress bar does so already
+    flower_log = logging.getLogger("flwr")
+    before = flower_log.level
+    flower_log.setLevel(logging.ERROR)  # Flower logs every round on stderr; the progress bar does so already
     try:
         if engine == "flower-ray":
             server_run = _on_ray(serve_config, client_app, n_clients, on_event)
@@ -98,26 +98,22 @@ def _run(
         how = f"go on with: polyfed run --resume {folder} --engine {engine}"
         raise Interrupted("stopped; the rounds until now are stored", where=folder, remedy=how) from None
     finally:
-        log.setLevel(before)
-    run = _assembled(server_run, serve_config, states, federation)
+        flower_log.setLevel(before)
+    # The run with the data and the states of its clients, which in a simulation are within reach.
+    about, reached = read_document(serve_config.folder / "flower.json", FlowerDocument), server_run.federation_state
+    found = {}
+    for client, mark in reached.clients.items():
+        kept = Checkpoints(folder_of(states, about["study"], client) / "states").read(int(mark["round"]))
+        found[client] = kept.federation_state.clients[client]
+    log = EventLog()
+    log.rewrite(server_run.events)
+    settings, together = server_run.settings, FederationState(reached.round, reached.server, found)
+    run = Run(server_run.method, federation.prepare(settings.seed), settings, federation_state=together, log=log)
     run.command = list(command) or None
     storage.create(run, folder)
     write(folder / TIMING_FILE, read_content(serve_config.folder / TIMING_FILE))
     run.write_results(folder)
     return load(folder, method=server_run.method)
-
-
-def _assembled(server_run: Run, serve_config: ServeConfig, states: Path, federation: Federation) -> Run:
-    """The run with the data and the states of its clients, which in a simulation are within reach."""
-    about, found = read_document(serve_config.folder / "flower.json", FlowerDocument), {}
-    for client, mark in server_run.federation_state.clients.items():
-        kept = Checkpoints(folder_of(states, about["study"], client) / "states").read(int(mark["round"]))
-        found[client] = kept.federation_state.clients[client]
-    federation_state = FederationState(server_run.federation_state.round, server_run.federation_state.server, found)
-    log = EventLog()
-    log.rewrite(server_run.events)
-    prepared = federation.prepare(server_run.settings.seed)
-    return Run(server_run.method, prepared, server_run.settings, federation_state=federation_state, log=log)
 
 
 def _on_ray(serve_config: ServeConfig, client_app: ClientApp, n_clients: int, on_event: OnEvent) -> Run:

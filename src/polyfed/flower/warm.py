@@ -28,7 +28,8 @@ from polyfed.flower.worker import Worker, WorkLost
 TRIES, PAUSE = 6, 0.2  # of one request when the network fails; each pause is twice the one before
 BEATS = 0.4 * internals.BEAT  # seconds between two signs of life, so that two may be lost on the way
 UNAUTHORIZED = 401
-Request, Answer = TypeVar("Request"), TypeVar("Answer")
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 
 
 class Rejected(Exception):

@@ -42,9 +42,9 @@ class Pair(NamedTuple):
 
 
 def make_authority(days: int) -> Pair:
-    key, name = ec.generate_private_key(CURVE), _name("polyfed authority")
+    key = ec.generate_private_key(CURVE)
     built = (
-        _builder(name, name, key, days)
+        _builder("polyfed authority", None, key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
     )
@@ -56,7 +56,7 @@ def make_server_certificate(certificate: bytes, key: bytes, *, names: Sequence[s
     authority, mine = x509.load_pem_x509_certificate(certificate), ec.generate_private_key(CURVE)
     signing: Any = serialization.load_pem_private_key(key, None)
     built = (
-        _builder(_name("polyfed server"), authority.subject, mine, days)
+        _builder("polyfed server", authority.subject, mine, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -179,14 +179,10 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+    name: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey, days: int
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    now, subject = datetime.now(UTC), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     try:
         end = now + timedelta(days=days)
     except OverflowError:
@@ -194,7 +190,7 @@ def _builder(
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(issuer)
+        .issuer_name(issuer or subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(min(now, end) - SKEW)

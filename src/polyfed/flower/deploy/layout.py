@@ -53,14 +53,10 @@ class Deployment:
         return self.key.is_file()
 
     @property
-    def here(self) -> str:
-        """The host by which the server is reached from its own machine, where its public name may lead nowhere."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)
-
-    @property
     def address(self) -> str:
-        """HOST:PORT for the commands that speak to the server."""
-        return address(self.here if self.is_server else self.host, self.port)
+        """HOST:PORT for the commands that speak to the server; on its own machine its public name may lead nowhere."""
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)
+        return address(here if self.is_server else self.host, self.port)
 
     def public_key(self, name: str) -> Path:
         return self.server / "keys" / f"{name}.pub"

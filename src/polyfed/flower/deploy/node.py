@@ -103,7 +103,7 @@ def _run_stock(node: NodeFolder, note: Note, signals: Signals) -> End:
         probe.bind(("127.0.0.1", 0))
         command = supernode_command(node, probe.getsockname()[1])
     note(shown(command, node.flower_home))
-    link = Program(command, environment(node.flower_home), node.root, note)
+    link, began = Program(command, environment(node.flower_home), node.root, note), time.monotonic()
     connected, touched = False, 0.0
     try:
         while (code := link.code) is None and not signals.sleep(0.5):
@@ -117,7 +117,7 @@ def _run_stock(node: NodeFolder, note: Note, signals: Signals) -> End:
     if code == 0:  # it said goodbye, so it may come back at once
         node.alive.unlink(missing_ok=True)
     said = "\n".join([*link.said, "SuperNode ID"] if connected else link.said)  # the line may have gone by
-    code, seconds = code or 0, link.seconds
+    code, seconds = code or 0, time.monotonic() - began
     return End(f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds))
 
 

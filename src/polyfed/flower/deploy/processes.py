@@ -36,7 +36,6 @@ class Program:
         descriptors: Sequence[int] = (),
     ) -> None:
         self.said = deque[str](maxlen=200)  # the last lines, without colours
-        self.began = time.monotonic()
         self._echo = echo
         self._process = subprocess.Popen(
             command,
@@ -51,10 +50,6 @@ class Program:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
 
     @property
     def code(self) -> int | None:

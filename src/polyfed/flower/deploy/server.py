@@ -61,7 +61,13 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
     ]
     note(shown(command, deployment.flower_home))
     certificate = deployment.certificate.read_bytes()
-    link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
+    link = Program(
+        command,
+        environment(deployment.flower_home),
+        deployment.server,
+        # Each node asks every three seconds whether there is work, and Flower writes a line about it each time.
+        lambda line: None if "[uvicorn.access]" in line and line.endswith(" 200") else note(line),
+    )
     try:
         if _is_up(link, deployment, signals):
             deployment.restarting.unlink(missing_ok=True)
@@ -187,8 +193,3 @@ def get(address: str, page: str, authority: Path) -> HTTPResponse | urllib.error
         return urllib.request.urlopen(f"https://{address}/{page}", timeout=5, context=trust)
     except urllib.error.HTTPError as error:
         return error
-
-
-def _without_polls(note: Note) -> Note:
-    """Each node asks every three seconds whether there is work, and Flower writes a line about it each time."""
-    return lambda line: None if "[uvicorn.access]" in line and line.endswith(" 200") else note(line)
