@@ -55,7 +55,7 @@ def aggregated(
 def _culprit(attempt: Callable[[Updates], tuple[State, str | None]], updates: Updates, fault: str) -> tuple[str, str]:
     """A client whose update breaks what a set of others makes, and how; all together make this fault."""
     order = sorted(updates, key=lambda client: (_size(updates[client]), client))
-    sound, broken, why = 0, len(order), fault  # the first so many; nobody breaks nothing
+    sound, broken, why = 0, len(order), fault  # numbers of clients, the first in the order; none of them breaks nothing
     while broken - sound > 1:
         middle = (sound + broken) // 2
         _, found = attempt({client: updates[client] for client in order[:middle]})

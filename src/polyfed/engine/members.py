@@ -1,4 +1,4 @@
-"""Who computes and who is served. Each client trains on its own data, except under the yardstick that pools them all."""
+"""Which clients compute, and whose model serves a client. Each trains on its own data, but for a yardstick that pools them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Members:
 
     method: Method
     prepared: PreparedFederation
-    training: Mapping[str, ClientData]  # who computes → the data from which its updates are made
-    own: Mapping[str, ClientData]  # who computes → all its training data, which its model may use in silence
-    trainer: Mapping[str, str]  # client → whose model serves it
+    training: Mapping[str, ClientData]  # trainer → the data from which its updates are made
+    own: Mapping[str, ClientData]  # trainer → all its training data, which its model may use in silence
+    trainer: Mapping[str, str]  # client → the one whose model serves it
     seed: int  # of the run
 
     @classmethod
@@ -54,8 +54,7 @@ class Members:
     @property
     def silent(self) -> list[str]:
         """Clients whose limits let no label into an update."""
-        mine = self.trainer.items()
-        return sorted(c for c, t in mine if self.own[t].n_labels and not self.training[t].n_labels)
+        return sorted(c for c, t in self.trainer.items() if self.own[t].n_labels and not self.training[t].n_labels)
 
     @cached_property
     def positions(self) -> Mapping[str, int]:

@@ -57,8 +57,7 @@ def prepared(
     """The updates that `aggregate` may use, in the order of the clients' names; the same objects where no part changes them."""
     now = {client: updates[client] for client in sorted(updates)}
     for name, part in parts_of(aggregation).items():
-        own = Stream(stream.seed, f"aggregation {name}", stream.round)
-        after = part(now, Aggregation(method, server, trim, own))
+        after = part(now, Aggregation(method, server, trim, Stream(stream.seed, f"aggregation {name}", stream.round)))
         are_clients = isinstance(after, Mapping) and len(after) > 0 and after.keys() <= now.keys()
         if not are_clients or not all(isinstance(update, ClientUpdate) for update in after.values()):
             what = f"aggregation {name!r} returned no updates of clients of this round, or something else"

@@ -239,8 +239,7 @@ class Run:
         if name not in self._models:
             with fitting(self.folder):
                 predictor, prepared = self._predictor(name)
-            predict = fitting(self.folder)(predictor)
-            self._models[name] = ClientModel(name, predict, lambda X: prepared.encode(name, X))
+            self._models[name] = ClientModel(name, fitting(self.folder)(predictor), lambda X: prepared.encode(name, X))
         return self._models[name]
 
     def _predictor(self, name: str) -> tuple[Predictor, PreparedFederation]:

@@ -26,7 +26,7 @@ class Settings:
         sample: clients in a round: a number, a share such as 0.5, or None for all.
         evaluate_every: rounds between two evaluations; the last round has one in any case, 0 for that one alone.
         quorum: the share of the sampled clients whose updates must be fit for use.
-        max_norm: updates whose norm is over so many times the median are rejected.
+        max_norm: updates whose norm is over this many times the median are rejected.
         aggregation: what the server averages: `clip` (updates no longer than twice the median), the exact `mean`, or in the
             place of all `median`, `trimmed` or `krum`; several joined by + run in their order (engine/pipeline.py).
         trim: the share of the clients that `trimmed` leaves out at each end, and that `krum` takes for malicious.
@@ -70,7 +70,7 @@ class Settings:
                 raise ConfigError(f"sample is {self.sample!r}", remedy=remedy)
 
     def participants(self, clients: Sequence[str], round: int) -> list[str]:
-        """Who takes part in a round: drawn without replacement, whatever the order of the names."""
+        """The clients that take part in a round: drawn without replacement, whatever the order of the names."""
         names = sorted(clients)
         if self.sample is None:
             return names

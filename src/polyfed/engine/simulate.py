@@ -159,8 +159,7 @@ def _read(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
     run = Run(made, prepared, settings, federation_state=found.federation_state, log=log, folder=folder)
     run.command, run.troubles = described.get("command"), troubles
     if unknown := sorted(set(found.federation_state.clients) - set(run.members.training) - set(prepared.spec.clients)):
-        what = f"has a state of {unknown[0]!r}, who is no member"
-        raise DataError(what, where=folder / CHECKPOINTS, remedy=ANEW)
+        raise DataError(f"has a state of {unknown[0]!r}, who is no member", where=folder / CHECKPOINTS, remedy=ANEW)
     if log.trouble is not None:
         run.troubles.append(str(log.trouble))
     try:

@@ -1,4 +1,4 @@
-"""Runs in their folders, which are described in `polyfed.folders`. Who writes (`create`, `take_up`, `save`) holds the folder
+"""Runs in their folders, which are described in `polyfed.folders`. `create`, `take_up` and `save` write, and hold the folder
 meanwhile; `simulate.load` only reads."""
 
 from __future__ import annotations

@@ -67,8 +67,7 @@ def summary(
         known = sorted(set(table["part"]))
         remedy = f"use part={known[0]!r}" if known else "give the federation a split with test rows"
         raise UsageError(f"nothing was measured on the {part} rows", where="summary", remedy=remedy)
-    round = _round(table, chosen, kinds, at)
-    chosen = chosen[chosen["round"] == round]
+    chosen = chosen[chosen["round"] == _round(table, chosen, kinds, at)]
     wanted = [
         (task, metric)
         for task, kind in kinds.items()
@@ -130,7 +129,7 @@ def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Sett
     The loss on the clients' validation rows decides, as in `summary(at="best")`: the run ends if the least one was `patience`
     evaluations ago. Where no client has validation rows, the clients' bounds decide, which come with their updates anyway: the
     run ends when their mean has risen by less than a tenth of a nat over `patience` evaluations. Where clients share functions
-    (pfed-hier), that is a bound on how well the others predict a client's labels; elsewhere it tells that learning has settled,
+    (pfed-hier), that is a bound on how well the others predict a client's labels; elsewhere it shows that learning has settled,
     and nothing of over-fitting. As the events alone decide, a run that is resumed ends where it would have ended.
 
     The models of a run that ended so are those of its last round; `Run.stopped` names the best one.

@@ -11,8 +11,8 @@ from flwr.clientapp import ClientApp
 from polyfed.errors import DataError, PolyfedError
 from polyfed.flower import node
 from polyfed.flower.own_config import NodeConfig, OwnConfig
-from polyfed.flower.round_context import RoundContext
-from polyfed.flower.wire import Note, content, opened
+from polyfed.flower.round_context import Note, RoundContext
+from polyfed.flower.wire import content, opened
 from polyfed.methods import State
 
 log = logging.getLogger("flwr")

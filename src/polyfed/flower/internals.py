@@ -151,14 +151,12 @@ class FleetRequests:
         """The message with its content; `trying` calls a function again when the network fails."""
         mine, run = Node(node_id=node), asked.head.metadata.run_id
         one = make_pull_object_fn_protobuf(functools.partial(trying, self._client.PullObject), mine, run)
-        names = [tree.object_id for tree in iterate_object_tree(asked.tree)]
+        whole, names = asked.tree.object_id, [tree.object_id for tree in iterate_object_tree(asked.tree)]
         parts = pull_objects(names, one, initial_backoff=SOON, max_time=asked.head.metadata.ttl)
-        received = message_pb2.ConfirmMessageReceivedRequest(
-            node=mine, run_id=run, message_object_id=asked.tree.object_id
-        )
+        received = message_pb2.ConfirmMessageReceivedRequest(node=mine, run_id=run, message_object_id=whole)
         trying(self._client.ConfirmMessageReceived, received)
-        message: Any = inflate_object_from_contents(asked.tree.object_id, parts)
-        number(message, asked.tree.object_id)
+        message: Any = inflate_object_from_contents(whole, parts)
+        number(message, whole)
         return message
 
     def push(self, node: int, reply: Message, seconds: float, trying: Callable[..., Any]) -> None:
@@ -167,16 +165,11 @@ class FleetRequests:
         with no_object_id_recompute():
             number(reply, reply.object_id)
             tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
-            head = remove_content_from_message(reply) if reply.has_content() else reply
-            answer = trying(
-                self._client.PushMessages,
-                fleet_pb2.PushMessagesRequest(
-                    node=mine,
-                    messages_list=[message_to_proto(head)],
-                    message_object_trees=[tree],
-                    clientapp_runtime_list=[seconds],
-                ),
+            head = message_to_proto(remove_content_from_message(reply) if reply.has_content() else reply)
+            first = fleet_pb2.PushMessagesRequest(
+                node=mine, messages_list=[head], message_object_trees=[tree], clientapp_runtime_list=[seconds]
             )
+            answer = trying(self._client.PushMessages, first)
             for name in answer.objects_to_push:
                 content = objects[name].deflate()
                 request = message_pb2.PushObjectRequest(

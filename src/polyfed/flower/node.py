@@ -29,8 +29,7 @@ from polyfed.errors import DataError, UsageError
 from polyfed.experiments.building import digest
 from polyfed.flower import versions
 from polyfed.flower.own_config import OwnConfig, OwnData, own_data
-from polyfed.flower.round_context import RoundContext
-from polyfed.flower.wire import Note
+from polyfed.flower.round_context import Note, RoundContext
 from polyfed.folders.documents import read_document, write_document
 from polyfed.folders.lines import read_events
 from polyfed.folders.lock import owned
@@ -43,7 +42,7 @@ KEPT_STATES = 4  # a server may fall back by as many rounds as it keeps checkpoi
 
 
 def describe(context: RoundContext, own: OwnConfig, _: State) -> tuple[Note, State]:
-    """Who it is, and in round 0 a summary of its data."""
+    """The name of the client and its versions, and in round 0 a summary of its data."""
     mine = own_data(context.config.data, context.seed, own)
     summary = {} if context.agreed is not None else {"summary": mine.summary().to_dict()}
     return {"client": mine.name, "versions": versions.mine(), **summary}, {}
@@ -193,5 +192,4 @@ def _begin(context: RoundContext, folder: Path, mine: OwnData, method: Method, s
     sizes = {name: summary.n_bytes}
     study = PreparedFederation(spec, {name: parts}, {name: encoder}, mine.scaling, agreed, sizes, round0=round0)
     shutil.rmtree(folder, ignore_errors=True)
-    run = Run(method, study, settings, federation_state=FederationState(0, {}, {}))
-    storage.create(run, folder)
+    storage.create(Run(method, study, settings, federation_state=FederationState(0, {}, {})), folder)

@@ -92,17 +92,8 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
     else:
         data = own_prepared(asked)
         tasks, scaling, path = chosen_tasks(data), chosen_scaling(data), own.file
-        reader = TableReader(
-            tasks,
-            features=data.features,
-            drop=data.drop,
-            derive=data.derive,
-            missing=data.missing,
-            split=data.split(),
-            transform=data.transform,
-            weights=data.weights,
-        )
-        name, raw = reader.own(path, name=own.client, client=data.client)
+        columns = {key: getattr(data, key) for key in ("features", "drop", "derive", "missing", "transform", "weights")}
+        name, raw = TableReader(tasks, split=data.split(), **columns).own(path, name=own.client, client=data.client)
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)
             raise DataError(f"has no column of any task ({names})", where=path, remedy="give the labels it has")

@@ -13,8 +13,8 @@ from flwr.serverapp import Grid
 from polyfed.data.schema.vetting import is_text, shown
 from polyfed.errors import DataError
 from polyfed.flower import versions
-from polyfed.flower.round_context import RoundContext
-from polyfed.flower.wire import Note, answered, message_to
+from polyfed.flower.round_context import Note, RoundContext
+from polyfed.flower.wire import answered, message_to
 
 log = logging.getLogger("flwr")
 LONGEST_NAME = 200  # characters of a client's name

@@ -20,6 +20,7 @@ from polyfed.methods import Method
 from polyfed.nets.permission import reject_code
 
 FORMAT = 4
+Note = dict[str, Any]  # what goes with the arrays of a message; of a node's, nothing but its form is known
 WHERE = "the study"
 STUDY = re.compile(r"[0-9a-f]{32}")
 LARGEST = 2**63 - 1

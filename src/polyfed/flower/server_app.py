@@ -143,8 +143,7 @@ def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, rost
     """A run that stopped: the same study, so that clients find their states again."""
     folder = serve_config.folder
     if not (folder / "flower.json").is_file():
-        what = "the run there was not made on Flower"
-        raise UsageError(what, where=folder, remedy="go on with polyfed run --resume")
+        raise UsageError("the run there was not made on Flower", where=folder, remedy="go on with polyfed run --resume")
     storage.check_same(folder, method, settings)
     run = load(folder, method=method)
     storage.take_up(run)

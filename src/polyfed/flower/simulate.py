@@ -67,7 +67,7 @@ def resume(
     command: Sequence[str] = (),
     allow_code: Collection[str] = (),
 ) -> Run:
-    """Go on with a run that was cut off, until so many rounds are completed in all (as many as were asked for, by default)."""
+    """Go on with a run that was cut off, until this many rounds are completed in all (by default as many as were asked for)."""
     with owned(folder):
         config = read_config(folder)
         images = {} if config.data.images is None else {"backbone": config.data.images.backbone}

@@ -20,8 +20,8 @@ from polyfed.engine.rounds import FederationState, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
 from polyfed.flower.roster import Backoff, Roster
-from polyfed.flower.round_context import RoundContext
-from polyfed.flower.wire import Note, answered, message_to
+from polyfed.flower.round_context import Note, RoundContext
+from polyfed.flower.wire import answered, message_to
 from polyfed.methods import ClientResult, ClientUpdate, State
 from polyfed.methods.messages import n_bytes
 from polyfed.metrics import is_score

@@ -88,8 +88,7 @@ class WarmNode:
     def _take_leave_of_the_killed(self) -> None:
         """Say goodbye for a node that was killed: the server would reject its key for a while and wait for its answer."""
         try:
-            before = int(self.alive.read_text())
-            self.requests.deactivate(before)
+            self.requests.deactivate(int(self.alive.read_text()))
         except (OSError, ValueError, TransportError, StatusError):
             return
         self.note("The node was killed before: the server knows now")

@@ -8,15 +8,13 @@ of thirty arrays would take seconds where one of a single record takes a tenth. 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from safetensors import SafetensorError
 
+from polyfed.flower.round_context import Note
 from polyfed.methods import State
 from polyfed.methods.messages import from_bytes, to_bytes
-
-Note = dict[str, Any]  # of a message; of a node's, nothing but its form is known
 
 RECORD, NOTE, ARRAYS = "polyfed", "note", "arrays"
 LONGEST_NOTE = 50_000_000  # characters

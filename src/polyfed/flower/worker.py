@@ -82,9 +82,7 @@ class Worker:
         mine, other = socket.socketpair()
         with other:
             command = [sys.executable, "-m", "polyfed.flower.worker", str(other.fileno())]
-            self._program = Program(
-                command, environment(self._home), Path.cwd(), self._note, descriptors=(other.fileno(),)
-            )
+            self._program = Program(command, environment(self._home), Path.cwd(), self._note, other.fileno())
         self._pipe, self._ready = Connection(mine.detach()), False
         self._pipe.send_bytes(json.dumps(self._setup).encode())
 
@@ -95,8 +93,7 @@ def work(pipe: Connection) -> None:
     app = resolve_name(setup["app"])
     pipe.send_bytes(b"ready")
     while True:
-        packed = pipe.recv_bytes()
-        pipe.send_bytes(answer(app, packed, setup["node"], setup["config"]))
+        pipe.send_bytes(answer(app, pipe.recv_bytes(), setup["node"], setup["config"]))
 
 
 def answer(app: ClientApp, packed: bytes, node: int, config: Config) -> bytes:

@@ -26,7 +26,7 @@ def reject_code(
     """An error about the first option whose text names code that is neither polyfed's own nor allowed by this very name.
 
     Any text with a colon counts, whatever the option is called, for a method may come from another package. Unless `paths`,
-    neither may polyfed's own networks be told where on this machine to look for weights.
+    polyfed's own networks may not name a place of weights on this machine either.
     """
     for option, text in _texts(options):
         if ":" in text and text not in allowed and not is_own(text, paths=paths):

@@ -123,7 +123,7 @@ def test_a_server_with_a_public_name_listens_everywhere(tmp_path):
     made = tmp_path / "new"
     assert main(["deploy", "init", str(made), "--host", "Server.Example.org", "--port", "9000"]) == 0
     deployment = read_deployment(made)
-    assert (deployment.host, deployment.bind, deployment.address) == ("server.example.org", "0.0.0.0", "127.0.0.1:8000")
+    assert (deployment.host, deployment.bind, deployment.address) == ("server.example.org", "0.0.0.0", "127.0.0.1:9000")
 
 
 def test_flower_is_told_where_the_server_is(folder):

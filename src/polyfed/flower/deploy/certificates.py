@@ -77,8 +77,7 @@ def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
         raise ConfigError("is not a certificate in PEM", where=path, remedy=remedy) from None
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
-        what = f"the certificate expired on {found.not_valid_after_utc:%d %B %Y}"
-        raise ConfigError(what, where=path, remedy=remedy)
+        raise ConfigError(f"the certificate expired on {found.not_valid_after_utc:%d %B %Y}", where=path, remedy=remedy)
     if now < found.not_valid_before_utc:
         what = f"the certificate is valid from {found.not_valid_before_utc:%d %B %Y} on"
         raise ConfigError(what, where=path, remedy="set the clock of this machine")
@@ -93,8 +92,7 @@ def check_server_certificate(deployment: Deployment, *, renew: str) -> int:
     try:
         mine.verify_directly_issued_by(above)
     except Exception:  # cryptography has one error for each way in which it can be wrong
-        what = f"the certificate is not signed by {authority}"
-        raise ConfigError(what, where=certificate, remedy=renew) from None
+        raise ConfigError(f"the certificate is not signed by {authority}", where=certificate, remedy=renew) from None
     named = mine.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     known = [*named.get_values_for_type(x509.DNSName), *map(str, named.get_values_for_type(x509.IPAddress))]
     if host not in known:
@@ -168,8 +166,7 @@ def _read_file(path: Path, missing: str, remedy: str) -> bytes:
     except FileNotFoundError:
         raise ConfigError(missing, where=path, remedy=remedy) from None
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(what, where=path, remedy="check its permissions") from None
+        raise ConfigError(f"cannot be read: {error.strerror}", where=path, remedy="check its permissions") from None
 
 
 def _alternative(name: str) -> x509.GeneralName:

@@ -92,12 +92,8 @@ def renew(deployment: Deployment, days: int) -> None:
         remedy = "put the key of the authority back for this command"
         raise ConfigError(f"cannot be read: {error.strerror}", where=deployment.authority_key, remedy=remedy) from None
     bound = [] if deployment.bind in ANY else [deployment.bind]
-    pair = certificates.make_server_certificate(
-        deployment.authority.read_bytes(),
-        authority_key,
-        names=[deployment.host, *bound, *certificates.LOOPBACK],
-        days=days,
-    )
+    authority, names = deployment.authority.read_bytes(), [deployment.host, *bound, *certificates.LOOPBACK]
+    pair = certificates.make_server_certificate(authority, authority_key, names=names, days=days)
     _write(deployment.server, {deployment.key.name: pair.key, deployment.certificate.name: pair.certificate})
 
 
@@ -149,5 +145,4 @@ def _writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise UsageError(what, where=folder, remedy="choose another folder") from None
+        raise UsageError(f"cannot be written: {error.strerror}", where=folder, remedy="choose another folder") from None

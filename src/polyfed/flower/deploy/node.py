@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from polyfed.data import DEPLOYED
 from polyfed.data.tables.files import load_table
@@ -22,6 +21,8 @@ from polyfed.flower.deploy.processes import Program, Signals
 from polyfed.folders.lock import owned
 
 TOUCH = 10.0  # seconds between two signs of life of Flower's own SuperNode in the node's folder
+# Why a node ended by itself, and how long to wait until it is started again.
+End = tuple[str, Callable[["RestartPolicy"], float]]
 NODE_LOCK = ".node.lock"  # two processes with one key would each take the other's messages
 
 
@@ -65,24 +66,17 @@ def supervise(node: NodeFolder, note: Note, *, retry: bool = True, stock: bool =
     with owned(node.root, NODE_LOCK), Signals() as signals:
         while signals.received is None:
             note(_look_at_server(node))
-            end = (_run_stock if stock else _run_warm)(node, note, signals)
+            what, wait_by = (_run_stock if stock else _run_warm)(node, note, signals)
             if signals.received is not None:
                 break
-            wait = end.wait(policy)
+            wait = wait_by(policy)
             if not retry:
-                raise PolyfedError(f"the node ended by itself: {end.what}", remedy="its log above says more")
-            note(f"The node ended by itself ({end.what}); it is started again in {wait:.0f} s")
+                raise PolyfedError(f"the node ended by itself: {what}", remedy="its log above says more")
+            note(f"The node ended by itself ({what}); it is started again in {wait:.0f} s")
             signals.sleep(wait)
     note("The node has left")
     if signals.received == signal.SIGINT:
         raise Interrupted("interrupted")
-
-
-class End(NamedTuple):
-    """Why a node ended by itself, and how long to wait until it is started again."""
-
-    what: str
-    wait: Callable[[RestartPolicy], float]
 
 
 def supernode_command(node: NodeFolder, port: int) -> list[str]:
@@ -118,7 +112,7 @@ def _run_stock(node: NodeFolder, note: Note, signals: Signals) -> End:
         node.alive.unlink(missing_ok=True)
     said = "\n".join([*link.said, "SuperNode ID"] if connected else link.said)  # the line may have gone by
     code, seconds = code or 0, time.monotonic() - began
-    return End(f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds))
+    return f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds)
 
 
 def _run_warm(node: NodeFolder, note: Note, signals: Signals) -> End:
@@ -132,12 +126,12 @@ def _run_warm(node: NodeFolder, note: Note, signals: Signals) -> End:
     try:
         warm = WarmNode(requests, node.alive, signals, note)
         warm.run(lambda number: Worker(number, node.config(), node.flower_home, note))
-        return End("", lambda policy: 0.0)
+        return "", lambda policy: 0.0
     except Rejected:
-        return End("the server does not take its key", RestartPolicy.after_rejection)
+        return "the server does not take its key", RestartPolicy.after_rejection
     except Forgotten:
         what, seconds = "the server does not know it any more", time.monotonic() - began
-        return End(what, lambda policy: policy.after_end(connected=False, code=1, seconds=seconds))
+        return what, lambda policy: policy.after_end(connected=False, code=1, seconds=seconds)
     finally:
         requests.close()
 

@@ -27,13 +27,7 @@ GRACE = 25.0  # seconds to end in order; Flower itself takes up to ten
 
 class Program:
     def __init__(
-        self,
-        command: Sequence[str],
-        env: Mapping[str, str],
-        cwd: Path,
-        echo: Callable[[str], None],
-        *,
-        descriptors: Sequence[int] = (),
+        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, echo: Callable[[str], None], *descriptors: int
     ) -> None:
         self.said = deque[str](maxlen=200)  # the last lines, without colours
         self._echo = echo
@@ -45,7 +39,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on
-            pass_fds=tuple(descriptors),
+            pass_fds=descriptors,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)

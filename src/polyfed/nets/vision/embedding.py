@@ -120,12 +120,11 @@ def decode(content: bytes, path: str | Path, size: int, fit: str) -> np.ndarray:
             upright = ImageOps.exif_transpose(opened)  # cameras store how they were held
             if upright.mode.startswith("I;16") or upright.mode == "I":
                 # Pillow would cut 16 bits off at 255 instead of scaling them.
-                scaled = (np.asarray(upright, dtype=np.float64) / 257).clip(0, 255)
-                upright = Image.fromarray(scaled.astype(np.uint8))
+                upright = Image.fromarray((np.asarray(upright, dtype=np.float64) / 257).clip(0, 255).astype(np.uint8))
             picture = upright.convert("RGB")
     except Exception as error:  # broken files end in errors of many kinds, by the format
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, _pillow("PIL").UnidentifiedImageError):  # it would tell an address in memory
+        if isinstance(error, _pillow("PIL").UnidentifiedImageError):  # its text has an address in memory
             reason = "its content is of no format that is known"
         remedy = "replace the file or leave it out"
         raise DataError(f"the image cannot be decoded ({reason})", where=str(path), remedy=remedy) from error
