@@ -106,13 +106,8 @@ def _round(table: Any, chosen: Any, kinds: Mapping[str, str], at: str | int) -> 
     return min(losses, key=lambda round: losses[round])
 
 
-def validation_losses(events: Sequence[Event], kinds: Mapping[str, str]) -> dict[int, float]:
-    """Round → loss of the clients' own models on the validation rows, in nats; empty without such rows."""
-    table: Any = history(events)
-    return _losses(table[table["model"] == "personal"], kinds)
-
-
 def _losses(table: Any, kinds: Mapping[str, str]) -> dict[int, float]:
+    """Round → loss of the clients' own models on the validation rows, in nats; empty without such rows."""
     metric = table["task"].map(lambda task: KINDS[kinds[task]].loss)
     losses = table[(table["part"] == "validation") & (table["metric"] == metric)]
     # Tasks differ in units: the sum over the tasks of each one's mean over the clients, all in nats.
@@ -136,7 +131,8 @@ def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Sett
     """
     if settings.stop == "none":
         return None
-    losses, worth = validation_losses(events, kinds), 0.0
+    table: Any = history(events)
+    losses, worth = _losses(table[table["model"] == "personal"], kinds), 0.0
     if not losses:
         losses, worth = _bound_losses(events, settings), WORTH
     # Rounds in which a method only prepares do not count, nor those before.

@@ -22,7 +22,7 @@ from polyfed.data.tables.reading import TableReader
 from polyfed.errors import ConfigError, DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig
-from polyfed.flower.round_context import chosen_scaling, chosen_tasks, own_prepared, whole_federation
+from polyfed.flower.round_context import chosen_scaling, chosen_tasks, reject_sources, whole_federation
 
 WHERE = "node config"
 NodeConfig = Mapping[str, bool | int | float | str]  # as Flower has it
@@ -81,7 +81,7 @@ class OwnData:
         return describe(self.tasks, self.raw, self.division, scaling=self.scaling, limits=self.limits)
 
 
-def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
+def own_data(data: DataConfig, seed: int, own: OwnConfig) -> OwnData:
     """The data of the client with this config, as a study asks for them."""
     split: Split
     if own.simulated is not None:
@@ -90,7 +90,7 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
         name, tasks, scaling = federation.names[position], federation.tasks, federation.scaling
         raw, split, mark, limits = federation.raw[name], federation.split, None, federation.limits
     else:
-        data = own_prepared(asked)
+        reject_sources(data)
         tasks, scaling, path = chosen_tasks(data), chosen_scaling(data), own.file
         columns = {key: getattr(data, key) for key in ("features", "drop", "derive", "missing", "transform", "weights")}
         name, raw = TableReader(tasks, split=data.split(), **columns).own(path, name=own.client, client=data.client)

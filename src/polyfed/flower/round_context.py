@@ -97,13 +97,12 @@ def _odd(name: str, value: object, wanted: str) -> ConfigError:
     return ConfigError(f"{shown(name)} is {shown(value)}, but {wanted}", where=WHERE, remedy=_REMEDY)
 
 
-def own_prepared(data: DataConfig) -> DataConfig:
-    """The settings as far as a server may choose them: which columns of a node's table, and never which table."""
+def reject_sources(data: DataConfig) -> None:
+    """An error if a server chooses more than columns of a node's table: never which table."""
     for key in ("source", "query", "dataset", "sha256", "options", "images"):
         if getattr(data, key):
             what = f"the server chooses data.{key}, but a node reads its own table alone"
             raise ConfigError(what, where=WHERE, remedy=_REMEDY)
-    return data
 
 
 def chosen_tasks(data: DataConfig) -> tuple[Task, ...]:

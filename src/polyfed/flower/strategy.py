@@ -221,12 +221,12 @@ def _scores(reported: object, model: str, part: str, kinds: Mapping[str, str]) -
         if isinstance(entry, dict) and entry.get("model") == model and entry.get("part") == part:
             of_tasks = entry.get("scores")
             return {
-                task: {name: value for name, value in of_task.items() if _is_score(kinds[task], name, value)}
+                task: {name: x for name, x in of_task.items() if is_score(kinds[task], name) and _is_finite(x)}
                 for task, of_task in (of_tasks.items() if isinstance(of_tasks, dict) else ())
                 if task in kinds and isinstance(of_task, dict)
             }
     return {}
 
 
-def _is_score(kind: str, name: str, value: object) -> bool:
-    return is_score(kind, name) and (value is None or (isinstance(value, (int, float)) and abs(value) < float("inf")))
+def _is_finite(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and abs(value) < float("inf"))

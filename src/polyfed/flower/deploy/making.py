@@ -37,8 +37,6 @@ def make_deployment(
             (made / folder).mkdir(mode=0o700)
         authority = certificates.make_authority(max(days, AUTHORITY_DAYS))
         _write(made / "ca", {"ca.crt": authority.certificate, "ca.key": authority.key})
-        _write(made / "server", texts.server_files())
-        _write(made / "app", texts.app_files())
         _write(made, texts.files_of_all(deployment))
         renew(deployment, days)
         for name in names:

@@ -34,14 +34,12 @@ def app_files() -> dict[str, str]:
     }
 
 
-def server_files() -> dict[str, str]:
+def files_of_all(deployment: Deployment) -> dict[str, str]:
+    """Path → text, for the folder of all: a study, the app, which file goes where, what starts the server."""
     here = "/srv/polyfed"
     unit = _text("unit.service", what="server", folder=here, script=f"{here}/server/start.sh", remark="")
-    return {"start.sh": _text("server.sh"), "polyfed-server.service": unit}
-
-
-def files_of_all(deployment: Deployment) -> dict[str, str]:
-    """Name → text, for the folder of all: a study, which file goes where, what runs the server in a container."""
+    files = {"server/start.sh": _text("server.sh"), "server/polyfed-server.service": unit}
+    files |= {f"app/{path}": text for path, text in app_files().items()}
     key = "yes: `node.key` is what makes a machine this node"
     readme = _text(
         "README.md",
@@ -58,7 +56,7 @@ def files_of_all(deployment: Deployment) -> dict[str, str]:
         mounts=f'ports: ["{deployment.port}:{deployment.port}"]\n    volumes: [".:/deployment"]',
     )
     study = _text("study.toml", kinds=", ".join(KINDS), method=METHOD)
-    return {"study.toml": study, "README.md": readme, **containers}
+    return files | {"study.toml": study, "README.md": readme, **containers}
 
 
 def node_files(name: str) -> dict[str, str]:
