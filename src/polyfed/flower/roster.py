@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import MessageType
@@ -59,15 +59,13 @@ class Roster:
                 self.node_of[client] = found[0]
         return {client: answers[node].get("summary") for client, node in self.node_of.items()}, rejected
 
-    def refresh(self, context: RoundContext, members: Iterable[str]) -> set[str]:
+    def refresh(self, context: RoundContext) -> set[str]:
         """The members that are connected; a node that is new is asked who it is."""
-        present = set(self.grid.get_node_ids())
-        known = set(self.node_of.values())
-        if unknown := sorted(present - known - self.rejected):
-            wanted = set(members)
+        present, members = set(self.grid.get_node_ids()), set(context.members)
+        if unknown := sorted(present - set(self.node_of.values()) - self.rejected):
             for node, reported in self._ask(unknown, context).items():
                 client = reported.get("client")
-                if "error" in reported or client not in wanted:
+                if "error" in reported or client not in members:
                     absent = f"client {client!r} was not there when the study began"
                     log.warning("polyfed: node %d takes no part: %s", node, reported.get("error", absent))
                     self.rejected.add(node)
@@ -78,10 +76,10 @@ class Roster:
                     self.node_of[client] = node
         return {client for client, node in self.node_of.items() if node in present}
 
-    def wait_for(self, context: RoundContext, members: Iterable[str], n_wanted: int, wait: float) -> set[str]:
+    def wait_for(self, context: RoundContext, n_wanted: int, wait: float) -> set[str]:
         """The members that are connected, once there are `n_wanted` or the time is over."""
-        members, end = list(members), time.monotonic() + wait
-        while len(here := self.refresh(context, members)) < n_wanted and time.monotonic() < end:
+        end = time.monotonic() + wait
+        while len(here := self.refresh(context)) < n_wanted and time.monotonic() < end:
             time.sleep(PAUSE)
         return here
 

@@ -154,7 +154,7 @@ def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, rost
     agreed = run.prepared.agreed.to_dict()
     context = RoundContext(about["study"], document, settings.seed, agreed, members, rounds=settings.rounds)
     _keep_versions(folder, about["study"], roster)
-    here = roster.wait_for(context, members, len(members), serve_config.timeouts.wait)
+    here = roster.wait_for(context, len(members), serve_config.timeouts.wait)
     if absent := sorted(set(members) - here):
         log.warning("polyfed: going on without %s, not connected", ", ".join(absent))
     return run, context

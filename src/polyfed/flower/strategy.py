@@ -117,7 +117,7 @@ class PolyfedStrategy(Strategy):
         self._asked = {}
         if not settings.evaluates(state.round):
             return []
-        here = self.roster.refresh(self.context, self.run.prepared.spec.clients)
+        here = self.roster.refresh(self.context)
         return [
             self._message(
                 MessageType.EVALUATE, client, method.prediction_state(state.server, client), state, state.round
@@ -147,13 +147,12 @@ class PolyfedStrategy(Strategy):
 
     def _choose(self, sampled: list[str], round: int) -> list[str]:
         """Of those who are drawn, whom to ask; why not the others is noted. Too few for a quorum are waited for."""
-        settings, members = self.run.settings, self.run.prepared.spec.clients
-        here = self.roster.refresh(self.context, members)
+        settings, here = self.run.settings, self.roster.refresh(self.context)
         asked = [client for client in sampled if client in here and self.backoff.allows(client, round)]
         if not settings.is_enough(len(asked), len(sampled)):  # then nobody is skipped
             n_wanted = next(n for n in range(1, len(sampled) + 1) if settings.is_enough(n, len(sampled)))
             n_others = len(here - set(sampled))
-            here = self.roster.wait_for(self.context, members, n_wanted + n_others, self.timeouts.wait)
+            here = self.roster.wait_for(self.context, n_wanted + n_others, self.timeouts.wait)
             asked = [client for client in sampled if client in here]
         self._absent = {
             client: NoAnswer("it did not answer before and is asked again later" if client in here else "not connected")
