@@ -118,10 +118,10 @@ def readable(path: Path, remedy: str = "", passing: type[Exception] | tuple[()] 
 
 
 @contextmanager
-def fitting(folder: Path | None) -> Iterator[None]:
-    """Say in a sentence that what is in a folder does not fit its method; without a folder, errors are as they are.
+def state_errors(folder: Path | None) -> Iterator[None]:
+    """Say in a sentence that a state that was stored in a folder does not fit its method; without a folder, errors stay.
 
-    Also a decorator, for predictors, which may look at the state only when they are called.
+    It is a decorator too: a predictor may look at the state only when it is called.
     """
     try:
         yield

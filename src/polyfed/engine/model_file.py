@@ -20,7 +20,7 @@ from safetensors.torch import save as array_bytes
 from polyfed.data import PreparedFederation
 from polyfed.data.schema.coding import ClientParts
 from polyfed.data.schema.limits import Round0
-from polyfed.engine.checkpoints import fitting, readable
+from polyfed.engine.checkpoints import readable, state_errors
 from polyfed.engine.run import ClientModel
 from polyfed.engine.storage import options_of
 from polyfed.errors import ConfigError, DataError, UsageError
@@ -87,9 +87,9 @@ def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientM
         prepared = PreparedFederation.from_saved(described["prepared"], saved)
     client = described["client"]
     state = strip_prefix(arrays, "state") if described["has_state"] else None
-    with fitting(path):
+    with state_errors(path):
         predictor = made.predictor(strip_prefix(arrays, "server"), state, prepared.clients[client].train)
-    return ClientModel(client, fitting(path)(predictor), lambda X: prepared.encode(client, X))
+    return ClientModel(client, state_errors(path)(predictor), lambda X: prepared.encode(client, X))
 
 
 def _own(run: Run, client: str) -> tuple[PreparedFederation, State | None]:

@@ -1,4 +1,8 @@
-"""A run of a method on a federation: go through its rounds, look at it, predict with it, store it, go on with it."""
+"""A run of a federated method on the clients' data: its rounds, its scores, the clients' models, its folder.
+
+A round is what it is in Flower: the server sends its state to the clients of the round, they train, and it aggregates their
+updates (`run_round`); every few rounds all clients evaluate (`evaluate`). In a folder, every completed round is a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ import pandas as pd
 
 from polyfed.data import PreparedFederation
 from polyfed.engine import storage, tables
-from polyfed.engine.checkpoints import Checkpoints, fitting
+from polyfed.engine.checkpoints import Checkpoints, state_errors
 from polyfed.engine.evaluation import evaluate
 from polyfed.engine.events import Event, EventLog, OnEvent, ignore, tidy
 from polyfed.engine.members import Members
@@ -34,7 +38,7 @@ from polyfed.seeds import Stream
 
 
 class ClientModel:
-    """One client's model: the shared prior, its own part, its own data."""
+    """One client's model, ready to predict: what the server learned, the client's own part and its own data."""
 
     def __init__(self, name: str, predictor: Predictor, encode: Callable[[object], np.ndarray]) -> None:
         self.name, self.predictor, self._encode = name, predictor, encode  # the predictor takes encoded features
@@ -48,7 +52,11 @@ class ClientModel:
 
 
 class Run:
-    """A federation that has learned for some rounds. `simulate` and `load` make one."""
+    """A federation that was trained for some rounds. `simulate` and `load` make one.
+
+    It holds the method and its options, the clients' prepared data, the settings of the engine, and what the rounds made of
+    them: the state of the server and of each client (`federation_state`), and an event for all that happened (`log`).
+    """
 
     def __init__(
         self,
@@ -77,7 +85,7 @@ class Run:
     # ---- rounds -------------------------------------------------------------------------------------------
 
     def resume(self, rounds: int | None = None, *, on_event: OnEvent | None = None) -> Run:
-        """Go on until this many rounds have been completed in all (as many as were asked for, by default).
+        """Train until this many rounds have been completed in all (by default as many as were asked for).
 
         A run in a folder goes on from what is there, and is the only one to write there meanwhile.
         """
@@ -93,14 +101,17 @@ class Run:
         return self
 
     def _run_rounds(self, on_event: OnEvent) -> None:
+        """The rounds that are missing, then the results for reports."""
         largest = max(len(mine.x) for mine in self.members.training.values())
-        stored = self.folder if self.federation_state.round > 0 else None  # then the states come from there
+        stored = (
+            self.folder if self.federation_state.round > 0 else None
+        )  # where the states come from, if from a folder
         with threads_for(largest if self.settings.workers == 1 else 0):
-            with fitting(stored):
+            with state_errors(stored):
                 ahead = forecast(self.method, self.federation_state, self.members, self.settings)
             while self.federation_state.round < self.settings.rounds and self.stopped is None:
                 try:
-                    self._run_one(on_event, ahead, stored)
+                    self._run_next(on_event, ahead, stored)
                     if self.settings.evaluates(self.federation_state.round):
                         stored = None  # every state was used by now, also those of clients that were not drawn
                 except KeyboardInterrupt:
@@ -113,14 +124,15 @@ class Run:
                 at = {"round": self.federation_state.round, "rounds": self.settings.rounds}
                 on_event({"event": "stopped", **at, "best": self.stopped})
             if self.folder is not None:
-                with fitting(stored):
+                with state_errors(stored):
                     self.write_results(self.folder)
 
-    def _run_one(self, on_event: OnEvent, ahead: Forecast, stored: Path | None) -> None:
+    def _run_next(self, on_event: OnEvent, ahead: Forecast, stored: Path | None) -> None:
+        """The next round and, when it is time, the evaluation after it."""
         if reported := ahead.event(self.federation_state.round + 1, self.settings):
             on_event(reported)
         began = time.perf_counter()
-        with fitting(stored):
+        with state_errors(stored):
             state, event = run_round(self.method, self.federation_state, self.members.training, self.settings)
             completed, events = time.perf_counter(), [event]
             if self.settings.evaluates(state.round):
@@ -132,7 +144,7 @@ class Run:
     def record(
         self, federation_state: FederationState, events: Sequence[Event], on_event: OnEvent = ignore, **seconds: float
     ) -> None:
-        """A round that was completed, whoever completed it: events and checkpoint are on disk before it counts."""
+        """Keep a completed round (of this engine or of Flower): events and checkpoint are on disk before it counts."""
         for event in events:
             self.log.add(event)
         if self.folder is not None:
@@ -147,9 +159,8 @@ class Run:
         """The best round of a run that has learned enough before its last one (`stop`); None for others."""
         if self.federation_state.round >= self.settings.rounds:
             return None
-        return tables.best_round(
-            self.events, {task.name: task.kind for task in self.prepared.spec.tasks}, self.settings
-        )
+        kinds = {task.name: task.kind for task in self.prepared.spec.tasks}
+        return tables.best_round(self.events, kinds, self.settings)
 
     def _check_training(self) -> None:
         """There must be something to learn from, and with `stop` something that can end it, but no last round that must be."""
@@ -178,7 +189,7 @@ class Run:
         """`results.json`, all that a report shows beside the events."""
         write_document(folder / "results.json", tidy(results(self)))
 
-    # ---- what came of them --------------------------------------------------------------------------------------
+    # ---- scores -------------------------------------------------------------------------------------------------
 
     @property
     def events(self) -> list[Event]:
@@ -191,7 +202,7 @@ class Run:
 
     @property
     def rounds(self) -> pd.DataFrame:
-        """What each round cost and how it went."""
+        """What each round cost and how it went: clients, bytes, bounds."""
         return tables.rounds(self.events)
 
     def summary(
@@ -225,7 +236,7 @@ class Run:
 
     @property
     def untrained(self) -> list[str]:
-        """Members whose updates counted in no round: what is personal of their models is as it began."""
+        """Members whose updates counted in no round: the personal part of their models is as it was initialised."""
         trainer, silent = self.members.trainer, set(self.members.silent)
         return [n for n in self.members.names if trainer[n] not in self.federation_state.clients and n not in silent]
 
@@ -237,13 +248,14 @@ class Run:
     def client(self, name: str) -> ClientModel:
         """The model of a client."""
         if name not in self._models:
-            with fitting(self.folder):
+            with state_errors(self.folder):
                 predictor, prepared = self._predictor(name)
-            self._models[name] = ClientModel(name, fitting(self.folder)(predictor), lambda X: prepared.encode(name, X))
+            predict = state_errors(self.folder)(predictor)
+            self._models[name] = ClientModel(name, predict, lambda X: prepared.encode(name, X))
         return self._models[name]
 
     def _predictor(self, name: str) -> tuple[Predictor, PreparedFederation]:
-        """What predicts for a client, and the prepared federation that knows how it encodes rows."""
+        """The predictor of a client, and the prepared federation that encodes its rows."""
         if name in self.members.trainer:
             return self.members.predictor(self.federation_state, name), self.prepared
         if self.late_clients is not None and name in self.late_states:
@@ -258,7 +270,7 @@ class Run:
         raise UnknownNameError(f"client {name!r} is unknown", remedy=nearest(name, self.clients))
 
     def join(self, name: str, data: object, *, test: float = 0.0, update: bool = False) -> ClientModel:
-        """A new client, with no round: the shared prior, its own data (in any form that `from_clients` takes).
+        """Add a client without a round: its model is the shared prior and its own data (in any form that `from_clients` takes).
 
         A share of its rows can be kept for testing. With `update`, one that joined before has these data from now on.
         """
@@ -273,7 +285,7 @@ class Run:
         late_clients = self.prepared.with_late_client(name, data, self.late_clients, test=test, seed=self.settings.seed)
         own = self.members.with_everyone(late_clients.clients[name].train)
         stream = Stream(self.settings.seed, "join", client=name)
-        with fitting(self.folder):
+        with state_errors(self.folder):
             report_sparse({name: self.method.outlook(self.federation_state.server, None, own)}, {name: own})
             self.late_states[name] = self.method.join(self.federation_state.server, own, stream)
         self.late_clients = late_clients
