@@ -26,8 +26,8 @@ FEW, FEWER = 50, 32  # clients in a round that are no longer few; inducing input
 class Forecast:
     """How long rounds take, and the models that are measured after some of them."""
 
-    def __init__(self, ahead: Outlook, models: int, long: float = LONG, shorter: str = "") -> None:
-        self._long, self._shorter, self._told = long, shorter, False
+    def __init__(self, ahead: Outlook, models: int, shorter: str = "") -> None:
+        self._shorter, self._reported = shorter, False
         operations = ahead.operations + models * ahead.measuring
         per_operation = 1 / speed() if operations > 1e9 else 0.0
         self._round, self._evaluation = ahead.operations * per_operation, models * ahead.measuring * per_operation
@@ -36,8 +36,11 @@ class Forecast:
         """What is to be reported before this round; None if it is soon over."""
         evaluation, left = self._evaluation if settings.evaluates(round) else 0.0, range(round, settings.rounds + 1)
         whole = len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
-        is_news, self._told = not self._told and whole >= WHOLE, True  # of the whole run: once, as it begins or goes on
-        if self._round + evaluation < self._long and not is_news:
+        is_news, self._reported = (
+            not self._reported and whole >= WHOLE,
+            True,
+        )  # of the whole run: once, as it begins or goes on
+        if self._round + evaluation < LONG and not is_news:
             return None
         reported = {"event": "outlook", "round": round, "rounds": settings.rounds}
         reported |= {"seconds": self._round, "evaluation_seconds": evaluation, "shorter": self._shorter}
