@@ -42,30 +42,23 @@ class Pair(NamedTuple):
 
 
 def make_authority(days: int) -> Pair:
-    key = ec.generate_private_key(CURVE)
-    built = (
-        _builder("polyfed authority", None, key, days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
-    )
-    return _signed(built, key, key)
+    constraints, usage = x509.BasicConstraints(ca=True, path_length=0), _usage(key_cert_sign=True, crl_sign=True)
+    return _pair("polyfed authority", days, [(constraints, True), (usage, True)])
 
 
 def make_server_certificate(certificate: bytes, key: bytes, *, names: Sequence[str], days: int) -> Pair:
     """A certificate for these host names and addresses, signed by the authority."""
-    authority, mine = x509.load_pem_x509_certificate(certificate), ec.generate_private_key(CURVE)
+    authority = x509.load_pem_x509_certificate(certificate)
     signing: Any = serialization.load_pem_private_key(key, None)
-    built = (
-        _builder("polyfed server", authority.subject, mine, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName([_alternative(name) for name in dict.fromkeys(names)]), critical=False
-        )
-    )
-    return _signed(built, mine, signing)
+    known_as = x509.SubjectAlternativeName([_alternative(name) for name in dict.fromkeys(names)])
+    extensions = [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(digital_signature=True), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), False),
+        (known_as, False),
+    ]
+    return _pair("polyfed server", days, extensions, issuer=authority.subject, signing=signing)
 
 
 def read_certificate(path: Path, *, remedy: str) -> x509.Certificate:
@@ -176,15 +169,27 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _builder(
-    name: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
-    now, subject = datetime.now(UTC), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def _usage(**granted: bool) -> x509.KeyUsage:
+    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
+    every = dict.fromkeys(f"{names} key_cert_sign crl_sign encipher_only decipher_only".split(), False)
+    return x509.KeyUsage(**(every | granted))
+
+
+def _pair(
+    name: str,
+    days: int,
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+    issuer: x509.Name | None = None,
+    signing: Any = None,
+) -> Pair:
+    """A new key and its certificate, with these extensions (and whether each is critical), signed by itself or an authority."""
+    now, key = datetime.now(UTC), ec.generate_private_key(CURVE)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     try:
         end = now + timedelta(days=days)
     except OverflowError:
         raise ConfigError(f"{days} days end after the calendar", where="--days", remedy="give fewer") from None
-    return (
+    built = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer or subject)
@@ -192,21 +197,11 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(min(now, end) - SKEW)
         .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-
-
-def _usage(**granted: bool) -> x509.KeyUsage:
-    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
-    every = dict.fromkeys(f"{names} key_cert_sign crl_sign encipher_only decipher_only".split(), False)
-    return x509.KeyUsage(**(every | granted))
-
-
-def _signed(
-    built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, signing: ec.EllipticCurvePrivateKey
-) -> Pair:
+    for extension, critical in [(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False), *extensions]:
+        built = built.add_extension(extension, critical=critical)
     try:
-        certificate = built.sign(signing, hashes.SHA384())
+        certificate = built.sign(signing or key, hashes.SHA384())
     except ValueError as error:
         raise PolyfedError(f"the certificate cannot be made ({error})", remedy="look at --host and --days") from None
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
