@@ -8,20 +8,19 @@ aggregations. It is rejected by name, and the others go on, if they are still a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 
 from polyfed.engine.form import reason_of, shown
 from polyfed.engine.pipeline import prepared
+from polyfed.engine.robust import Updates
 from polyfed.engine.settings import Settings
 from polyfed.engine.validation import fault_of
 from polyfed.methods import ClientUpdate, Method, State
 from polyfed.seeds import Stream
 
 MOST_CULPRITS = 20  # in one round; who looks for more gives the attackers the server's time
-
-Updates = Mapping[str, ClientUpdate]
 
 
 def aggregated(

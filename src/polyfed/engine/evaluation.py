@@ -42,7 +42,7 @@ def evaluate(federation_state: FederationState, members: Members, *, last: bool 
 
 
 def guesses_of(train: ClientData) -> dict[str, Guess]:
-    """What a client would guess of each task from its training labels alone; left out where they say nothing."""
+    """The guess of each task from a client's training labels alone; left out where there is none."""
     nothing = np.zeros(0, dtype=np.intp), np.zeros(0)
     found = {}
     for task, codec in train.codecs.items():

@@ -21,7 +21,7 @@ OnEvent = Callable[[Event], object]
 
 
 def ignore(event: Event) -> None:
-    """What listens where nobody does."""
+    """The listener where there is none."""
 
 
 class EventLog:

@@ -64,12 +64,12 @@ class Members:
         return getattr(self.prepared.clients[client], part)
 
     def predictor(self, federation_state: FederationState, client: str) -> Predictor:
-        """The model that serves a client; one that is silent is served as a client that joins late."""
+        """The model that serves a client; a silent client is served like one that joins late."""
         state, own = self.state(federation_state, client), self.own[self.trainer[client]]
         return self._asked_by(self.positions[client], self.method.predictor(federation_state.server, state, own))
 
     def state(self, federation_state: FederationState, client: str, personal: bool = True) -> State | None:
-        """With what state the model that serves a client predicts; None for what the server has alone."""
+        """The state with which a client's model predicts; None for the server's model alone."""
         trainer = self.trainer[client]
         if not personal or trainer in federation_state.clients:
             return federation_state.clients[trainer] if personal else None
@@ -79,7 +79,7 @@ class Members:
         return self.method.untrained(data)
 
     def predict(self, federation_state: FederationState, client: str, x: np.ndarray) -> Predictions:
-        """What the model that serves a client says of these inputs, found from where training ended."""
+        """Predictions of a client's model for these inputs, found from where training ended."""
         state, own = self.state(federation_state, client), self.own[self.trainer[client]]
         asked = Question(state, own, self.question(client, x))
         return self.method.predict_many(federation_state.server, [asked])[0]
@@ -88,7 +88,7 @@ class Members:
         return _with_position(x, self.positions[client]) if self.method.needs_client else x
 
     def with_everyone(self, data: ClientData) -> ClientData:
-        """What a late client's model may see: its own data, and those of all others where a method pools them."""
+        """The data that a late client's model may use: its own, and those of all others where a method pools them."""
         if self.method.needs_client:
             data = named(data, len(self.names))
         return pooled([self.own[EVERYONE], data]) if self.method.pools_data else data

@@ -33,7 +33,7 @@ class Forecast:
         self._round, self._evaluation = ahead.operations * per_operation, models * ahead.measuring * per_operation
 
     def event(self, round: int, settings: Settings) -> Event | None:
-        """What is to be reported before this round; None if it is soon over."""
+        """The event to report before this round; None if it is soon over."""
         evaluation, left = self._evaluation if settings.evaluates(round) else 0.0, range(round, settings.rounds + 1)
         whole = len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
         is_news, self._reported = (

@@ -128,7 +128,7 @@ RULES: dict[str, Rule] = {
 
 
 def _ruled(rule: Rule, values: Tensor, trim: float) -> Moved:
-    """Whose array a rule changes, and what stands for it."""
+    """The clients whose array a rule changes, and the new values."""
     flat = values.reshape(len(values), -1)
     speak = (flat != 0).any(1).nonzero()[:, 0]
     if not len(speak):
@@ -140,7 +140,7 @@ def _ruled(rule: Rule, values: Tensor, trim: float) -> Moved:
 
 
 def _bounded(pair: tuple[Tensor, Tensor], sent: Sequence[ClientUpdate], tasks: Sequence[str] | None) -> Moved:
-    """Whose ratio, or whose count per label, is far above what is usual, and the sum and the count that stand for theirs."""
+    """The clients whose ratio, or count per label, is far above the usual, and the new sums and counts."""
     total, count = pair
     most = count
     if tasks is None:  # a count that is no number of labels
@@ -163,7 +163,7 @@ def _usual(ratios: Tensor) -> Tensor:
 def _changed(
     sent: Sequence[ClientUpdate], ruled: Mapping[str, Moved], bounded: Mapping[str, Moved]
 ) -> dict[int, ClientUpdate]:
-    """The updates of those for whom anything is changed, by their places; of the arrays those that are ruled."""
+    """The changed updates by their places, with the arrays that are ruled."""
     moved = (at for at, *_ in (*ruled.values(), *bounded.values()))
     who = torch.cat([torch.zeros(0, dtype=torch.int64), *moved]).unique()
     places = who.tolist()

@@ -32,7 +32,7 @@ def common(seed: int) -> Stream:
 
 
 def begun(method: Method, federation_state: FederationState, settings: Settings) -> FederationState:
-    """The same federation_state as the next round begins: the method may have something to ask for in the last one."""
+    """The state with which the next round begins: methods may ask clients for more in the last one."""
     left = settings.rounds - federation_state.round - 1
     return replace(federation_state, server=method.begin_round(federation_state.server, max(left, 0)))
 
@@ -108,7 +108,7 @@ def conclude(
 
 
 def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[ClientResult]:
-    """All jobs, in as many parts as there are workers; the outcomes in the order of the jobs."""
+    """Run all jobs in as many parts as there are workers; the outcomes are in the order of the jobs."""
     if workers == 1 or len(jobs) < 2:
         return method.local_many(jobs)
     parts = [jobs[i::workers] for i in range(min(workers, len(jobs)))]

@@ -127,7 +127,7 @@ ATTEMPTS = 5
 
 
 def write_late_clients(run: Run, folder: Path) -> None:
-    """Those who joined since the run was loaded, beside those whom others have let join meanwhile."""
+    """Store the clients that joined since the run was loaded, beside those that other processes stored meanwhile."""
     if not run.new_late_clients:
         return
     assert run.late_clients is not None

@@ -28,7 +28,7 @@ Declared = Mapping[str, Mapping[str, int]]
 def validate_updates(
     method: Method, server: State, outcomes: Mapping[str, ClientResult], declared: Declared, max_norm: float = MAX_NORM
 ) -> tuple[dict[str, tuple[State, ClientUpdate]], dict[str, str]]:
-    """Those that are fit for use, and client → reason for the others, both in the order of their names."""
+    """The updates that are fit for use, and client → reason for the others, both in the order of the names."""
     template = method.template(server)
     forms = Forms(template)
     rejected: dict[str, str] = {}
@@ -61,7 +61,7 @@ def fault_of(after: State, before: State) -> str | None:
 
 
 def _in_order(update: ClientUpdate, labels: Mapping[str, int]) -> ClientUpdate:
-    """Methods number the tasks by their order, which is no client's choice."""
+    """The update with its tasks in the federation's order: methods number the tasks by it, and a client must not choose."""
     wanted = [task for task in labels if task in update.counts]
     if len(wanted) < len(update.counts) or wanted == list(update.counts):
         return update

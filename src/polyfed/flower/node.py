@@ -49,7 +49,7 @@ def describe(context: RoundContext, own: OwnConfig, _: State) -> tuple[Note, Sta
 
 
 def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[Note, State]:
-    """A round: the update that leaves, while the next state stays."""
+    """Train for a round: the update is sent, the new state stays here."""
     me = Member.of(context, own)
     data = me.prepared.shared(me.name)
     if not data.n_labels:  # whoever asks
@@ -72,7 +72,7 @@ def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[Note, Sta
 
 
 def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State) -> tuple[Note, State]:
-    """Scores of this client's validation and test rows, as far as they may leave. The model stays here, ready for use."""
+    """Scores of this client's validation and test rows, as far as its limits allow. The model stays here, ready for use."""
     me = Member.of(context, own)
     with owned(me.folder), threads_for(len(me.data.x)):
         state, lost = me.state(context.accepted)
@@ -115,7 +115,7 @@ class Member:
         return self.prepared.clients[self.name].train
 
     def shareable_scores(self, event: Event) -> dict[str, object]:
-        """Of the scores in an event those that the server may know: none of a client that is silent, and none of few labels."""
+        """The scores of an event that the server may know: none of a silent client, and none of few labels."""
         limits, parts = self.prepared.round0.limits, self.prepared.clients[self.name]
         if not self.prepared.shared(self.name).n_labels and self.data.n_labels:
             return {}
@@ -153,7 +153,7 @@ class Member:
 
 
 def folder_of(state: Path, study: str, name: str) -> Path:
-    """Where a client keeps a study: below the folder that its own config names, whatever client and study are called."""
+    """The folder of a client in a study: below the one that its own config names, whatever client and study are called."""
     written = quote(name, safe="")
     if len(written) > 120:  # more than file systems like
         written = f"{written[:100]}-{_short_digest(name)}"

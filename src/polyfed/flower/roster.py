@@ -1,4 +1,4 @@
-"""Which client sits at which node. Nodes come, go and come back under another number; clients keep their names."""
+"""Which node each client has. Nodes come, go and come back under another number; clients keep their names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Roster:
     on_versions: Callable[[], None] = lambda: None  # is called when one has reported them
 
     def gather(self, context: RoundContext, n_nodes: int, wait: float) -> tuple[dict[str, object], dict[str, str]]:
-        """Round 0: client → what it reported, still to be validated; who takes no part, by its name if it has one → why."""
+        """Round 0: client → what it reported, to be validated; client or node that takes no part → the reason."""
         end = time.monotonic() + wait
         while len(present := sorted(self.grid.get_node_ids())) < n_nodes and time.monotonic() < end:
             time.sleep(PAUSE)
@@ -102,7 +102,7 @@ class Roster:
 
 @dataclass
 class Backoff:
-    """Whom not to ask: a client that did not answer costs the whole timeout, so it is skipped for 1, 2, 4, ... rounds.
+    """Clients that are not asked: one that did not answer costs the whole timeout, so it is skipped for 1, 2, 4, ... rounds.
 
     >>> backoff = Backoff()
     >>> backoff.failed("basel", 3)
@@ -110,7 +110,7 @@ class Backoff:
     ([False, True], True)
     """
 
-    # Client → how often in a row it has failed, and the round from which it is asked again.
+    # Client → how often it has failed in a row, and the round from which it is asked again.
     failures: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def allows(self, client: str, round: int) -> bool:

@@ -30,7 +30,7 @@ log = logging.getLogger("flwr")
 
 
 class NoAnswer(Exception):
-    """A client that was not there, not asked, or not heard of again."""
+    """A client that was not connected, was not asked, or did not answer."""
 
 
 class NodeError(Exception):
@@ -69,7 +69,7 @@ class PolyfedStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask those who are drawn, are there, and are not backed off from."""
+        """Send the round to the clients that are drawn, connected and not backed off from."""
         self._began = time.perf_counter()
         run, method, settings = self.run, self.run.method, self.run.settings
         server, round = begun(method, run.federation_state, settings).server, run.federation_state.round + 1
@@ -86,7 +86,7 @@ class PolyfedStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check every answer and let the method aggregate those that are fit for use."""
+        """Check every answer, and let the method aggregate the updates that are fit for use."""
         run, round = self.run, self.run.federation_state.round + 1
         waited = time.perf_counter() - self._sent
         silence = f"none within {self.timeouts.timeout:g} s" if waited >= self.timeouts.timeout else "it went away"
@@ -112,7 +112,7 @@ class PolyfedStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Every few rounds everyone who is there gets the model and scores it; after the last round in any case."""
+        """Every few rounds, and after the last one, all connected clients get the model and score it."""
         state, settings, method = self._next, self.run.settings, self.run.method
         self._asked = {}
         if not settings.evaluates(state.round):
@@ -127,7 +127,7 @@ class PolyfedStrategy(Strategy):
         ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Write the round down. It counts from here on."""
+        """Record the round, with the scores that came. It counts from here on."""
         state, answers = self._next, dict[str, object]()
         for client, note, _ in self._answers(replies):
             if "error" in note:
@@ -146,7 +146,7 @@ class PolyfedStrategy(Strategy):
     # ---- parts of a round ---------------------------------------------------------------------------------------
 
     def _choose(self, sampled: list[str], round: int) -> list[str]:
-        """Of those who are drawn, whom to ask; why not the others is noted. Too few for a quorum are waited for."""
+        """The drawn clients that are asked; why the others are not is kept. If they are no quorum, it waits for more nodes."""
         settings, here = self.run.settings, self.roster.refresh(self.context)
         asked = [client for client in sampled if client in here and self.backoff.allows(client, round)]
         if not settings.is_enough(len(asked), len(sampled)):  # then nobody is skipped
@@ -169,7 +169,7 @@ class PolyfedStrategy(Strategy):
         return message_to(node, kind, context.to_dict(), sent, self.timeouts.timeout)
 
     def _answers(self, replies: Iterable[Message]) -> Iterator[tuple[str, Note, State]]:
-        """What those who were asked have answered."""
+        """The answers of the clients that were asked."""
         for reply in replies:
             client = self._asked.get(reply.metadata.src_node_id)
             if client is None:

@@ -33,11 +33,11 @@ Answer = TypeVar("Answer")
 
 
 class Rejected(Exception):
-    """The server does not take this node: its key is not registered, or the node is online already."""
+    """The server does not accept this node: its key is not registered, or the node is online already."""
 
 
 class Forgotten(Exception):
-    """The server took this node and does not any more."""
+    """The server accepted this node and does not know it any more."""
 
 
 class WarmNode:
@@ -52,7 +52,7 @@ class WarmNode:
         self._ended = threading.Event()
 
     def run(self, worker_of: Callable[[int], Worker]) -> None:
-        """Come online and answer until the node shall end; an error if the server does not want it."""
+        """Come online and answer messages until the node is to end; an error if the server does not accept it."""
         if not self._activate():
             return
         self.note(f"Online as node {self.node}")
@@ -71,7 +71,7 @@ class WarmNode:
     # ---- coming online ------------------------------------------------------------------------------------------
 
     def _activate(self) -> bool:
-        """Wait for the server as long as it takes; False if the node shall end before."""
+        """Wait for the server as long as it takes; False if the node is to end before."""
         self._take_leave_of_the_killed()
         began = time.monotonic()
         while not self.leaving.sleep(0.0):
@@ -190,7 +190,7 @@ def _reason(error: Exception) -> str:
 
 
 def _reject(error: TransportError | StatusError) -> None:
-    """An error that waiting would not mend."""
+    """Raise if waiting would not help."""
     code = internals.code_of(error) if isinstance(error, StatusError) else None
     if code == internals.OTHER_VERSION:
         raise ConfigError("the server has another version of Flower", remedy="install the same version on both")

@@ -60,5 +60,5 @@ def answered(reply: Message) -> tuple[Note, State]:
 
 
 def message_to(node: int, kind: str, note: Note, arrays: State | None, timeout: float) -> Message:
-    """A message that is worth nothing once nobody waits for its answer any more."""
+    """A message that expires once the server no longer waits for its answer."""
     return Message(content(note, arrays), dst_node_id=node, message_type=kind, ttl=timeout + 5.0)

@@ -74,7 +74,7 @@ def ask(deployment: Deployment, *arguments: str, note: Note | None = None) -> di
         document = {"success": False, "error-message": answer.stderr + answer.stdout}
     if not document.get("success"):  # flwr ends with 0 even then
         remedy = f"is the server up? polyfed deploy server starts it, at {deployment.address}"
-        # Flower says which connection it uses first, and why it failed last.
+        # Flower reports the connection it uses first, and the reason of a failure last.
         said = [line.strip() for line in str(document.get("error-message", "")).splitlines()]
         reason = " ".join(line for line in said if line and not line.startswith("Using SuperLink")).rstrip(".")
         raise PolyfedError(reason or "no answer that can be read", where=f"flwr {arguments[0]}", remedy=remedy)

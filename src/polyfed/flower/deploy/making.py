@@ -57,7 +57,7 @@ def add_node(deployment: Deployment, name: str) -> Deployment:
 
 
 def remove_node(deployment: Deployment, name: str) -> None:
-    """A node less. Its folder here stays: whoever has its key is nobody to the server."""
+    """Remove a node. Its folder here stays: the server no longer accepts its key."""
     check_is_node(deployment, name)  # a name is a path: no other file may go
     replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name)).write()
     deployment.public_key(name).unlink(missing_ok=True)

@@ -146,7 +146,7 @@ def _owners_choice(node: NodeFolder) -> str:
 
 
 def _look_at_server(node: NodeFolder) -> str:
-    """A first handshake: Flower tries for ever, and does not say why."""
+    """A first handshake: Flower retries for ever, and does not report why."""
     host, port = split_address(node.superlink)
     trust = ssl.create_default_context(cafile=str(node.authority))
     try:

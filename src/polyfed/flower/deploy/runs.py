@@ -76,7 +76,7 @@ def submit(deployment: Deployment, config: Mapping[str, str | int | float], note
 
 
 def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note) -> tuple[str, str | None]:
-    """Show the rounds as they come, until the run has ended: its status, and why if it was not completed."""
+    """Show the rounds as they come until the run has ended; its status, and the reason if it was not completed."""
     rounds, asked, status, misses, details = _Rounds(folder), 0.0, "", 0, ""
     try:
         while not status.startswith("finished"):
@@ -104,7 +104,7 @@ def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note)
 
 
 def reason_of(log: str, details: str) -> str:
-    """What the server has to say about the end of a run; if that is nothing, the last error in its log, in one line.
+    """Why a run ended, as the server reports it; if it reports nothing, the last error in its log, in one line.
 
     >>> reason_of("INFO : start\\nTraceback (most recent call last):\\n  x\\nValueError: no quorum\\nINFO : end", "")
     'ValueError: no quorum'
@@ -151,7 +151,7 @@ def runs_of(deployment: Deployment, note: Note | None = None) -> list[Entry]:
 
 
 def studies_of(deployment: Deployment) -> list[Entry]:
-    """The runs in the server's folder, the latest first: how far each is, and who did not answer in its last round."""
+    """The runs in the server's folder, the latest first: rounds done, and the clients that did not answer in the last one."""
     found = []
     for path in (deployment.root / "runs").glob("*/events.jsonl") if deployment.is_server else ():
         rounds = [event for event in parse_events(read_content(path), path) if event.get("event") == "round"]
@@ -208,7 +208,7 @@ def _in_a_line(event: Entry) -> str:
 
 
 def _planned(folder: Path) -> int:
-    """The rounds that a run shall have; 0 if its folder is being made, or does not say."""
+    """The planned rounds of a run; 0 if its folder is being made or does not have them."""
     try:
         return read_folder_document(folder / "run.json", RunDocument)["settings"]["rounds"]
     except DataError:

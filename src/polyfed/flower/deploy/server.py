@@ -125,7 +125,7 @@ def register(deployment: Deployment, note: Note) -> list[str]:
 
 
 def unregister(deployment: Deployment, name: str, note: Note) -> bool:
-    """Make the server forget a node's key; whether it knew it. From then on it answers no request of that node."""
+    """Remove a node's key from the server, which then answers no request of that node; whether it was registered."""
     numbers = node_numbers(deployment)
     if name not in numbers:
         return False
@@ -153,7 +153,7 @@ def versions_of(deployment: Deployment) -> dict[str, dict[str, str]]:
 
 
 def reject_port_in_use(host: str, port: int) -> None:
-    """An error if somebody listens there already: Flower would start, fail late, and say little."""
+    """An error if another program listens there: Flower would start, fail late, and report little."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As the server will do: old connections do not count.
