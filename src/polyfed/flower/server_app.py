@@ -76,6 +76,7 @@ def serve(grid: Grid, serve_config: ServeConfig, on_event: OnEvent = ignore) -> 
         roster = Roster(grid, timeout)
         begun = (folder / "run.json").is_file()
         run, context = (_resumed if begun else _begun)(serve_config, method, settings, roster)
+        roster.labels.update(run.prepared.round0.labels)
         write = stack.enter_context(logging_to(folder, ["flower"]))
 
         def report(event: Event) -> None:
@@ -116,7 +117,6 @@ def _begun(serve_config: ServeConfig, method: Method, settings: Settings, roster
     round0 = Round0(labels={name: dict(summaries[name].labels) for name in members}, rejected=rejected)
     sizes = {name: summary.n_bytes for name, summary in summaries.items()}
     study = PreparedFederation(spec, {}, {}, scaling, agreed, sizes, round0=round0)
-    roster.labels.update(round0.labels)
     run = Run(method, study, settings, log=EventLog())
     run.log.add(start_event(run))
     making.begin(folder)
@@ -149,7 +149,6 @@ def _resumed(serve_config: ServeConfig, method: Method, settings: Settings, rost
     storage.take_up(run)
     run.plan(settings.rounds)
     about = read_document(folder / "flower.json", FlowerDocument)
-    roster.labels.update(run.prepared.round0.labels)
     document, members = _document(serve_config.config, method), run.prepared.spec.clients
     agreed = run.prepared.agreed.to_dict()
     context = RoundContext(about["study"], document, settings.seed, agreed, members, rounds=settings.rounds)
@@ -185,7 +184,6 @@ def _without_gaps(value: Any) -> Any:
 
 
 app = ServerApp()
-log = logging.getLogger("flwr")
 
 
 @app.main()
