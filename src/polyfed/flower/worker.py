@@ -18,8 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
 
-from flwr.app import Context, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Context, Message, RecordDict
 
 from polyfed.flower import internals
 from polyfed.flower.deploy.commands import Note, environment
@@ -96,7 +95,7 @@ def work(pipe: Connection) -> None:
         pipe.send_bytes(answer(app, pipe.recv_bytes(), setup["node"], setup["config"]))
 
 
-def answer(app: ClientApp, packed: bytes, node: int, config: Config) -> bytes:
+def answer(app: Callable[[Message, Context], Message], packed: bytes, node: int, config: Config) -> bytes:
     """One message, with nothing kept of those before it: a client's state is in its folder."""
     message = internals.from_bytes(packed)
     run = message.metadata.run_id
