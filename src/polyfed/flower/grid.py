@@ -20,11 +20,7 @@ class InProcessGrid(Grid):
     """Runs a ClientApp for each node config, one after the other; `watch` sees every message, in both directions."""
 
     def __init__(
-        self,
-        app: ClientApp,
-        node_configs: Sequence[NodeConfig],
-        *,
-        watch: Callable[[Message], None] | None = None,
+        self, app: ClientApp, node_configs: Sequence[NodeConfig], *, watch: Callable[[Message], None] | None = None
     ) -> None:
         self.app, self.watch = app, watch
         self._replies: dict[str, Message] = {}

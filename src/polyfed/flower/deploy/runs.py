@@ -179,11 +179,10 @@ class _Rounds:
 
     def show(self, note: Note) -> None:
         events = self._events()
-        # What came after the last checkpoint is run again.
-        for event in events[min(self._n_shown, len(events)) :]:
+        for event in events[self._n_shown :]:
             if event.get("event") == "round":
                 note(_in_a_line(event))
-        self._n_shown = len(events)
+        self._n_shown = len(events)  # what came after the last checkpoint is run again
 
     def are_over(self) -> bool:
         """Whether results were written since."""
