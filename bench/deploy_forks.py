@@ -55,12 +55,11 @@ def fork_node(folder: Path, data: Path, log: Path) -> int:
 
 
 def _run(folder: Path, data: Path) -> None:
-    found = read_node(folder)
-    work = prepare(found, data, None, None, None)
+    mine = prepare(read_node(folder), data, None, None, None)
     with Signals() as signals:
-        requests = FleetRequests(work.superlink, found.authority, found.key)
+        requests = FleetRequests(mine.superlink, mine.authority, mine.key)
         try:
-            node = WarmNode(requests, found.alive, signals, lambda line: os.write(2, f"{line}\n".encode()) and None)
-            node.run(lambda number: Inline(number, work.config()))  # pyright: ignore[reportArgumentType]
+            node = WarmNode(requests, mine.alive, signals, lambda line: os.write(2, f"{line}\n".encode()) and None)
+            node.run(lambda number: Inline(number, mine.config()))  # pyright: ignore[reportArgumentType]
         finally:
             requests.close()

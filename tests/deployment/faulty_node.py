@@ -3,7 +3,7 @@
 import sys
 
 from polyfed.cli import main
-from polyfed.flower.deploy import worker
+from polyfed.flower import worker
 
 if __name__ == "__main__":
     worker.APP = "faulty_app:app"

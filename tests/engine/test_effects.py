@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import polyfed as pf
-from polyfed.engine.effects import effects
-from polyfed.engine.results import results
+from polyfed.engine.results import effects, results
 
 RNG = np.random.default_rng(0)
 

@@ -100,7 +100,7 @@ def test_a_message_goes_through_bytes_with_its_number_and_its_sender():
 
 def test_requests_are_signed_name_the_version_and_fail_as_httpx_says(tmp_path):
     root = make_deployment(tmp_path / "d", "127.0.0.1", ["basel"]).node("basel")
-    node = NodeFolder(root, "basel", "")
+    node = NodeFolder(root, "", None, "basel", root)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]  # nobody will be there
     requests = internals.FleetRequests(f"127.0.0.1:{port}", node.authority, node.key)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'polyfed[flower]'")
 
 from polyfed.flower import polls
-from polyfed.flower.polls import LONGEST, SHORTEST, PollingGrid, pause_after
+from polyfed.flower.polls import LONGEST, SHORTEST, pause_after, polling
 
 
 class Reply:
@@ -34,7 +34,7 @@ def clock(monkeypatch):
     def use(grid):
         monkeypatch.setattr(polls.time, "monotonic", lambda: grid.now)
         monkeypatch.setattr(polls.time, "sleep", lambda seconds: setattr(grid, "now", grid.now + seconds))
-        return PollingGrid(grid)
+        return polling(grid)
 
     return use
 

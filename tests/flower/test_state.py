@@ -17,6 +17,7 @@ from polyfed.engine.rounds import FederationState
 from polyfed.flower import node, versions
 from polyfed.flower.own_config import OwnConfig
 from polyfed.flower.round_context import RoundContext
+from polyfed.folders.lines import rounds_of
 from polyfed.methods import method
 from polyfed.methods.messages import strip_prefix
 
@@ -128,11 +129,11 @@ def test_a_state_counts_only_when_the_server_says_so(tables, tmp_path):
     node.train(round_context.at(2, 1), where, sent)
     unused = me.states.read(2)[0].clients["basel"]
     node.train(round_context.at(3, 1), where, sent)  # the server did not use the update of round 2
-    assert me.states.rounds() == [1, 3]
+    assert rounds_of(me.states.folder) == [1, 3]
     again = me.state(1)[0]
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert any(not torch.equal(first[name], unused[name]) for name in first)
-    assert me.states.rounds() == [1]
+    assert rounds_of(me.states.folder) == [1]
 
 
 def test_a_client_that_lost_its_state_begins_anew_and_says_so(tables, tmp_path):

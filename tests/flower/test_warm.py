@@ -12,8 +12,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower import internals, warm
 from polyfed.flower.deploy.processes import Signals
-from polyfed.flower.deploy.worker import WorkLost
 from polyfed.flower.warm import Forgotten, Rejected, WarmNode
+from polyfed.flower.worker import WorkLost
 
 END = object()
 

@@ -14,7 +14,7 @@ from polyfed.nets.permission import is_own, reject_code
         "polyfed.nets.vision:embed",
         "polyfed.nets.vision:os:system",
         "polyfed.nets.vision:resnet18:x",
-        "polyfed.nets.trunks:importlib",
+        "polyfed.nets.network:importlib",
         "polyfed.nets.visionx:resnet18",
         " polyfed.nets.vision:resnet18",
         "subprocess:run?cut=layer3",

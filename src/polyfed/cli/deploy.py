@@ -83,9 +83,8 @@ def node(
     """Start a node on the machine with its data and look after it, until Ctrl-C or SIGTERM."""
     from polyfed.flower.deploy import layout, node, processes
 
-    found = layout.read_node(folder)
-    work = node.prepare(found, data, client, state, superlink, allow_code or ())
-    node.supervise(found, work, note if log is None else processes.rotating(log), retry=not no_retry, stock=stock)
+    found = node.prepare(layout.read_node(folder), data, client, state, superlink, allow_code or ())
+    node.supervise(found, note if log is None else processes.rotating(log), retry=not no_retry, stock=stock)
 
 
 def run(

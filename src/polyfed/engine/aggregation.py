@@ -8,20 +8,19 @@ aggregations. It is rejected by name, and the others go on, if they are still a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 
 from polyfed.engine.form import reason_of, shown
 from polyfed.engine.pipeline import prepared
+from polyfed.engine.robust import Updates
 from polyfed.engine.settings import Settings
 from polyfed.engine.validation import fault_of
 from polyfed.methods import ClientUpdate, Method, State
 from polyfed.seeds import Stream
 
 MOST_CULPRITS = 20  # in one round; who looks for more gives the attackers the server's time
-
-Updates = Mapping[str, ClientUpdate]
 
 
 def aggregated(
@@ -55,7 +54,7 @@ def aggregated(
 def _culprit(attempt: Callable[[Updates], tuple[State, str | None]], updates: Updates, fault: str) -> tuple[str, str]:
     """A client whose update breaks what a set of others makes, and how; all together make this fault."""
     order = sorted(updates, key=lambda client: (_size(updates[client]), client))
-    sound, broken, why = 0, len(order), fault  # the first so many; nobody breaks nothing
+    sound, broken, why = 0, len(order), fault  # numbers of clients, the first in the order; none of them breaks nothing
     while broken - sound > 1:
         middle = (sound + broken) // 2
         _, found = attempt({client: updates[client] for client in order[:middle]})

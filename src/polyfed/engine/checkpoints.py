@@ -8,10 +8,10 @@ longer what it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from safetensors import SafetensorError
 
@@ -27,8 +27,6 @@ UNFIT = (LookupError, TypeError, ValueError, RuntimeError, AttributeError, Asser
 
 
 class Checkpoint(NamedTuple):
-    """A state, and how far the events were."""
-
     federation_state: FederationState
     events_size: int
     events_sha256: str
@@ -57,68 +55,74 @@ class Checkpoints:
         }
         write(path_of(self.folder, federation_state.round, "safetensors"), content)
         write_document(path_of(self.folder, federation_state.round, "json"), described)
-        for old in self.rounds()[: -self.keep]:
-            self._remove(old)
+        self._remove(rounds_of(self.folder)[: -self.keep])
 
-    def _remove(self, round: int) -> None:
-        for ending in ("json", "safetensors"):  # the JSON first: half a checkpoint must not look like a whole one
-            path_of(self.folder, round, ending).unlink(missing_ok=True)
-
-    def rounds(self) -> list[int]:
-        """The rounds that have a checkpoint, whether it can be read or not."""
-        return rounds_of(self.folder)
+    def _remove(self, rounds: list[int]) -> None:
+        for round in rounds:
+            for ending in ("json", "safetensors"):  # the JSON first: half a checkpoint must not look like a whole one
+                path_of(self.folder, round, ending).unlink(missing_ok=True)
 
     def forget_after(self, round: int) -> None:
-        """Throw away the checkpoints of later rounds."""
         reject_link(self.folder)
-        for later in (found for found in self.rounds() if found > round):
-            self._remove(later)
+        self._remove([found for found in rounds_of(self.folder) if found > round])
 
     def read_last(self) -> tuple[Checkpoint, list[str]]:
         """The latest sound checkpoint, and what was wrong with later ones."""
         troubles: list[str] = []
-        for round in reversed(self.rounds()):
+        for round in reversed(rounds_of(self.folder)):
             try:
                 return self.read(round), troubles
             except DataError as error:
                 troubles.append(f"{error} Using the checkpoint before.")
         remedy = "start the run anew in another folder"
-        raise DataError("there is no checkpoint that can be read", where=str(self.folder), remedy=remedy)
+        raise DataError("there is no checkpoint that can be read", where=self.folder, remedy=remedy)
 
     def read(self, round: int) -> Checkpoint:
-        """The checkpoint of a round."""
         path = path_of(self.folder, round, "safetensors")
         described = read_mark(self.folder, round)
-        content = read_content(path, remedy="")
-        if digest(content) != described["sha256"]:
-            raise DataError("is damaged (its digest does not fit)", where=str(path))
-        try:
+        content, names = sound(path, described["sha256"]), described["clients"]
+        with readable(path):
             arrays = from_bytes(content)
-        except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-            raise DataError(f"cannot be read ({error})", where=str(path)) from error
-        server, clients = _split(arrays, described["clients"], path)
+        server: State = {}
+        clients: dict[str, State] = {name: {} for name in names}
+        for name, value in arrays.items():
+            kind, _, rest = name.partition("/")
+            position, _, own = rest.partition("/")
+            if kind == "server":
+                server[rest] = value
+            elif kind == "client" and position.isascii() and position.isdigit() and int(position) < len(names):
+                clients[names[int(position)]][own] = value
+            else:
+                raise DataError(f"holds {name[:60]!r}, which is nobody's", where=path)
         return Checkpoint(FederationState(round, server, clients), described["events_size"], described["events_sha256"])
 
 
-def _split(arrays: State, names: list[str], path: Path) -> tuple[State, dict[str, State]]:
-    """The server's arrays and those of each client."""
-    server: State = {}
-    clients: dict[str, State] = {name: {} for name in names}
-    for name, value in arrays.items():
-        kind, _, rest = name.partition("/")
-        position, _, own = rest.partition("/")
-        if kind == "server":
-            server[rest] = value
-        elif kind == "client" and position.isascii() and position.isdigit() and int(position) < len(names):
-            clients[names[int(position)]][own] = value
-        else:
-            raise DataError(f"holds {name[:60]!r}, which is nobody's", where=str(path))
-    return server, clients
+def sound(path: Path, sha256: str, remedy: str = "") -> bytes:
+    """The content of a file, which must have this digest."""
+    content = read_content(path, remedy)
+    if digest(content) != sha256:
+        raise DataError("is damaged (its digest does not fit)", where=path, remedy=remedy)
+    return content
 
 
 @contextmanager
-def fitting(folder: Path | None) -> Iterator[None]:
-    """Say in a sentence that what is in a folder does not fit its method; without a folder, errors are as they are."""
+def readable(path: Path, remedy: str = "", passing: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    """Say in a sentence that what is in a file cannot be what was written; errors that are to pass say so themselves."""
+    try:
+        yield
+    except passing:
+        raise
+    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        what = getattr(error, "what", error)
+        raise DataError(f"cannot be read ({what})", where=path, remedy=remedy) from error
+
+
+@contextmanager
+def state_errors(folder: Path | None) -> Iterator[None]:
+    """Say in a sentence that a state that was stored in a folder does not fit its method; without a folder, errors stay.
+
+    It is a decorator too: a predictor may look at the state only when it is called.
+    """
     try:
         yield
     except UNFIT as error:
@@ -127,13 +131,3 @@ def fitting(folder: Path | None) -> Iterator[None]:
         reported = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         what = f"what is stored does not fit the method ({reported})"
         raise DataError(what, where=str(folder), remedy="restore the folder, or start the run anew") from error
-
-
-def fitted(predictor: Callable[[Any], Any], folder: Path | None) -> Callable[[Any], Any]:
-    """The same predictor, which may look at the state only when it is called."""
-
-    def predict(x: Any) -> Any:
-        with fitting(folder):
-            return predictor(x)
-
-    return predict

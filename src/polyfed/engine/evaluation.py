@@ -6,12 +6,12 @@ same part, drawn by the run's seed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from polyfed.data import ClientData
+from polyfed.engine.events import Event
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import FederationState
 from polyfed.kinds import LabelForm
@@ -23,27 +23,26 @@ PARTS = ("validation", "test")
 MANY, MEASURED = 2000, 300  # clients beyond which a part is measured, and how many these are
 AT_ONCE = 256  # models that are held at a time
 
+Scores = dict[str, dict[str, float]]  # task → metric → value
 
-def evaluate(federation_state: FederationState, members: Members, *, last: bool = True) -> list[dict[str, Any]]:
+
+def evaluate(federation_state: FederationState, members: Members, *, last: bool = True) -> list[Event]:
     """An event for each part of the data and each model: the client's own, and the server's alone where that differs."""
-    models = ["personal", "global"] if members.method.personalises else ["personal"]
-    scores: dict[tuple[str, str], dict[str, Any]] = {(model, part): {} for model in models for part in PARTS}
-    for model in models:
+    events: list[Event] = []
+    for model in ["personal", "global"] if members.method.personalises else ["personal"]:
+        found: dict[str, dict[str, Scores]] = {part: {} for part in PARTS}
         names = members.names if last and model == "personal" else measured(members)
         n = AT_ONCE if len(members.own) > 1 else max(1, len(names))  # at a time; all, where one model serves them
-        for some in (names[i : i + n] for i in range(0, len(names), n)):
-            for client, parts in _scores(federation_state, members, some, personal=model == "personal").items():
-                for part, of_client in parts.items():
-                    scores[model, part][client] = of_client
-    return [
-        {"event": "evaluation", "round": federation_state.round, "part": part, "model": model, "clients": of_clients}
-        for (model, part), of_clients in scores.items()
-        if of_clients
-    ]
+        for i in range(0, len(names), n):
+            for client, part, scores in _scores(federation_state, members, names[i : i + n], model == "personal"):
+                found[part][client] = scores
+        about = {"event": "evaluation", "round": federation_state.round}
+        events += [{**about, "part": part, "model": model, "clients": of} for part, of in found.items() if of]
+    return events
 
 
 def guesses_of(train: ClientData) -> dict[str, Guess]:
-    """What a client would guess of each task from its training labels alone; left out where they say nothing."""
+    """The guess of each task from a client's training labels alone; left out where there is none."""
     nothing = np.zeros(0, dtype=np.intp), np.zeros(0)
     found = {}
     for task, codec in train.codecs.items():
@@ -69,9 +68,9 @@ def measured(members: Members) -> list[str]:
 
 
 def _scores(
-    federation_state: FederationState, members: Members, names: Sequence[str], *, personal: bool
-) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """client → part → task → metric → value, for the parts that have labels."""
+    federation_state: FederationState, members: Members, names: Sequence[str], personal: bool
+) -> Iterator[tuple[str, str, Scores]]:
+    """The scores of each client on each part that has labels."""
     asked: dict[str, list[tuple[str, str, ClientData]]] = {}  # whose model → who asks it about which of his rows
     for client in names:
         for part in PARTS:
@@ -83,16 +82,14 @@ def _scores(
         x = np.concatenate([members.question(client, data.x) for client, _, data in parts])
         state = members.state(federation_state, parts[0][0], personal)
         questions.append(Question(state, members.own[trainer], x))
-    found: dict[str, dict[str, Any]] = {}
     answers = members.method.predict_many(federation_state.server, questions)
     for parts, predictions in zip(asked.values(), answers, strict=True):
         before = 0
         for client, part, data in parts:
-            guesses = guesses_of(members.part(client, "train"))
-            scores = found.setdefault(client, {}).setdefault(part, {})
+            guesses, scores = guesses_of(members.part(client, "train")), Scores()
             for task, (at, y) in data.labels.items():
                 if len(at):
                     codec, prediction = data.codecs[task], predictions[task].take(at + before)
                     scores[task] = score(codec.task.kind, prediction, codec.decode(y), guess=guesses.get(task))
             before += len(data.x)  # the rows of the next come after these
-    return found
+            yield client, part, scores

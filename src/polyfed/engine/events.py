@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,13 @@ from polyfed.errors import DataError
 from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, content_until, parse_events
 from polyfed.folders.schemas import LARGEST
 from polyfed.folders.writing import append, cut, write
+
+Event = dict[str, Any]  # its fields, by the kind in `event`: `folders.schemas.EVENTS`
+OnEvent = Callable[[Event], object]
+
+
+def ignore(event: Event) -> None:
+    """The listener where there is none."""
 
 
 class EventLog:
@@ -36,7 +44,7 @@ class EventLog:
         return log
 
     @property
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Event]:
         if self.trouble is not None:
             raise self.trouble
         return self._events
@@ -45,7 +53,7 @@ class EventLog:
     def sha256(self) -> str:
         return self._hash.hexdigest()
 
-    def add(self, event: dict[str, Any]) -> None:
+    def add(self, event: Event) -> None:
         """One more event, on disk before this returns."""
         event = tidy(event)
         line = _line(event)
@@ -55,19 +63,17 @@ class EventLog:
         self._hash.update(line)
         self.size += len(line)
 
-    def add_timing(self, **entry: Any) -> None:
+    def add_timing(self, **entry: object) -> None:
         """When and how long: not part of what must be the same at every run."""
         if self.folder is not None:
             append(self.folder / TIMING_FILE, _line({"time": round(time.time(), 3), **entry}))
 
-    def rewrite(self, events: list[dict[str, Any]]) -> None:
-        """These events in place of all."""
+    def rewrite(self, events: list[Event]) -> None:
         self._hold(list(events), b"".join(map(_line, events)))
         if self.folder is not None:
             write(self.folder / EVENTS_FILE, self.content())
 
     def content(self) -> bytes:
-        """`events.jsonl` as it is on disk."""
         return b"".join(map(_line, self.events))
 
     def cut(self) -> None:
@@ -79,7 +85,7 @@ class EventLog:
         if path.is_file() and path.stat().st_size > self.size:
             cut(path, self.size)
 
-    def _hold(self, events: list[dict[str, Any]], content: bytes) -> None:
+    def _hold(self, events: list[Event], content: bytes) -> None:
         self._events, self.size, self._hash = events, len(content), hashlib.sha256(content)
 
 
@@ -93,5 +99,5 @@ def tidy(value: Any) -> Any:
     return None if is_large else value
 
 
-def _line(event: dict[str, Any]) -> bytes:
+def _line(event: Event) -> bytes:
     return json.dumps(event, allow_nan=False).encode() + b"\n"

@@ -12,7 +12,6 @@ and names of a megabyte must do no harm, neither here nor in the events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ class Forms:
         self._template = template
         self._batches: dict[int, tuple[UpdateBatch, str | None]] = {}
 
-    def misfit(self, update: Any, declared: Mapping[str, int]) -> str | None:
+    def misfit(self, update: object, declared: Mapping[str, int]) -> str | None:
         """What is wrong with the form of an update, if anything is."""
         try:
             found = self._misfit(update, declared)
@@ -41,7 +40,7 @@ class Forms:
             found = f"is not understood ({reason_of(error)})"
         return None if found is None else shown(found)
 
-    def _misfit(self, update: Any, declared: Mapping[str, int]) -> str | None:
+    def _misfit(self, update: object, declared: Mapping[str, int]) -> str | None:
         if not isinstance(update, ClientUpdate):
             return f"sent a {type(update).__name__} instead of a ClientUpdate"
         batch = batch_of(update)
@@ -88,7 +87,7 @@ def reason_of(error: BaseException) -> str:
         return type(error).__name__
 
 
-def plain(value: Any) -> str:
+def plain(value: object) -> str:
     """A value in a reason; Python does not write whole numbers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a whole number of {value.bit_length()} bits"
@@ -119,7 +118,7 @@ def _other_forms(update: ClientUpdate, template: ClientUpdate) -> str | None:
     return None
 
 
-def _other_form(what: str, value: Any, wanted: Tensor) -> str | None:
+def _other_form(what: str, value: object, wanted: Tensor) -> str | None:
     if not isinstance(value, Tensor):
         return f"{what} is a {type(value).__name__}, not a tensor"
     if value.shape != wanted.shape:
@@ -148,5 +147,5 @@ def _odd_number(update: ClientUpdate, declared: Mapping[str, int]) -> str | None
     return next((f"metric {name!r} is {plain(value)}" for name, value in odd), None)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

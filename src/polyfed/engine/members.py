@@ -1,4 +1,4 @@
-"""Who computes and who is served. Each client trains on its own data, except under the yardstick that pools them all."""
+"""Which clients compute, and whose model serves a client. Each trains on its own data, but for a yardstick that pools them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ class Members:
 
     method: Method
     prepared: PreparedFederation
-    training: Mapping[str, ClientData]  # who computes → the data from which its updates are made
-    own: Mapping[str, ClientData]  # who computes → all its training data, which its model may use in silence
-    trainer: Mapping[str, str]  # client → whose model serves it
+    training: Mapping[str, ClientData]  # trainer → the data from which its updates are made
+    own: Mapping[str, ClientData]  # trainer → all its training data, which its model may use in silence
+    trainer: Mapping[str, str]  # client → the one whose model serves it
     seed: int  # of the run
 
     @classmethod
     def of(cls, method: Method, prepared: PreparedFederation, seed: int = 0) -> Members:
         own = {client: parts.train for client, parts in prepared.clients.items()}
-        reject_weights(method, own)
+        if not method.takes_weights and any(data.weights for data in own.values()):
+            what, remedy = "labels have weights, which it does not know", "leave weights and class_weights out"
+            raise ConfigError(what, where=f"method {method.name!r}", remedy=f"{remedy}, or choose another method")
         if not method.pools_data:
             shared = {client: prepared.shared(client) for client in own}
             return cls(method, prepared, shared, own, {client: client for client in own}, seed)
@@ -52,8 +54,7 @@ class Members:
     @property
     def silent(self) -> list[str]:
         """Clients whose limits let no label into an update."""
-        mine = self.trainer.items()
-        return sorted(c for c, t in mine if self.own[t].n_labels and not self.training[t].n_labels)
+        return sorted(c for c, t in self.trainer.items() if self.own[t].n_labels and not self.training[t].n_labels)
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
@@ -63,12 +64,12 @@ class Members:
         return getattr(self.prepared.clients[client], part)
 
     def predictor(self, federation_state: FederationState, client: str) -> Predictor:
-        """The model that serves a client; one that is silent is served as a client that joins late."""
+        """The model that serves a client; a silent client is served like one that joins late."""
         state, own = self.state(federation_state, client), self.own[self.trainer[client]]
         return self._asked_by(self.positions[client], self.method.predictor(federation_state.server, state, own))
 
     def state(self, federation_state: FederationState, client: str, personal: bool = True) -> State | None:
-        """With what state the model that serves a client predicts; None for what the server has alone."""
+        """The state with which a client's model predicts; None for the server's model alone."""
         trainer = self.trainer[client]
         if not personal or trainer in federation_state.clients:
             return federation_state.clients[trainer] if personal else None
@@ -78,17 +79,16 @@ class Members:
         return self.method.untrained(data)
 
     def predict(self, federation_state: FederationState, client: str, x: np.ndarray) -> Predictions:
-        """What the model that serves a client says of these inputs, found from where training ended."""
+        """Predictions of a client's model for these inputs, found from where training ended."""
         state, own = self.state(federation_state, client), self.own[self.trainer[client]]
         asked = Question(state, own, self.question(client, x))
         return self.method.predict_many(federation_state.server, [asked])[0]
 
     def question(self, client: str, x: np.ndarray) -> np.ndarray:
-        """Inputs of a client as the model that serves it takes them."""
         return _with_position(x, self.positions[client]) if self.method.needs_client else x
 
     def with_everyone(self, data: ClientData) -> ClientData:
-        """What a late client's model may see: its own data, and those of all others where a method pools them."""
+        """The data that a late client's model may use: its own, and those of all others where a method pools them."""
         if self.method.needs_client:
             data = named(data, len(self.names))
         return pooled([self.own[EVERYONE], data]) if self.method.pools_data else data
@@ -102,13 +102,6 @@ class Members:
         return (lambda x: predict(_with_position(x, position))) if self.method.needs_client else predict
 
 
-def reject_weights(method: Method, training: Mapping[str, ClientData]) -> None:
-    """An error if labels have weights that the method would not look at."""
-    if not method.takes_weights and any(data.weights for data in training.values()):
-        remedy = "leave weights and class_weights out, or choose another method"
-        raise ConfigError("labels have weights, which it does not know", where=f"method {method.name!r}", remedy=remedy)
-
-
 def named(data: ClientData, position: int) -> ClientData:
     """The same rows with the position of their client as one more feature, the last."""
     return replace(data, x=_with_position(data.x, position))
@@ -120,16 +113,16 @@ def _with_position(x: np.ndarray, position: int) -> np.ndarray:
 
 def pooled(clients: list[ClientData]) -> ClientData:
     """All rows of all clients, as if they were one."""
-    seen: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    n_inputs = 0
-    for data in clients:
-        for task, (at, y) in data.labels.items():
-            seen.setdefault(task, []).append((at + n_inputs, y))
-        n_inputs += len(data.x)
-    joined = {
-        task: (np.concatenate([at for at, _ in parts]), np.concatenate([y for _, y in parts]))
-        for task, parts in seen.items()
-    }
+    starts = np.cumsum([0, *(len(data.x) for data in clients)])
+    joined = {}
+    for task in dict.fromkeys(task for data in clients for task in data.labels):
+        parts = [
+            (data.labels[task], start) for data, start in zip(clients, starts, strict=False) if task in data.labels
+        ]
+        joined[task] = (
+            np.concatenate([at + start for (at, _), start in parts]),
+            np.concatenate([y for (_, y), _ in parts]),
+        )
     weighted = [task for task in joined if any(task in data.weights for data in clients)]
     weights = {task: np.concatenate([data.weights_of(task) for data in clients]) for task in weighted}
     return ClientData(np.concatenate([data.x for data in clients]), joined, clients[0].codecs, weights=weights)

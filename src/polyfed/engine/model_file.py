@@ -10,18 +10,17 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as read_arrays
 from safetensors.torch import save as array_bytes
 
 from polyfed.data import PreparedFederation
 from polyfed.data.schema.coding import ClientParts
 from polyfed.data.schema.limits import Round0
-from polyfed.engine.checkpoints import fitted, fitting
+from polyfed.engine.checkpoints import readable, state_errors
 from polyfed.engine.run import ClientModel
 from polyfed.engine.storage import options_of
 from polyfed.errors import ConfigError, DataError, UsageError
@@ -77,27 +76,20 @@ def load_model(path: str | Path, *, allow_code: Collection[str] = ()) -> ClientM
         raise DataError("there is no such file", where=str(path), remedy="give a file of polyfed export --model")
     content = read_content(path, REMEDY)
     described = read_sealed(_document(content, path), ModelDocument, str(path), REMEDY)
-    try:
+    with readable(path, REMEDY):
         arrays = read_arrays(content)
-    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise DataError(f"cannot be read ({error})", where=str(path), remedy=REMEDY) from error
     if digest(to_bytes(arrays)) != described["sha256"]:
         raise DataError("is damaged (its digest does not fit)", where=str(path), remedy=REMEDY)
     reject_code(described["options"], allow_code, where=str(path))
-    try:
+    with readable(path, REMEDY, passing=ConfigError):
         made = method(described["method"], **described["options"])
         saved = {name: value.numpy() for name, value in strip_prefix(arrays, "prepared").items()}
         prepared = PreparedFederation.from_saved(described["prepared"], saved)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        what = getattr(error, "what", error)
-        raise DataError(f"cannot be read ({what})", where=str(path), remedy=REMEDY) from error
     client = described["client"]
     state = strip_prefix(arrays, "state") if described["has_state"] else None
-    with fitting(path):
+    with state_errors(path):
         predictor = made.predictor(strip_prefix(arrays, "server"), state, prepared.clients[client].train)
-    return ClientModel(client, fitted(predictor, path), lambda X: prepared.encode(client, X))
+    return ClientModel(client, state_errors(path)(predictor), lambda X: prepared.encode(client, X))
 
 
 def _own(run: Run, client: str) -> tuple[PreparedFederation, State | None]:
@@ -122,11 +114,9 @@ def _own(run: Run, client: str) -> tuple[PreparedFederation, State | None]:
 
 
 def _document(content: bytes, path: Path) -> bytes:
-    """The sealed JSON in the head of the file."""
     try:
         size = int.from_bytes(content[:8], "little")
-        head: Any = json.loads(content[8 : 8 + size]) if 0 < size <= len(content) - 8 else {}
-        return head["__metadata__"][KEY].encode()
+        return json.loads(content[8 : 8 + size] if 0 < size <= len(content) - 8 else "{}")["__metadata__"][KEY].encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         remedy = "give a file of polyfed export --model"
         raise DataError("is no model of polyfed", where=str(path), remedy=remedy) from None

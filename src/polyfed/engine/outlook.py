@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from polyfed.data import ClientData
+from polyfed.engine.events import Event
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import FederationState
 from polyfed.engine.settings import Settings
@@ -26,18 +26,21 @@ FEW, FEWER = 50, 32  # clients in a round that are no longer few; inducing input
 class Forecast:
     """How long rounds take, and the models that are measured after some of them."""
 
-    def __init__(self, ahead: Outlook, models: int, long: float = LONG, shorter: str = "") -> None:
-        self._long, self._shorter, self._told = long, shorter, False
+    def __init__(self, ahead: Outlook, models: int, shorter: str = "") -> None:
+        self._shorter, self._reported = shorter, False
         operations = ahead.operations + models * ahead.measuring
         per_operation = 1 / speed() if operations > 1e9 else 0.0
         self._round, self._evaluation = ahead.operations * per_operation, models * ahead.measuring * per_operation
 
-    def event(self, round: int, settings: Settings) -> dict[str, Any] | None:
-        """What is to be reported before this round; None if it is soon over."""
+    def event(self, round: int, settings: Settings) -> Event | None:
+        """The event to report before this round; None if it is soon over."""
         evaluation, left = self._evaluation if settings.evaluates(round) else 0.0, range(round, settings.rounds + 1)
         whole = len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
-        is_news, self._told = not self._told and whole >= WHOLE, True  # of the whole run: once, as it begins or goes on
-        if self._round + evaluation < self._long and not is_news:
+        is_news, self._reported = (
+            not self._reported and whole >= WHOLE,
+            True,
+        )  # of the whole run: once, as it begins or goes on
+        if self._round + evaluation < LONG and not is_news:
             return None
         reported = {"event": "outlook", "round": round, "rounds": settings.rounds}
         reported |= {"seconds": self._round, "evaluation_seconds": evaluation, "shorter": self._shorter}
@@ -63,7 +66,6 @@ def forecast(method: Method, federation_state: FederationState, members: Members
 
 
 def _shorter(method: Method, ahead: Sequence[Outlook]) -> str:
-    """What would make rounds shorter."""
     operations, exact = sum(one.operations for one in ahead), sum(one.exact for one in ahead)
     if hasattr(method, "inducing") and exact > 0.5 * operations:
         return "method.inducing=auto"

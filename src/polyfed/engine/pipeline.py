@@ -10,42 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 
-from polyfed.engine.robust import RULES, Updates, by_rule
+from polyfed.engine.robust import RULES, Aggregation, Updates, by_rule
 from polyfed.errors import ConfigError
 from polyfed.methods import ClientUpdate, Method, State
 from polyfed.methods.options import check_choice
 from polyfed.plugins import registered
 from polyfed.seeds import Stream
 
-
-@dataclass(frozen=True)
-class Aggregation:
-    """What a part may look at beside the updates.
-
-    Attributes:
-        method: whose updates these are; `method.template(server)` has their names and shapes, `method.is_evidence(name)` says
-            which arrays add up and are not averaged.
-        server: its state before this round.
-        trim: the share of clients that are assumed to be malicious.
-        stream: the randomness of this part in this round; the same in every repetition of it.
-    """
-
-    method: Method
-    server: State
-    trim: float
-    stream: Stream
-
-
 Part = Callable[[Updates, Aggregation], Mapping[str, ClientUpdate]]
-
-
-def _built_in(name: str) -> Part:
-    return lambda updates, context: by_rule(RULES[name], updates, context.method, context.server, context.trim)
-
-
-PARTS: dict[str, Part] = {"mean": lambda updates, context: updates} | {name: _built_in(name) for name in RULES}
+PARTS: dict[str, Part] = {"mean": lambda updates, context: updates}
+PARTS |= {name: partial(by_rule, rule) for name, rule in RULES.items()}
 
 
 def register(name: str, part: Part) -> None:
@@ -81,8 +57,7 @@ def prepared(
     """The updates that `aggregate` may use, in the order of the clients' names; the same objects where no part changes them."""
     now = {client: updates[client] for client in sorted(updates)}
     for name, part in parts_of(aggregation).items():
-        own = Stream(stream.seed, f"aggregation {name}", stream.round)
-        after = part(now, Aggregation(method, server, trim, own))
+        after = part(now, Aggregation(method, server, trim, Stream(stream.seed, f"aggregation {name}", stream.round)))
         are_clients = isinstance(after, Mapping) and len(after) > 0 and after.keys() <= now.keys()
         if not are_clients or not all(isinstance(update, ClientUpdate) for update in after.values()):
             what = f"aggregation {name!r} returned no updates of clients of this round, or something else"

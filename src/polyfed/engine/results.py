@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from polyfed.data import DEPLOYED, ClientData
-from polyfed.engine.effects import MOST_INPUTS, effects
+from polyfed.data.schema.negotiation import Column
 from polyfed.engine.evaluation import PARTS
 from polyfed.metrics import LEVEL
 from polyfed.metrics.scores import observed
@@ -21,7 +22,7 @@ MOST_EFFECTS = 12  # clients whose partial dependence is worked out
 GRID = 200
 
 
-def results(run: Run) -> dict[str, Any]:
+def results(run: Run) -> dict[str, object]:
     """Predictions beside the labels of the test rows, the latent functions where inputs are numbers, and Θ."""
     clients = run.members.names[:MOST_CLIENTS]
     part = next((p for p in reversed(PARTS) if any(run.members.part(c, p).n_labels for c in clients)), None)
@@ -47,10 +48,10 @@ def results(run: Run) -> dict[str, Any]:
     }
 
 
-def _amounts(run: Run, client: str) -> dict[str, Any]:
+def _amounts(run: Run, client: str) -> dict[str, object]:
     """Rows and labels of each part, and how many training labels each class has."""
     parts = {part: run.members.part(client, part) for part in ("train", *PARTS)}
-    labels: dict[str, Any] = {}
+    labels: dict[str, object] = {}
     for task, codec in parts["train"].codecs.items():
         _, y = parts["train"].labels.get(task, (None, np.zeros(0)))
         codes = np.maximum(y, 0).astype(np.intp)  # a binary label is coded as -1 or +1
@@ -59,26 +60,25 @@ def _amounts(run: Run, client: str) -> dict[str, Any]:
     return {"rows": {part: len(data.x) for part, data in parts.items()}, "labels": labels}
 
 
-def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, Any]:
+def _against_labels(run: Run, client: str, data: ClientData) -> dict[str, object]:
     if not data.n_labels:
         return {}
-    predictions = run.members.predict(run.federation_state, client, data.x)
-    return {
-        task: _beside(predictions[task].take(at), data.codecs[task].decode(y))
-        for task, (at, y) in data.labels.items()
-        if len(at)
-    }
+    predictions, found = run.members.predict(run.federation_state, client, data.x), {}
+    for task, (at, coded) in data.labels.items():
+        if not len(at):
+            continue
+        prediction: Any = predictions[task].take(at)
+        y = data.codecs[task].decode(coded)
+        if hasattr(prediction, "class_proba"):
+            found[task] = {"y": prediction.positions(y).tolist(), "proba": prediction.class_proba.tolist()}
+        else:
+            lower, upper = prediction.interval(LEVEL)
+            numbers = {"y": observed(y), "mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
+            found[task] = {name: np.asarray(values, dtype=float).tolist() for name, values in numbers.items()}
+    return found
 
 
-def _beside(prediction: Any, y: np.ndarray) -> dict[str, Any]:
-    if hasattr(prediction, "class_proba"):
-        return {"y": prediction.positions(y).tolist(), "proba": prediction.class_proba.tolist()}
-    lower, upper = prediction.interval(LEVEL)
-    numbers = {"y": observed(y), "mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
-    return {name: np.asarray(values, dtype=float).tolist() for name, values in numbers.items()}
-
-
-def _latents(run: Run, client: str) -> dict[str, Any]:
+def _latents(run: Run, client: str) -> dict[str, object]:
     """Each task's latent function with its 95 % band, over the range of the client's inputs."""
     train, scaler = run.prepared.clients[client].train, run.prepared.encoders[client].scaler
     truth = (run.prepared.truth or {}).get(client)
@@ -104,3 +104,85 @@ def _latents(run: Run, client: str) -> dict[str, Any]:
             "seen": {"x": own[at].tolist(), "y": np.asarray(observed(labels), dtype=float).tolist()},
         }
     return shown
+
+
+MOST_INPUTS = 30  # columns; of an image's features nobody looks at any single one
+POINTS = 20  # of a grid
+MOST_LEVELS = 20  # of a text; more are no curve
+MOST_ROWS = 4000  # that are predicted for one client, so that a report costs less than a round
+
+
+class Place(NamedTuple):
+    """Where an input lies among the encoded features, and which number of the scaler it is, if it is one."""
+
+    column: Column
+    first: int
+    number: int | None
+
+
+def effects(run: Run, client: str) -> dict[str, list[dict[str, object]]]:
+    """Partial dependence (Friedman 2001), task → for each input its values and the curves over them: what a client's model
+    expects of a task as one input moves and the others stay.
+
+    One input at a time takes each value of a grid in some of the client's own rows, and the predictions are averaged over these
+    rows. The band is the average of the rows' bands: never too narrow, for what rows are unsure of may cancel in an average.
+    """
+    x, scaler = run.prepared.clients[client].train.x, run.prepared.encoders[client].scaler
+    # A number that is the same in all of a client's rows has no curve.
+    places = [p for p in _places(run.prepared.agreed.columns) if p.number is None or np.ptp(x[:, p.first]) > 0]
+    if not places:
+        return {}
+    n_rows = max(3, min(40, MOST_ROWS // (POINTS * len(places))))
+    rows = x[np.unique(np.linspace(0, len(x) - 1, n_rows).astype(int))]
+    moved, values = [], []
+    for place in places:
+        if place.number is None:
+            shown: list[object] = list(place.column.categories)
+            codes = np.eye(len(shown))
+        else:
+            low, high = np.quantile(x[:, place.first], [0.025, 0.975]).tolist()
+            if low == high:  # nearly all rows have one value
+                low, high = float(x[:, place.first].min()), float(x[:, place.first].max())
+            codes = np.linspace(low, high, POINTS)[:, None]
+            shown = place.column.undone(scaler.mean[place.number] + scaler.scale[place.number] * codes[:, 0]).tolist()
+        values.append(shown)
+        moved.append(_moved(rows, place, codes))
+    sizes = [len(one) for one in moved]
+    predictions = run.members.predictor(run.federation_state, client)(np.concatenate(moved))
+    found: dict[str, list[dict[str, object]]] = {}
+    for task in predictions:
+        ends = np.cumsum(sizes)[:-1]
+        parts = [None if part is None else np.split(part, ends) for part in predictions[task].band()]
+        found[task] = [
+            {"input": place.column.name, "x": shown, "curves": _curves(parts, i, len(rows))}
+            for i, (place, shown) in enumerate(zip(places, values, strict=True))
+        ]
+    return found
+
+
+def _curves(parts: list[Any], i: int, n_rows: int) -> list[dict[str, object]]:
+    """Of input i: the averages over the rows at each value, for each curve."""
+    averages = [None if part is None else part[i].reshape(-1, n_rows, part[i].shape[1]).mean(axis=1) for part in parts]
+    named = dict(zip(("mean", "lower", "upper"), averages, strict=True))
+    n_curves = parts[0][i].shape[1]
+    return [{name: None if of is None else of[:, k].tolist() for name, of in named.items()} for k in range(n_curves)]
+
+
+def _moved(rows: np.ndarray, place: Place, codes: np.ndarray) -> np.ndarray:
+    """Every row with every value of the input, value by value."""
+    made = np.repeat(rows[None], len(codes), axis=0)
+    width = codes.shape[1]
+    made[:, :, place.first : place.first + width] = codes[:, None, :]
+    if place.column.gaps:
+        made[:, :, place.first + width] = 0.0  # the value is there
+    return made.reshape(-1, rows.shape[1])
+
+
+def _places(columns: tuple[Column, ...]) -> Iterator[Place]:
+    first = number = 0
+    for column in columns:
+        is_number = column.kind == "number"
+        if is_number or 1 < len(column.categories) <= MOST_LEVELS:
+            yield Place(column, first, number if is_number else None)
+        number += is_number
+        first += len(column.encoded_names())

@@ -15,13 +15,14 @@ Evidence (`Method.is_evidence`) and whole numbers stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from polyfed.methods import ClientUpdate, Method, State
 from polyfed.methods.update_batch import Columns, UpdateBatch
+from polyfed.seeds import Stream
 
 CLIP = 2.0  # times the median norm: see docs/security.md for what 1, 2 and 3 cost and save
 RATIO = 3.0
@@ -33,12 +34,30 @@ Updates = Mapping[str, ClientUpdate]
 Moved = tuple[Tensor, ...]  # places of clients, and the values that stand for theirs
 
 
-def by_rule(rule: Rule, updates: Updates, method: Method, server: State, trim: float) -> dict[str, ClientUpdate]:
+@dataclass(frozen=True)
+class Aggregation:
+    """What a part may look at beside the updates.
+
+    Attributes:
+        method: whose updates these are; `method.template(server)` has their names and shapes, `method.is_evidence(name)` says
+            which arrays add up and are not averaged.
+        server: its state before this round.
+        trim: the share of clients that are assumed to be malicious.
+        stream: the randomness of this part in this round; the same in every repetition of it.
+    """
+
+    method: Method
+    server: State
+    trim: float
+    stream: Stream
+
+
+def by_rule(rule: Rule, updates: Updates, context: Aggregation) -> dict[str, ClientUpdate]:
     """The updates that may be averaged under a rule. The same objects, where it leaves them as they are."""
-    sent = [updates[client] for client in sorted(updates)]
+    sent, method, server = [updates[client] for client in sorted(updates)], context.method, context.server
     template, columns = method.template(server), Columns(sent)
     arrays = {n: v for n, v in template.arrays.items() if v.is_floating_point() and not method.is_evidence(n)}
-    ruled = {name: _ruled(rule, columns.array(name), trim) for name in arrays}
+    ruled = {name: _ruled(rule, columns.array(name), context.trim) for name in arrays}
     counted = {name: method.counted_tasks(server, name) for name in template.pooled}
     bounded = {name: _bounded(columns.pooled(name), sent, tasks) for name, tasks in counted.items()}
     for i, update in _changed(sent, ruled, bounded).items():
@@ -109,7 +128,7 @@ RULES: dict[str, Rule] = {
 
 
 def _ruled(rule: Rule, values: Tensor, trim: float) -> Moved:
-    """Whose array a rule changes, and what stands for it."""
+    """The clients whose array a rule changes, and the new values."""
     flat = values.reshape(len(values), -1)
     speak = (flat != 0).any(1).nonzero()[:, 0]
     if not len(speak):
@@ -121,7 +140,7 @@ def _ruled(rule: Rule, values: Tensor, trim: float) -> Moved:
 
 
 def _bounded(pair: tuple[Tensor, Tensor], sent: Sequence[ClientUpdate], tasks: Sequence[str] | None) -> Moved:
-    """Whose ratio, or whose count per label, is far above what is usual, and the sum and the count that stand for theirs."""
+    """The clients whose ratio, or count per label, is far above the usual, and the new sums and counts."""
     total, count = pair
     most = count
     if tasks is None:  # a count that is no number of labels
@@ -144,7 +163,7 @@ def _usual(ratios: Tensor) -> Tensor:
 def _changed(
     sent: Sequence[ClientUpdate], ruled: Mapping[str, Moved], bounded: Mapping[str, Moved]
 ) -> dict[int, ClientUpdate]:
-    """The updates of those for whom anything is changed, by their places; of the arrays those that are ruled."""
+    """The changed updates by their places, with the arrays that are ruled."""
     moved = (at for at, *_ in (*ruled.values(), *bounded.values()))
     who = torch.cat([torch.zeros(0, dtype=torch.int64), *moved]).unique()
     places = who.tolist()

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 from polyfed.data import ClientData
 from polyfed.engine.aggregation import aggregated
+from polyfed.engine.events import Event
 from polyfed.engine.settings import Settings
 from polyfed.engine.validation import Declared, validate_updates
 from polyfed.methods import ClientResult, Job, Method, State
@@ -32,7 +32,7 @@ def common(seed: int) -> Stream:
 
 
 def begun(method: Method, federation_state: FederationState, settings: Settings) -> FederationState:
-    """The same federation_state as the next round begins: the method may have something to ask for in the last one."""
+    """The state with which the next round begins: methods may ask clients for more in the last one."""
     left = settings.rounds - federation_state.round - 1
     return replace(federation_state, server=method.begin_round(federation_state.server, max(left, 0)))
 
@@ -43,7 +43,7 @@ def run_round(
     data: Mapping[str, ClientData],
     settings: Settings,
     participants: Sequence[str] | None = None,
-) -> tuple[FederationState, dict[str, Any]]:
+) -> tuple[FederationState, Event]:
     """The next round with these training data, and what happened in it.
 
     `participants` are drawn unless they are given. A client whose update is rejected keeps the state it had, for what it
@@ -74,7 +74,7 @@ def conclude(
     *,
     declared: Declared,
     bytes_down: int,
-) -> tuple[FederationState, dict[str, Any]]:
+) -> tuple[FederationState, Event]:
     """The server's part of a round, once every client that was asked has answered or failed: check, then aggregate.
 
     `declared` are the labels of each client as of round 0. If the state that would come out is no state to go on from, those
@@ -108,13 +108,10 @@ def conclude(
 
 
 def _shared_out(method: Method, jobs: Sequence[Job], workers: int) -> list[ClientResult]:
-    """All jobs, in as many parts as there are workers; the outcomes in the order of the jobs."""
+    """Run all jobs in as many parts as there are workers; the outcomes are in the order of the jobs."""
     if workers == 1 or len(jobs) < 2:
         return method.local_many(jobs)
     parts = [jobs[i::workers] for i in range(min(workers, len(jobs)))]
     with ThreadPoolExecutor(len(parts)) as pool:
         done = list(pool.map(method.local_many, parts))
-    outcomes: dict[str, ClientResult] = {}
-    for part, results in zip(parts, done, strict=True):
-        outcomes |= {job.client: outcome for job, outcome in zip(part, results, strict=True)}
-    return [outcomes[job.client] for job in jobs]
+    return [done[i % len(parts)][i // len(parts)] for i in range(len(jobs))]

@@ -26,11 +26,11 @@ class Settings:
         sample: clients in a round: a number, a share such as 0.5, or None for all.
         evaluate_every: rounds between two evaluations; the last round has one in any case, 0 for that one alone.
         quorum: the share of the sampled clients whose updates must be fit for use.
-        max_norm: updates whose norm is over so many times the median are rejected.
+        max_norm: updates whose norm is over this many times the median are rejected.
         aggregation: what the server averages: `clip` (updates no longer than twice the median), the exact `mean`, or in the
             place of all `median`, `trimmed` or `krum`; several joined by + run in their order (engine/pipeline.py).
         trim: the share of the clients that `trimmed` leaves out at each end, and that `krum` takes for malicious.
-        stop: `none`, or `validation`: before the last round if more rounds no longer help (engine/stopping.py).
+        stop: `none`, or `validation`: before the last round if more rounds no longer help (engine/tables.py).
         patience: evaluations without a better one after which it does.
         keep: checkpoints that are kept.
         workers: threads that share out the clients of a round.
@@ -50,11 +50,11 @@ class Settings:
     patience: int = 2
 
     def __post_init__(self) -> None:
-        for option, least in (("rounds", 0), ("seed", 0), ("evaluate_every", 0), ("keep", 1), ("workers", 1)):
-            check_number(option, getattr(self, option), whole=True, least=least)
+        least = {"rounds": 0, "seed": 0, "evaluate_every": 0, "keep": 1, "workers": 1, "patience": 1}
+        for option in least:
+            check_number(option, getattr(self, option), whole=True, least=least[option])
         check_number("max_norm", self.max_norm, above=0)
         check_choice("stop", self.stop, STOPS)
-        check_number("patience", self.patience, whole=True, least=1)
         if self.stop != "none" and not self.evaluate_every:
             remedy = "look at the models now and then, or leave stop out"
             raise ConfigError(f"stop is {self.stop!r}, and evaluate_every is 0", remedy=remedy)
@@ -70,7 +70,7 @@ class Settings:
                 raise ConfigError(f"sample is {self.sample!r}", remedy=remedy)
 
     def participants(self, clients: Sequence[str], round: int) -> list[str]:
-        """Who takes part in a round: drawn without replacement, whatever the order of the names."""
+        """The clients that take part in a round: drawn without replacement, whatever the order of the names."""
         names = sorted(clients)
         if self.sample is None:
             return names
@@ -82,7 +82,6 @@ class Settings:
         return [names[i] for i in sorted(chosen)]
 
     def is_enough(self, n_used: int, n_sampled: int) -> bool:
-        """Whether so many updates make a round."""
         return n_used >= max(1, ceil(self.quorum * n_sampled))
 
     def evaluates(self, round: int) -> bool:

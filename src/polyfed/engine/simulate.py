@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,18 @@ from typing import Any
 from polyfed.data import Federation, PreparedFederation
 from polyfed.defaults import METHOD
 from polyfed.engine import storage
-from polyfed.engine.events import EventLog
+from polyfed.engine.checkpoints import Checkpoints, readable
+from polyfed.engine.events import Event, EventLog, OnEvent
 from polyfed.engine.run import Run
 from polyfed.engine.settings import Settings
 from polyfed.errors import ConfigError, DataError, UsageError
+from polyfed.folders.documents import ANEW, read_document
+from polyfed.folders.lines import CHECKPOINTS
 from polyfed.folders.lock import owned, owner_alive
+from polyfed.folders.schemas import RunDocument
 from polyfed.methods import Method
 from polyfed.methods import method as method_named
+from polyfed.nets.permission import reject_code
 
 ATTEMPTS, BREATH = 20, 0.05  # looks at a folder that somebody is writing to, and seconds between two
 
@@ -41,7 +46,7 @@ def simulate(
     patience: int = Settings.patience,
     folder: str | Path | None = None,
     resume: bool = False,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    on_event: OnEvent | None = None,
     command: list[str] | None = None,
     **options: Any,
 ) -> Run:
@@ -98,7 +103,7 @@ def simulate(
         return run.resume(rounds, on_event=on_event)
 
 
-def start_event(run: Run) -> dict[str, Any]:
+def start_event(run: Run) -> Event:
     """The first event: what is run, with whom, and what round 0 took."""
     return {
         "event": "start",
@@ -123,7 +128,7 @@ def load(folder: str | Path, *, method: Method | None = None, allow_code: Collec
     folder = Path(folder)
     for _ in range(ATTEMPTS):
         try:
-            run = storage.read_run(folder, method, allow_code)
+            run = _read(folder, method, allow_code)
             if not run.troubles or not owner_alive(folder):
                 break
         except DataError:
@@ -131,7 +136,35 @@ def load(folder: str | Path, *, method: Method | None = None, allow_code: Collec
                 raise
         time.sleep(BREATH)  # its owner may be between two files
     else:
-        run = storage.read_run(folder, method, allow_code)
+        run = _read(folder, method, allow_code)
     for trouble in run.troubles:
         warnings.warn(trouble, stacklevel=2)
+    return run
+
+
+def _read(folder: Path, chosen: Method | None, allowed: Collection[str]) -> Run:
+    """The run in a folder as its latest sound checkpoint has it; its `troubles` are what was wrong with other parts.
+
+    `chosen` is for methods that are not registered; of others, only code that is polyfed's own or `allowed` is run.
+    """
+    described = read_document(folder / "run.json", RunDocument)
+    with readable(folder / "run.json", ANEW, passing=ConfigError):
+        if chosen is None:
+            reject_code(described["options"], allowed, where=str(folder))
+        made = chosen or method_named(described["method"], **described["options"])
+        settings = Settings(**described["settings"])
+    prepared = storage.read_prepared(folder)
+    found, troubles = Checkpoints(folder).read_last()
+    log = EventLog.restored(folder, found.events_size, found.events_sha256)
+    run = Run(made, prepared, settings, federation_state=found.federation_state, log=log, folder=folder)
+    run.command, run.troubles = described.get("command"), troubles
+    if unknown := sorted(set(found.federation_state.clients) - set(run.members.training) - set(prepared.spec.clients)):
+        raise DataError(f"has a state of {unknown[0]!r}, who is no member", where=folder / CHECKPOINTS, remedy=ANEW)
+    if log.trouble is not None:
+        run.troubles.append(str(log.trouble))
+    try:
+        run.late_clients, run.late_states = storage.read_late_clients(folder)
+    except DataError as error:
+        run.late_trouble = error  # for those who ask for one of them
+        run.troubles.append(str(error))
     return run

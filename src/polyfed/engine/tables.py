@@ -1,4 +1,4 @@
-"""Tables of what happened in a run, made from its events alone."""
+"""What follows from the events of a run alone: tables of what happened, and whether it has learned enough."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 
 from polyfed.counting import as_people_count
+from polyfed.engine.events import Event
+from polyfed.engine.settings import Settings
 from polyfed.errors import UsageError
 from polyfed.kinds import KINDS
-
-Event = dict[str, Any]
-COLUMNS = ["round", "part", "model", "client", "task", "metric", "value"]
+from polyfed.methods.messages import PREPARING
 
 
-def history(events: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def history(events: Sequence[Event]) -> pd.DataFrame:
     """Every score of every client in every evaluation: round, part, model, client, task, metric, value."""
     rows = [
         (event["round"], event["part"], event["model"], client, task, metric, value)
@@ -25,10 +25,10 @@ def history(events: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         for task, metrics in tasks.items()
         for metric, value in metrics.items()
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=["round", "part", "model", "client", "task", "metric", "value"])
 
 
-def bounds_of(event: Mapping[str, Any]) -> list[float]:
+def bounds_of(event: Event) -> list[float]:
     """The bounds of the clients in a round; None stands for numbers that JSON has no word for."""
     reported = [metrics.get("bound") for metrics in event["metrics"].values()]
     return [bound for bound in reported if bound is not None]
@@ -47,7 +47,7 @@ def rounds(events: Sequence[Event]) -> pd.DataFrame:
 
 def summary(
     events: Sequence[Event],
-    kinds: dict[str, str],
+    kinds: Mapping[str, str],
     *,
     metrics: str | Sequence[str] = "headline",
     part: str = "test",
@@ -67,8 +67,7 @@ def summary(
         known = sorted(set(table["part"]))
         remedy = f"use part={known[0]!r}" if known else "give the federation a split with test rows"
         raise UsageError(f"nothing was measured on the {part} rows", where="summary", remedy=remedy)
-    round = _round(table, chosen, kinds, at)
-    chosen = chosen[chosen["round"] == round]
+    chosen = chosen[chosen["round"] == _round(table, chosen, kinds, at)]
     wanted = [
         (task, metric)
         for task, kind in kinds.items()
@@ -92,12 +91,12 @@ def averages(of_clients: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found).T.rename_axis(index=None)
 
 
-def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int:
+def _round(table: Any, chosen: Any, kinds: Mapping[str, str], at: str | int) -> int:
     if at == "last":
         return int(chosen["round"].max())
     if at != "best":
         if at not in set(chosen["round"]):
-            known = ", ".join(str(r) for r in sorted(set(chosen["round"])))
+            known = ", ".join(map(str, sorted(set(chosen["round"]))))
             raise UsageError(f"nothing was measured after round {at!r}", where="summary", remedy=f"known are {known}")
         return int(at)
     losses = _losses(table, kinds)
@@ -107,15 +106,55 @@ def _round(table: Any, chosen: Any, kinds: dict[str, str], at: str | int) -> int
     return min(losses, key=lambda round: losses[round])
 
 
-def validation_losses(events: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> dict[int, float]:
-    """Round → loss of the clients' own models on the validation rows, in nats; empty without such rows."""
-    table: Any = history(events)
-    return _losses(table[table["model"] == "personal"], kinds)
-
-
 def _losses(table: Any, kinds: Mapping[str, str]) -> dict[int, float]:
+    """Round → loss of the clients' own models on the validation rows, in nats; empty without such rows."""
     metric = table["task"].map(lambda task: KINDS[kinds[task]].loss)
     losses = table[(table["part"] == "validation") & (table["metric"] == metric)]
     # Tasks differ in units: the sum over the tasks of each one's mean over the clients, all in nats.
     by_round = losses.groupby(["round", "task"])["value"].mean().groupby("round").sum()
     return {int(round): float(value) for round, value in by_round.items()}
+
+
+WORTH = 0.1  # nats of a client's bound for which more rounds are worth while
+
+
+def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Settings) -> int | None:
+    """The best round of a run that is to end where it is, before its last round; None if it is to go on.
+
+    The loss on the clients' validation rows decides, as in `summary(at="best")`: the run ends if the least one was `patience`
+    evaluations ago. Where no client has validation rows, the clients' bounds decide, which come with their updates anyway: the
+    run ends when their mean has risen by less than a tenth of a nat over `patience` evaluations. Where clients share functions
+    (pfed-hier), that is a bound on how well the others predict a client's labels; elsewhere it shows that learning has settled,
+    and nothing of over-fitting. As the events alone decide, a run that is resumed ends where it would have ended.
+
+    The models of a run that ended so are those of its last round; `Run.stopped` names the best one.
+    """
+    if settings.stop == "none":
+        return None
+    table: Any = history(events)
+    losses, worth = _losses(table[table["model"] == "personal"], kinds), 0.0
+    if not losses:
+        losses, worth = _bound_losses(events, settings), WORTH
+    # Rounds in which a method only prepares do not count, nor those before.
+    rounds = [event for event in events if event["event"] == "round"]
+    preparing = [event["round"] for event in rounds if any(PREPARING in m for m in event["metrics"].values())]
+    losses = {round: loss for round, loss in losses.items() if round > max(preparing, default=0)}
+    if len(losses) <= settings.patience:
+        return None
+    before, since = list(losses)[: -settings.patience], list(losses)[-settings.patience :]
+    best = min(before, key=lambda round: losses[round])
+    return best if min(losses[round] for round in since) >= losses[best] - worth else None
+
+
+def _bound_losses(events: Sequence[Event], settings: Settings) -> dict[int, float]:
+    """Evaluated round → minus the mean bound of the clients that were asked since the evaluation before."""
+    losses: dict[int, float] = {}
+    since: list[float] = []
+    for event in events:
+        if event["event"] != "round" or not event["used"]:
+            continue
+        since += bounds_of(event)
+        if settings.evaluates(event["round"]) and since:
+            losses[event["round"]] = -sum(since) / len(since)
+            since = []
+    return losses

@@ -28,7 +28,7 @@ Declared = Mapping[str, Mapping[str, int]]
 def validate_updates(
     method: Method, server: State, outcomes: Mapping[str, ClientResult], declared: Declared, max_norm: float = MAX_NORM
 ) -> tuple[dict[str, tuple[State, ClientUpdate]], dict[str, str]]:
-    """Those that are fit for use, and client → reason for the others, both in the order of their names."""
+    """The updates that are fit for use, and client → reason for the others, both in the order of the names."""
     template = method.template(server)
     forms = Forms(template)
     rejected: dict[str, str] = {}
@@ -61,9 +61,7 @@ def fault_of(after: State, before: State) -> str | None:
 
 
 def _in_order(update: ClientUpdate, labels: Mapping[str, int]) -> ClientUpdate:
-    """Methods number the tasks by their order, which is no client's choice."""
-    if [*labels] == [*update.counts]:
-        return update
+    """The update with its tasks in the federation's order: methods number the tasks by it, and a client must not choose."""
     wanted = [task for task in labels if task in update.counts]
     if len(wanted) < len(update.counts) or wanted == list(update.counts):
         return update
@@ -71,18 +69,17 @@ def _in_order(update: ClientUpdate, labels: Mapping[str, int]) -> ClientUpdate:
 
 
 def _objections(method: Method, server: State, updates: Mapping[str, ClientUpdate]) -> dict[str, str]:
+    def objection(update: ClientUpdate) -> str | None:
+        try:
+            return method.objection(server, update)
+        except Exception as error:  # what a client sent must not end the round of the others
+            return reason_of(error)
+
     try:
         found = method.objections(server, list(updates.values()))
     except Exception:  # what one of them sent; alone, each answers for itself
-        found = [_objection(method, server, update) for update in updates.values()]
+        found = map(objection, updates.values())
     return {client: reason for client, reason in zip(updates, found, strict=True) if reason}
-
-
-def _objection(method: Method, server: State, update: ClientUpdate) -> str | None:
-    try:
-        return method.objection(server, update)
-    except Exception as error:  # what a client sent must not end the round of the others
-        return reason_of(error)
 
 
 def _bad_values(
@@ -95,10 +92,15 @@ def _bad_values(
     reasons: dict[str, str] = {}
     columns, squares = Columns(sent), torch.zeros(len(clients), dtype=torch.float64)
     for name in template.arrays:
-        kinds = torch.bool, torch.bool, torch.float64
-        finite, beyond, square = (torch.zeros(len(sent), dtype=kind) for kind in kinds)
+        finite, beyond = torch.zeros(2, len(sent), dtype=torch.bool)
+        square = torch.zeros_like(squares)
         for places, (values,) in columns.pieces(name):
-            finite[places], beyond[places], square[places] = _looked_at(values)
+            flat = values.reshape(len(values), -1)
+            beyond[places] = far = _beyond(flat)
+            finite[places] = (
+                torch.isfinite(flat).all(1) if bool(far.any()) else ~far
+            )  # what is within a limit is finite
+            square[places] = torch.linalg.vector_norm(flat.to(torch.float64), dim=1).square()
         _note(reasons, clients, ~finite, f"array {name!r} is not finite")
         _note(reasons, clients, beyond, f"array {name!r} is beyond {LARGEST:g}")
         if not method.is_evidence(name):
@@ -118,14 +120,6 @@ def _bad_values(
         mean = (total / count.clamp_min(1.0)).square().sum(1).sqrt()
         _note(reasons, clients, _outliers(mean, max_norm), f"mean of {name!r} is over {max_norm:g} times the median")
     return reasons
-
-
-def _looked_at(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each client's array whether it is finite, whether it is beyond any sane size, and the square of its norm."""
-    flat = values.reshape(len(values), -1)
-    beyond = _beyond(flat)
-    finite = torch.isfinite(flat).all(1) if bool(beyond.any()) else ~beyond  # what is within a limit is finite
-    return finite, beyond, torch.linalg.vector_norm(flat.to(torch.float64), dim=1).square()
 
 
 def _beyond(values: Tensor) -> Tensor:

@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from polyfed.errors import DataError, PolyfedError
 from polyfed.flower import node
-from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.round_context import RoundContext
+from polyfed.flower.own_config import NodeConfig, OwnConfig
+from polyfed.flower.round_context import Note, RoundContext
 from polyfed.flower.wire import content, opened
 from polyfed.methods import State
 
 log = logging.getLogger("flwr")
 
-Work = Callable[[RoundContext, State], tuple[dict[str, Any], State]]
+Work = Callable[[RoundContext, OwnConfig, State], tuple[Note, State]]
 
 
-def make_app(own_config: Callable[[Mapping[str, Any]], OwnConfig] = OwnConfig.of) -> ClientApp:
+def make_app(own_config: Callable[[NodeConfig], OwnConfig] = OwnConfig.of) -> ClientApp:
     """The app of a node; `own_config` makes its configuration of what Flower's node config says."""
+
+    def answering(work: Work) -> Callable[[Message, Context], Message]:
+        def reply(message: Message, context: Context) -> Message:
+            try:
+                note, sent = opened(message)
+                answer, arrays = work(RoundContext.from_dict(note), own_config(context.node_config), sent)
+            except Exception as error:  # whatever happened, the server learns that it did, and not what the data are
+                log.exception("polyfed: %s", error)
+                answer, arrays = {"error": harmless(error)}, {}
+            return Message(content(answer, arrays), reply_to=message)
+
+        return reply
+
     app = ClientApp()
-
-    @app.query()
-    def describe(message: Message, context: Context) -> Message:
-        return _answer(message, lambda asked, _: (node.describe(asked, own_config(context.node_config)), {}))
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return _answer(message, lambda asked, sent: node.train(asked, own_config(context.node_config), sent))
-
-    @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        return _answer(
-            message, lambda asked, sent: (node.evaluate_here(asked, own_config(context.node_config), sent), {})
-        )
-
+    app.query()(answering(node.describe))
+    app.train()(answering(node.train))
+    app.evaluate()(answering(node.evaluate_here))
     return app
-
-
-def _answer(message: Message, work: Work) -> Message:
-    try:
-        note, sent = opened(message)
-        answer, arrays = work(RoundContext.from_dict(note), sent)
-    except Exception as error:  # whatever happened, the server learns that it did, and not what the data are
-        log.exception("polyfed: %s", error)
-        answer, arrays = {"error": harmless(error)}, {}
-    return Message(content(answer, arrays), reply_to=message)
 
 
 def harmless(error: Exception) -> str:

@@ -3,8 +3,7 @@ network and unpacked again, so that what passes here passes there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
 
 from flwr.app import Context, Message, RecordDict
@@ -12,6 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from polyfed.flower import internals
+from polyfed.flower.own_config import NodeConfig
 
 SERVER = 1  # node number of the server; clients follow
 
@@ -20,11 +20,7 @@ class InProcessGrid(Grid):
     """Runs a ClientApp for each node config, one after the other; `watch` sees every message, in both directions."""
 
     def __init__(
-        self,
-        app: ClientApp,
-        node_configs: Sequence[Mapping[str, Any]],
-        *,
-        watch: Callable[[Message], None] | None = None,
+        self, app: ClientApp, node_configs: Sequence[NodeConfig], *, watch: Callable[[Message], None] | None = None
     ) -> None:
         self.app, self.watch = app, watch
         self._replies: dict[str, Message] = {}
@@ -34,11 +30,11 @@ class InProcessGrid(Grid):
         }
         internals.be(SERVER, run=1)
 
-    def set_run(self, run: Any) -> None:
+    def set_run(self, run: internals.Run) -> None:
         self._run = run
 
     @property
-    def run(self) -> Any:
+    def run(self) -> internals.Run:
         return self._run
 
     def create_message(
@@ -51,16 +47,14 @@ class InProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Here a client answers at once; its reply waits until it is pulled."""
-        pushed = []
-        for message in messages:
-            number = uuid4().hex
+        pushed = {uuid4().hex: message for message in messages}
+        for number, message in pushed.items():
             internals.number(message, number)
             self._replies[number] = self._travel(self._run_client(self._travel(message)))
-            pushed.append(number)
-        return pushed
+        return list(pushed)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self._replies.pop(number) for number in list(message_ids) if number in self._replies]
+        return [self._replies.pop(number) for number in message_ids if number in self._replies]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self.pull_messages(self.push_messages(messages))

@@ -32,6 +32,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.run import Run as Run  # for those who are a Grid
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -52,8 +53,6 @@ RAISED, CRASHED = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION), int(ErrorCode.CLIE
 
 
 class PulledMessage(NamedTuple):
-    """A message for this node, whose content is still at the server."""
-
     head: Message
     tree: Any
 
@@ -89,7 +88,6 @@ def sent_by(message: Message, node: int) -> None:
 
 
 def failed(message: Message, code: int, reason: str) -> Message:
-    """The reply of a client that has none."""
     return Message(Error(code, reason), reply_to=message)
 
 
@@ -139,7 +137,6 @@ class FleetRequests:
         self._client.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=node))
 
     def heartbeat(self, node: int) -> bool:
-        """Whether the server still knows the node."""
         request = heartbeat_pb2.SendNodeHeartbeatRequest(node=Node(node_id=node), heartbeat_interval=BEAT)
         return self._client.SendNodeHeartbeat(request).success
 
@@ -154,14 +151,12 @@ class FleetRequests:
         """The message with its content; `trying` calls a function again when the network fails."""
         mine, run = Node(node_id=node), asked.head.metadata.run_id
         one = make_pull_object_fn_protobuf(functools.partial(trying, self._client.PullObject), mine, run)
-        names = [tree.object_id for tree in iterate_object_tree(asked.tree)]
+        whole, names = asked.tree.object_id, [tree.object_id for tree in iterate_object_tree(asked.tree)]
         parts = pull_objects(names, one, initial_backoff=SOON, max_time=asked.head.metadata.ttl)
-        received = message_pb2.ConfirmMessageReceivedRequest(
-            node=mine, run_id=run, message_object_id=asked.tree.object_id
-        )
+        received = message_pb2.ConfirmMessageReceivedRequest(node=mine, run_id=run, message_object_id=whole)
         trying(self._client.ConfirmMessageReceived, received)
-        message: Any = inflate_object_from_contents(asked.tree.object_id, parts)
-        number(message, asked.tree.object_id)
+        message: Any = inflate_object_from_contents(whole, parts)
+        number(message, whole)
         return message
 
     def push(self, node: int, reply: Message, seconds: float, trying: Callable[..., Any]) -> None:
@@ -170,16 +165,11 @@ class FleetRequests:
         with no_object_id_recompute():
             number(reply, reply.object_id)
             tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
-            head = remove_content_from_message(reply) if reply.has_content() else reply
-            answer = trying(
-                self._client.PushMessages,
-                fleet_pb2.PushMessagesRequest(
-                    node=mine,
-                    messages_list=[message_to_proto(head)],
-                    message_object_trees=[tree],
-                    clientapp_runtime_list=[seconds],
-                ),
+            head = message_to_proto(remove_content_from_message(reply) if reply.has_content() else reply)
+            first = fleet_pb2.PushMessagesRequest(
+                node=mine, messages_list=[head], message_object_trees=[tree], clientapp_runtime_list=[seconds]
             )
+            answer = trying(self._client.PushMessages, first)
             for name in answer.objects_to_push:
                 content = objects[name].deflate()
                 request = message_pb2.PushObjectRequest(

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from polyfed.data import ClientData, Encoder, FederationSpec, PreparedFederation, Round0
@@ -22,7 +20,7 @@ from polyfed.data.schema.coding import code_parts, n_unknown
 from polyfed.engine import storage
 from polyfed.engine.checkpoints import Checkpoints
 from polyfed.engine.evaluation import evaluate
-from polyfed.engine.events import tidy
+from polyfed.engine.events import Event, tidy
 from polyfed.engine.members import Members
 from polyfed.engine.rounds import FederationState, common
 from polyfed.engine.run import Run
@@ -31,7 +29,7 @@ from polyfed.errors import DataError, UsageError
 from polyfed.experiments.building import digest
 from polyfed.flower import versions
 from polyfed.flower.own_config import OwnConfig, OwnData, own_data
-from polyfed.flower.round_context import RoundContext
+from polyfed.flower.round_context import Note, RoundContext
 from polyfed.folders.documents import read_document, write_document
 from polyfed.folders.lines import read_events
 from polyfed.folders.lock import owned
@@ -43,15 +41,15 @@ from polyfed.seeds import Stream
 KEPT_STATES = 4  # a server may fall back by as many rounds as it keeps checkpoints, and one more is under way
 
 
-def describe(context: RoundContext, own: OwnConfig) -> dict[str, Any]:
-    """Who it is, and in round 0 a summary of its data."""
+def describe(context: RoundContext, own: OwnConfig, _: State) -> tuple[Note, State]:
+    """The name of the client and its versions, and in round 0 a summary of its data."""
     mine = own_data(context.config.data, context.seed, own)
-    reply: dict[str, Any] = {"client": mine.name, "versions": versions.mine()}
-    return reply if context.agreed is not None else {**reply, "summary": mine.summary().to_dict()}
+    summary = {} if context.agreed is not None else {"summary": mine.summary().to_dict()}
+    return {"client": mine.name, "versions": versions.mine(), **summary}, {}
 
 
-def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[dict[str, Any], State]:
-    """A round: the update that leaves, while the next state stays."""
+def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[Note, State]:
+    """Train for a round: the update is sent, the new state stays here."""
     me = Member.of(context, own)
     data = me.prepared.shared(me.name)
     if not data.n_labels:  # whoever asks
@@ -73,8 +71,8 @@ def train(context: RoundContext, own: OwnConfig, sent: State) -> tuple[dict[str,
     return {"client": me.name, "lost": lost}, update.wire()
 
 
-def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State) -> dict[str, Any]:
-    """Scores of this client's validation and test rows, as far as they may leave. The model stays here, ready for use."""
+def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State) -> tuple[Note, State]:
+    """Scores of this client's validation and test rows, as far as its limits allow. The model stays here, ready for use."""
     me = Member.of(context, own)
     with owned(me.folder), threads_for(len(me.data.x)):
         state, lost = me.state(context.accepted)
@@ -82,16 +80,12 @@ def evaluate_here(context: RoundContext, own: OwnConfig, prediction_state: State
         members = Members.of(me.method, me.prepared, context.seed)
         events = [tidy(event) for event in evaluate(federation_state, members)]
         me.publish(federation_state, events, last=context.round >= context.rounds)
-    scores = [
-        {key: event[key] for key in ("part", "model")} | {"scores": me.shareable_scores(event)} for event in events
-    ]
-    return {"client": me.name, "lost": lost, "scores": scores}
+    scores = [{"part": e["part"], "model": e["model"], "scores": me.shareable_scores(e)} for e in events]
+    return {"client": me.name, "lost": lost, "scores": scores}, {}
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """This client in this study."""
-
     name: str
     folder: Path
     prepared: PreparedFederation
@@ -120,8 +114,8 @@ class Member:
     def data(self) -> ClientData:
         return self.prepared.clients[self.name].train
 
-    def shareable_scores(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Of the scores in an event those that the server may know: none of a client that is silent, and none of few labels."""
+    def shareable_scores(self, event: Event) -> dict[str, object]:
+        """The scores of an event that the server may know: none of a silent client, and none of few labels."""
         limits, parts = self.prepared.round0.limits, self.prepared.clients[self.name]
         if not self.prepared.shared(self.name).n_labels and self.data.n_labels:
             return {}
@@ -147,7 +141,7 @@ class Member:
         except DataError:
             return None, True
 
-    def publish(self, federation_state: FederationState, events: list[dict[str, Any]], *, last: bool) -> None:
+    def publish(self, federation_state: FederationState, events: list[Event], *, last: bool) -> None:
         """The model of a round in the run folder, in place of any of that round or later: a server may repeat itself."""
         before = read_events(self.folder)
         Checkpoints(self.folder).forget_after(federation_state.round - 1)  # killed now, it leaves the round before
@@ -159,7 +153,7 @@ class Member:
 
 
 def folder_of(state: Path, study: str, name: str) -> Path:
-    """Where a client keeps a study: below the folder that its own config names, whatever client and study are called."""
+    """The folder of a client in a study: below the one that its own config names, whatever client and study are called."""
     written = quote(name, safe="")
     if len(written) > 120:  # more than file systems like
         written = f"{written[:100]}-{_short_digest(name)}"
@@ -189,17 +183,13 @@ def _known(context: RoundContext, own: OwnConfig) -> tuple[str, Path] | None:
 
 def _begin(context: RoundContext, folder: Path, mine: OwnData, method: Method, settings: Settings) -> None:
     """Code the data as agreed and make the run folder; `run.json` is written last, so half of it is begun anew."""
-    agreed = context.agreement()
+    agreed, name, summary = context.agreement(), mine.name, mine.summary()
     shared = Encoder.of(agreed)
-    parts, encoder = code_parts(mine.name, mine.raw, mine.division, agreed, shared, local=mine.scaling == "local")
+    parts, encoder = code_parts(name, mine.raw, mine.division, agreed, shared, local=mine.scaling == "local")
     spec = FederationSpec(agreed.tasks, len(shared.names), context.members, agreed.codecs)
-    note = mine.summary()
     lost = n_unknown(mine.raw, mine.division, agreed.codecs)
-    round0 = Round0(mine.limits, {mine.name: dict(note.labels)}, unknown={mine.name: lost} if lost else {})
-    sizes = {mine.name: note.n_bytes}
-    study = PreparedFederation(
-        spec, {mine.name: parts}, {mine.name: encoder}, mine.scaling, agreed, sizes, round0=round0
-    )
+    round0 = Round0(mine.limits, {name: dict(summary.labels)}, unknown={name: lost} if lost else {})
+    sizes = {name: summary.n_bytes}
+    study = PreparedFederation(spec, {name: parts}, {name: encoder}, mine.scaling, agreed, sizes, round0=round0)
     shutil.rmtree(folder, ignore_errors=True)
-    run = Run(method, study, settings, federation_state=FederationState(0, {}, {}))
-    storage.create(run, folder)
+    storage.create(Run(method, study, settings, federation_state=FederationState(0, {}, {})), folder)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from polyfed.data import DEPLOYED, ClientSummary, Limits, Split, Task, describe
 from polyfed.data.raw import RawClient
@@ -23,15 +22,14 @@ from polyfed.data.tables.reading import TableReader
 from polyfed.errors import ConfigError, DataError
 from polyfed.experiments.building import digest
 from polyfed.experiments.config import DataConfig
-from polyfed.flower.round_context import chosen_scaling, chosen_tasks, own_prepared, whole_federation
+from polyfed.flower.round_context import chosen_scaling, chosen_tasks, reject_sources, whole_federation
 
 WHERE = "node config"
+NodeConfig = Mapping[str, bool | int | float | str]  # as Flower has it
 
 
 @dataclass(frozen=True)
 class OwnConfig:
-    """A node's own configuration."""
-
     state: Path  # the folder below which the states of all studies are kept
     data: Path | None = None  # its table; None in a simulation
     client: str | None = None  # its name, if it is not that of the file
@@ -41,7 +39,7 @@ class OwnConfig:
     simulated: tuple[str, int] | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> OwnConfig:
+    def of(cls, given: NodeConfig) -> OwnConfig:
         """From the node config of Flower's SuperNode."""
         if not given.get("data"):
             remedy = "start it with polyfed deploy node --data FILE, or --node-config 'data=\"FILE\"'"
@@ -55,13 +53,12 @@ class OwnConfig:
 
     @property
     def file(self) -> Path:
-        """The table, which must be there."""
         if self.data is None or not self.data.is_file():
             raise DataError("there is no such file", where=str(self.data), remedy="correct data in the node's config")
         return self.data
 
 
-def _whole(given: Mapping[str, Any], key: str, usual: int) -> int:
+def _whole(given: NodeConfig, key: str, usual: int) -> int:
     value = given.get(key, usual)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"{key} is {value!r}", where=WHERE, remedy="give a whole number from 1 up")
@@ -81,11 +78,10 @@ class OwnData:
     digest: str | None  # of the file; a study goes on with the data that it began with
 
     def summary(self) -> ClientSummary:
-        """What is sent in round 0."""
         return describe(self.tasks, self.raw, self.division, scaling=self.scaling, limits=self.limits)
 
 
-def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
+def own_data(data: DataConfig, seed: int, own: OwnConfig) -> OwnData:
     """The data of the client with this config, as a study asks for them."""
     split: Split
     if own.simulated is not None:
@@ -94,19 +90,10 @@ def own_data(asked: DataConfig, seed: int, own: OwnConfig) -> OwnData:
         name, tasks, scaling = federation.names[position], federation.tasks, federation.scaling
         raw, split, mark, limits = federation.raw[name], federation.split, None, federation.limits
     else:
-        data = own_prepared(asked)
+        reject_sources(data)
         tasks, scaling, path = chosen_tasks(data), chosen_scaling(data), own.file
-        reader = TableReader(
-            tasks,
-            features=data.features,
-            drop=data.drop,
-            derive=data.derive,
-            missing=data.missing,
-            split=data.split(),
-            transform=data.transform,
-            weights=data.weights,
-        )
-        name, raw = reader.own(path, name=own.client, client=data.client)
+        columns = {key: getattr(data, key) for key in ("features", "drop", "derive", "missing", "transform", "weights")}
+        name, raw = TableReader(tasks, split=data.split(), **columns).own(path, name=own.client, client=data.client)
         if not raw.labels:
             names = ", ".join(repr(task.name) for task in tasks)
             raise DataError(f"has no column of any task ({names})", where=path, remedy="give the labels it has")

@@ -20,6 +20,7 @@ from polyfed.methods import Method
 from polyfed.nets.permission import reject_code
 
 FORMAT = 4
+Note = dict[str, Any]  # what goes with the arrays of a message; of a node's, nothing but its form is known
 WHERE = "the study"
 STUDY = re.compile(r"[0-9a-f]{32}")
 LARGEST = 2**63 - 1
@@ -28,8 +29,6 @@ _REMEDY = "ask whoever runs the server"
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The study, and where it stands."""
-
     study: str  # a name that no other study has: a client keeps its state under it
     document: dict[str, Any]  # the settings, as a config file has them
     seed: int
@@ -52,11 +51,11 @@ class RoundContext:
         if not isinstance(self.members, tuple) or not all(map(is_text, self.members)):
             raise _odd("members", self.members, "they are names")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> RoundContext:
+    def from_dict(cls, described: Mapping[str, object]) -> RoundContext:
         if described.get("format") != FORMAT:
             what = f"the server speaks format {described.get('format')!r}, this client {FORMAT}"
             raise ConfigError(what, where=WHERE, remedy="install the same version of polyfed on both")
@@ -94,17 +93,16 @@ class RoundContext:
             raise ConfigError(f"what was agreed cannot be used: {reason}", where=WHERE, remedy=_REMEDY) from None
 
 
-def _odd(name: str, value: Any, wanted: str) -> ConfigError:
+def _odd(name: str, value: object, wanted: str) -> ConfigError:
     return ConfigError(f"{shown(name)} is {shown(value)}, but {wanted}", where=WHERE, remedy=_REMEDY)
 
 
-def own_prepared(data: DataConfig) -> DataConfig:
-    """The settings as far as a server may choose them: which columns of a node's table, and never which table."""
+def reject_sources(data: DataConfig) -> None:
+    """An error if a server chooses more than columns of a node's table: never which table."""
     for key in ("source", "query", "dataset", "sha256", "options", "images"):
         if getattr(data, key):
             what = f"the server chooses data.{key}, but a node reads its own table alone"
             raise ConfigError(what, where=WHERE, remedy=_REMEDY)
-    return data
 
 
 def chosen_tasks(data: DataConfig) -> tuple[Task, ...]:

@@ -5,30 +5,32 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from polyfed.engine.evaluation import PARTS
+from polyfed.engine.events import Event, OnEvent, ignore
 from polyfed.engine.rounds import FederationState, begun, conclude
 from polyfed.engine.run import Run
 from polyfed.errors import PolyfedError
-from polyfed.flower.roster import Backoff, Roster, failure, message_to
-from polyfed.flower.round_context import RoundContext
-from polyfed.flower.scores import evaluation_events
-from polyfed.flower.wire import content, opened
+from polyfed.flower.roster import Backoff, Roster
+from polyfed.flower.round_context import Note, RoundContext
+from polyfed.flower.wire import answered, message_to
 from polyfed.methods import ClientResult, ClientUpdate, State
 from polyfed.methods.messages import n_bytes
+from polyfed.metrics import is_score
 
 log = logging.getLogger("flwr")
 
 
 class NoAnswer(Exception):
-    """A client that was not there, not asked, or not heard of again."""
+    """A client that was not connected, was not asked, or did not answer."""
 
 
 class NodeError(Exception):
@@ -37,8 +39,6 @@ class NodeError(Exception):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long the server waits, and for whom."""
-
     nodes: int = 1  # clients that must be there in round 0
     timeout: float = 600.0  # seconds that clients have for a round
     wait: float = 120.0  # seconds for nodes to connect, in round 0 and when too few for a quorum are there
@@ -49,12 +49,7 @@ class PolyfedStrategy(Strategy):
     """Runs the rounds of a run. `run` is the server's: it has a folder, and no data."""
 
     def __init__(
-        self,
-        run: Run,
-        context: RoundContext,
-        roster: Roster,
-        timeouts: Timeouts,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
+        self, run: Run, context: RoundContext, roster: Roster, timeouts: Timeouts, on_event: OnEvent = ignore
     ) -> None:
         self.run, self.context, self.roster, self.timeouts, self.on_event = run, context, roster, timeouts, on_event
         self.backoff = Backoff()
@@ -62,7 +57,7 @@ class PolyfedStrategy(Strategy):
         self._asked: dict[int, str] = {}
         self._absent: dict[str, ClientResult] = {}
         self._bytes_down = 0
-        self._next: tuple[FederationState, list[dict[str, Any]]] | None = None
+        self._next, self._event = run.federation_state, Event()  # what came of a round before it counts
         self._began = self._sent = self._trained = 0.0
 
     def summary(self) -> None:
@@ -74,109 +69,90 @@ class PolyfedStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask those who are drawn, are there, and are not backed off from."""
+        """Send the round to the clients that are drawn, connected and not backed off from."""
         self._began = time.perf_counter()
         run, method, settings = self.run, self.run.method, self.run.settings
         server, round = begun(method, run.federation_state, settings).server, run.federation_state.round + 1
-        sampled = settings.participants(sorted(self.roster.labelled), round)
+        labelled = [client for client, counts in self.roster.labels.items() if any(counts.values())]
+        sampled = settings.participants(labelled, round)
         messages, self._asked, self._bytes_down = [], {}, 0
         for client in self._choose(sampled, round):
             sent = method.broadcast(server, client)
             self._bytes_down += n_bytes(sent)
-            messages.append(self._message(MessageType.TRAIN, client, sent, round, run.federation_state))
+            messages.append(self._message(MessageType.TRAIN, client, sent, run.federation_state, round))
         self._sent = time.perf_counter()
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check every answer and let the method aggregate those that are fit for use."""
-        round = self.run.federation_state.round + 1
+        """Check every answer, and let the method aggregate the updates that are fit for use."""
+        run, round = self.run, self.run.federation_state.round + 1
         waited = time.perf_counter() - self._sent
         silence = f"none within {self.timeouts.timeout:g} s" if waited >= self.timeouts.timeout else "it went away"
         outcomes = self._absent | {client: NoAnswer(silence) for client in self._asked.values()}
-        for reply in replies:
-            client = self._asked.get(reply.metadata.src_node_id)
-            if client is not None:
-                outcomes[client] = self._read(client, reply, round)
+        for client, note, arrays in self._answers(replies):
+            outcomes[client] = _outcome(note, arrays, round)
         for client in self._asked.values():
             if isinstance(outcomes[client], NoAnswer):
                 self.backoff.failed(client, round)
             else:
                 self.backoff.succeeded(client)
-        tasks = [task.name for task in self.run.prepared.spec.tasks]
-        federation_state, event = conclude(
-            self.run.method,
-            begun(self.run.method, self.run.federation_state, self.run.settings),
-            outcomes,
-            self.run.settings,
-            declared={client: {task: n.get(task, 0) for task in tasks} for client, n in self.roster.labels.items()},
-            bytes_down=self._bytes_down,
-        )
+        tasks = [task.name for task in run.prepared.spec.tasks]
+        declared = {client: {task: n.get(task, 0) for task in tasks} for client, n in self.roster.labels.items()}
+        before, sent = begun(run.method, run.federation_state, run.settings), self._bytes_down
+        after, event = conclude(run.method, before, outcomes, run.settings, declared=declared, bytes_down=sent)
         for client, reason in event["rejected"].items():
             log.warning("polyfed: round %d: rejected %s: %s", round, client, reason)
         if "dropped" in event:
             log.warning("polyfed: round %d: dropped, the model stays as it was: %s", round, event["dropped"])
-        self._next, self._trained = (federation_state, [event]), time.perf_counter()
+        self._next, self._event, self._trained = after, event, time.perf_counter()
         return None, MetricRecord({"used": len(event["metrics"]), "asked": len(self._asked)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Every few rounds everyone who is there gets the model and scores it; after the last round in any case."""
-        assert self._next is not None
-        (state, _), settings, method = self._next, self.run.settings, self.run.method
+        """Every few rounds, and after the last one, all connected clients get the model and score it."""
+        state, settings, method = self._next, self.run.settings, self.run.method
         self._asked = {}
         if not settings.evaluates(state.round):
             return []
-        here = self.roster.refresh(self.context.to_dict(), self.run.prepared.spec.clients)
+        here = self.roster.refresh(self.context)
         return [
             self._message(
-                MessageType.EVALUATE, client, method.prediction_state(state.server, client), state.round, state
+                MessageType.EVALUATE, client, method.prediction_state(state.server, client), state, state.round
             )
             for client in sorted(here)
             if state.round == settings.rounds or self.backoff.allows(client, state.round)
         ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Write the round down. It counts from here on."""
-        assert self._next is not None
-        federation_state, events = self._next
-        answers: dict[str, Any] = {}
-        for reply in replies:
-            client = self._asked.get(reply.metadata.src_node_id)
-            if client is None:
-                continue
-            note = self._note(client, reply)
+        """Record the round, with the scores that came. It counts from here on."""
+        state, answers = self._next, dict[str, object]()
+        for client, note, _ in self._answers(replies):
             if "error" in note:
-                log.warning("polyfed: round %d: no scores of %s: %s", federation_state.round, client, note["error"])
+                log.warning("polyfed: round %d: no scores of %s: %s", state.round, client, note["error"])
             else:
                 answers[client] = note.get("scores")
         for client in sorted(set(self._asked.values()) - answers.keys()):
-            log.warning("polyfed: round %d: %s was not evaluated", federation_state.round, client)
+            log.warning("polyfed: round %d: %s was not evaluated", state.round, client)
         kinds = {task.name: task.kind for task in self.run.prepared.spec.tasks}
-        events += evaluation_events(federation_state.round, answers, kinds)
-        self.run.record(
-            federation_state,
-            events,
-            on_event=self.on_event,
-            seconds=self._trained - self._began,
-            evaluation_seconds=time.perf_counter() - self._trained,
-        )
-        self._count(events[0]["used"])
+        events = [self._event, *evaluation_events(state.round, answers, kinds)]
+        seconds, evaluating = self._trained - self._began, time.perf_counter() - self._trained
+        self.run.record(state, events, self.on_event, seconds=seconds, evaluation_seconds=evaluating)
+        self._count(self._event["used"])
         return None
 
     # ---- parts of a round ---------------------------------------------------------------------------------------
 
     def _choose(self, sampled: list[str], round: int) -> list[str]:
-        """Of those who are drawn, whom to ask; why not the others is noted. Too few for a quorum are waited for."""
-        settings, members = self.run.settings, self.run.prepared.spec.clients
-        here = self.roster.refresh(self.context.to_dict(), members)
+        """The drawn clients that are asked; why the others are not is kept. If they are no quorum, it waits for more nodes."""
+        settings, here = self.run.settings, self.roster.refresh(self.context)
         asked = [client for client in sampled if client in here and self.backoff.allows(client, round)]
         if not settings.is_enough(len(asked), len(sampled)):  # then nobody is skipped
             n_wanted = next(n for n in range(1, len(sampled) + 1) if settings.is_enough(n, len(sampled)))
             n_others = len(here - set(sampled))
-            here = self.roster.wait_for(self.context.to_dict(), members, n_wanted + n_others, self.timeouts.wait)
+            here = self.roster.wait_for(self.context, n_wanted + n_others, self.timeouts.wait)
             asked = [client for client in sampled if client in here]
         self._absent = {
             client: NoAnswer("it did not answer before and is asked again later" if client in here else "not connected")
@@ -185,41 +161,71 @@ class PolyfedStrategy(Strategy):
         }
         return asked
 
-    def _message(self, kind: str, client: str, sent: State, round: int, known: FederationState) -> Message:
+    def _message(self, kind: str, client: str, sent: State, known: FederationState, round: int) -> Message:
         """A question to a client, with the round of its last update that was used, as the `known` state has it."""
         node, mark = self.roster.node_of[client], known.clients.get(client)
         self._asked[node] = client
         context = self.context.at(round, 0 if mark is None else int(mark["round"]))
-        return message_to(node, kind, content(context.to_dict(), sent), self.timeouts.timeout)
+        return message_to(node, kind, context.to_dict(), sent, self.timeouts.timeout)
 
-    def _note(self, client: str, reply: Message) -> dict[str, Any]:
-        try:
-            note = {"error": failure(reply)} if reply.has_error() else opened(reply)[0]
-        except (ValueError, TypeError, KeyError) as error:
-            note = {"error": f"its answer is not understood ({error})"}
-        if note.get("lost"):
-            text = f"{client} has lost its state and begins anew"
-            log.warning("polyfed: %s", text)
-            self.run.log.add_timing(warning=text)
-        return note
-
-    def _read(self, client: str, reply: Message, round: int) -> ClientResult:
-        """An update, with the mark that the server keeps of it: the round, by which the client knows its state again."""
-        note = self._note(client, reply)
-        if "error" in note:
-            return NodeError(str(note["error"])[:300])
-        try:
-            update = ClientUpdate.from_wire(opened(reply)[1])
-        except Exception as error:  # whatever a node sends must not end the run
-            return NodeError(f"its update is not understood ({type(error).__name__}: {error})")
-        return {"round": torch.tensor(round)}, update
+    def _answers(self, replies: Iterable[Message]) -> Iterator[tuple[str, Note, State]]:
+        """The answers of the clients that were asked."""
+        for reply in replies:
+            client = self._asked.get(reply.metadata.src_node_id)
+            if client is None:
+                continue
+            note, arrays = answered(reply)
+            if note.get("lost"):
+                text = f"{client} has lost its state and begins anew"
+                log.warning("polyfed: %s", text)
+                self.run.log.add_timing(warning=text)
+            yield client, note, arrays
 
     def _count(self, used: bool) -> None:
         self.n_used, self.n_lost = self.n_used + used, 0 if used else self.n_lost + 1
         if self.n_lost >= self.timeouts.lost:
-            raise PolyfedError(
-                f"{self.n_lost} rounds in a row had no quorum or were dropped; stopped after round "
-                f"{self.run.federation_state.round}",
-                where=str(self.run.folder or ""),
-                remedy="look at the rejected clients in events.jsonl, then resume",
-            )
+            stopped = f"stopped after round {self.run.federation_state.round}"
+            what = f"{self.n_lost} rounds in a row had no quorum or were dropped; {stopped}"
+            remedy = "look at the rejected clients in events.jsonl, then resume"
+            raise PolyfedError(what, where=self.run.folder or "", remedy=remedy)
+
+
+def _outcome(note: Note, arrays: State, round: int) -> ClientResult:
+    """An update, with the mark that the server keeps of it: the round, by which the client knows its state again."""
+    if "error" in note:
+        return NodeError(str(note["error"])[:300])
+    try:
+        return {"round": torch.tensor(round)}, ClientUpdate.from_wire(arrays)
+    except Exception as error:  # whatever a node sends must not end the run
+        return NodeError(f"its update is not understood ({type(error).__name__}: {error})")
+
+
+def evaluation_events(round: int, reported: Mapping[str, object], kinds: Mapping[str, str]) -> list[Event]:
+    """The events that the engine would have written itself of scores that clients report; what is none is left out.
+
+    >>> reported = [{"part": "test", "model": "personal", "scores": {"pulse": {"rmse": 2.0, "mood": 1.0}}}]
+    >>> evaluation_events(5, {"basel": reported}, {"pulse": "regression"})[0]["clients"]
+    {'basel': {'pulse': {'rmse': 2.0}}}
+    """
+    events = []
+    for model, part in product(("personal", "global"), PARTS):
+        found = {client: _scores(reported[client], model, part, kinds) for client in sorted(reported)}
+        if clients := {client: scores for client, scores in found.items() if scores}:
+            events.append({"event": "evaluation", "round": round, "part": part, "model": model, "clients": clients})
+    return events
+
+
+def _scores(reported: object, model: str, part: str, kinds: Mapping[str, str]) -> dict[str, dict[str, float | None]]:
+    for entry in reported if isinstance(reported, list) else ():
+        if isinstance(entry, dict) and entry.get("model") == model and entry.get("part") == part:
+            of_tasks = entry.get("scores")
+            return {
+                task: {name: x for name, x in of_task.items() if is_score(kinds[task], name) and _is_finite(x)}
+                for task, of_task in (of_tasks.items() if isinstance(of_tasks, dict) else ())
+                if task in kinds and isinstance(of_task, dict)
+            }
+    return {}
+
+
+def _is_finite(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and abs(value) < float("inf"))

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from polyfed import __version__
 from polyfed.errors import DataError
@@ -20,18 +19,17 @@ from polyfed.folders.documents import read_document
 from polyfed.folders.schemas import FlowerDocument
 
 VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,40}")  # whatever PEP 440 allows
-NAMES = ("polyfed", "flwr")
 
 
 def mine() -> dict[str, str]:
     return {"polyfed": __version__, "flwr": version("flwr")}
 
 
-def read(reported: Mapping[str, Any]) -> dict[str, str]:
+def read(reported: Mapping[str, object]) -> dict[str, str]:
     """The versions in what a node says of itself; what is none is left out."""
     given = reported.get("versions")
-    found = {name: given.get(name) for name in NAMES} if isinstance(given, dict) else {}
-    return {name: text for name, text in found.items() if isinstance(text, str) and VERSION.fullmatch(text)}
+    found = [(name, given.get(name)) for name in ("polyfed", "flwr")] if isinstance(given, dict) else []
+    return {name: text for name, text in found if isinstance(text, str) and VERSION.fullmatch(text)}
 
 
 def of_nodes(runs: Path) -> dict[str, dict[str, str]]:

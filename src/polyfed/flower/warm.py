@@ -14,28 +14,30 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower import internals
+from polyfed.flower.deploy.certificates import COPY_AUTHORITY, WRONG_AUTHORITY
 from polyfed.flower.deploy.commands import Note
 from polyfed.flower.deploy.processes import Signals
-from polyfed.flower.deploy.restarts import COPY_AUTHORITY, WRONG_AUTHORITY
-from polyfed.flower.deploy.worker import Worker, WorkLost
 from polyfed.flower.internals import FleetRequests, PulledMessage, StatusError, TransportError
 from polyfed.flower.polls import LONGEST, pause_after
+from polyfed.flower.worker import Worker, WorkLost
 
 TRIES, PAUSE = 6, 0.2  # of one request when the network fails; each pause is twice the one before
 BEATS = 0.4 * internals.BEAT  # seconds between two signs of life, so that two may be lost on the way
 UNAUTHORIZED = 401
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 
 
 class Rejected(Exception):
-    """The server does not take this node: its key is not registered, or the node is online already."""
+    """The server does not accept this node: its key is not registered, or the node is online already."""
 
 
 class Forgotten(Exception):
-    """The server took this node and does not any more."""
+    """The server accepted this node and does not know it any more."""
 
 
 class WarmNode:
@@ -50,7 +52,7 @@ class WarmNode:
         self._ended = threading.Event()
 
     def run(self, worker_of: Callable[[int], Worker]) -> None:
-        """Come online and answer until the node shall end; an error if the server does not want it."""
+        """Come online and answer messages until the node is to end; an error if the server does not accept it."""
         if not self._activate():
             return
         self.note(f"Online as node {self.node}")
@@ -69,7 +71,7 @@ class WarmNode:
     # ---- coming online ------------------------------------------------------------------------------------------
 
     def _activate(self) -> bool:
-        """Wait for the server as long as it takes; False if the node shall end before."""
+        """Wait for the server as long as it takes; False if the node is to end before."""
         self._take_leave_of_the_killed()
         began = time.monotonic()
         while not self.leaving.sleep(0.0):
@@ -77,34 +79,20 @@ class WarmNode:
                 self.node = self.requests.activate()
                 self.alive.write_text(str(self.node))
                 return True
-            except TransportError as error:
-                _reject_certificate(error)
+            except (TransportError, StatusError) as error:
+                _reject(error)
                 self._say_away(error)
-            except StatusError as error:
-                self._reject(error)
             self.leaving.sleep(pause_after(time.monotonic() - began))
         return False
 
     def _take_leave_of_the_killed(self) -> None:
         """Say goodbye for a node that was killed: the server would reject its key for a while and wait for its answer."""
         try:
-            before = int(self.alive.read_text())
-            self.requests.deactivate(before)
+            self.requests.deactivate(int(self.alive.read_text()))
         except (OSError, ValueError, TransportError, StatusError):
             return
         self.note("The node was killed before: the server knows now")
         self.leaving.sleep(LONGEST + 1.0)  # until a server that waits has noticed
-
-    def _reject(self, error: StatusError) -> None:
-        code = internals.code_of(error)
-        if code == internals.OTHER_VERSION:
-            raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
-        if code == internals.NODE_REJECTED:
-            raise Rejected
-        if code == UNAUTHORIZED:
-            what = "the server does not take this node's signature"
-            raise PolyfedError(what, remedy="set the clocks of both machines, look at node.key")
-        self._say_away(error)
 
     # ---- being online -------------------------------------------------------------------------------------------
 
@@ -179,7 +167,7 @@ class WarmNode:
 
     # ---- the network --------------------------------------------------------------------------------------------
 
-    def _trying(self, call: Callable[..., Any], request: Any) -> Any:
+    def _trying(self, call: Callable[[Request], Answer], request: Request) -> Answer:
         for i in range(TRIES):
             try:
                 return call(request)
@@ -201,8 +189,16 @@ def _reason(error: Exception) -> str:
     return "its run has ended" if code == internals.RUN_OVER else f"error {code}"
 
 
-def _reject_certificate(error: BaseException) -> None:
-    """An error that waiting would not mend."""
+def _reject(error: TransportError | StatusError) -> None:
+    """Raise if waiting would not help."""
+    code = internals.code_of(error) if isinstance(error, StatusError) else None
+    if code == internals.OTHER_VERSION:
+        raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
+    if code == internals.NODE_REJECTED:
+        raise Rejected
+    if code == UNAUTHORIZED:
+        what = "the server does not take this node's signature"
+        raise PolyfedError(what, remedy="set the clocks of both machines, look at node.key")
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(cause):

@@ -8,11 +8,11 @@ of thirty arrays would take seconds where one of a single record takes a tenth. 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from safetensors import SafetensorError
 
+from polyfed.flower.round_context import Note
 from polyfed.methods import State
 from polyfed.methods.messages import from_bytes, to_bytes
 
@@ -20,13 +20,13 @@ RECORD, NOTE, ARRAYS = "polyfed", "note", "arrays"
 LONGEST_NOTE = 50_000_000  # characters
 
 
-def content(note: dict[str, Any], arrays: State | None = None) -> RecordDict:
+def content(note: Note, arrays: State | None = None) -> RecordDict:
     """A message's content."""
     text = json.dumps(note, allow_nan=False)
     return RecordDict({RECORD: ConfigRecord({NOTE: text, ARRAYS: to_bytes(arrays or {})})})
 
 
-def opened(message: Message) -> tuple[dict[str, Any], State]:
+def opened(message: Message) -> tuple[Note, State]:
     """The note and the arrays of a message; a ValueError, TypeError or KeyError if it is not one of ours."""
     records = message.content.config_records
     if RECORD not in records:
@@ -34,10 +34,6 @@ def opened(message: Message) -> tuple[dict[str, Any], State]:
     text, packed = records[RECORD][NOTE], records[RECORD][ARRAYS]
     if not isinstance(text, str) or not isinstance(packed, bytes):
         raise TypeError(f"its record holds a {type(text).__name__} and a {type(packed).__name__}")
-    return _read_note(text), _read_arrays(packed)
-
-
-def _read_note(text: str) -> dict[str, Any]:
     if len(text) > LONGEST_NOTE:
         raise ValueError(f"the note has {len(text)} characters")
     try:
@@ -46,11 +42,23 @@ def _read_note(text: str) -> dict[str, Any]:
         raise ValueError("the note is nested too deep") from None
     if not isinstance(note, dict):
         raise TypeError(f"the note is a {type(note).__name__}")
-    return note
-
-
-def _read_arrays(packed: bytes) -> State:
     try:
-        return from_bytes(packed)
+        return note, from_bytes(packed)
     except (SafetensorError, OverflowError, AttributeError, KeyError) as error:  # the last two: a type torch has not
         raise ValueError(f"its arrays cannot be read ({type(error).__name__}: {error})") from None
+
+
+def answered(reply: Message) -> tuple[Note, State]:
+    """The note and the arrays of a node's reply; a note of an `error` alone if there are none."""
+    if reply.has_error():  # why Flower has no answer, in its last line
+        lines = str(reply.error.reason or "").strip().splitlines()
+        return {"error": f"Flower's error {reply.error.code}" + (f": {lines[-1][:200]}" if lines else "")}, {}
+    try:
+        return opened(reply)
+    except (ValueError, TypeError, KeyError) as error:
+        return {"error": f"its answer is not understood ({error})"}, {}
+
+
+def message_to(node: int, kind: str, note: Note, arrays: State | None, timeout: float) -> Message:
+    """A message that expires once the server no longer waits for its answer."""
+    return Message(content(note, arrays), dst_node_id=node, message_type=kind, ttl=timeout + 5.0)

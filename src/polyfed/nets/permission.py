@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 from urllib.parse import parse_qsl
 
 from polyfed.errors import ConfigError
@@ -21,11 +20,13 @@ from polyfed.nets.vision.weights import RANDOM
 _OWN = re.compile(r"polyfed\.nets\.vision:([^?:]+)(?:\?(.*))?", re.DOTALL)
 
 
-def reject_code(options: Mapping[str, Any], allowed: Collection[str] = (), *, where: str, paths: bool = True) -> None:
+def reject_code(
+    options: Mapping[str, object], allowed: Collection[str] = (), *, where: str, paths: bool = True
+) -> None:
     """An error about the first option whose text names code that is neither polyfed's own nor allowed by this very name.
 
     Any text with a colon counts, whatever the option is called, for a method may come from another package. Unless `paths`,
-    neither may polyfed's own networks be told where on this machine to look for weights.
+    polyfed's own networks may not name a place of weights on this machine either.
     """
     for option, text in _texts(options):
         if ":" in text and text not in allowed and not is_own(text, paths=paths):
@@ -39,7 +40,6 @@ def reject_code(options: Mapping[str, Any], allowed: Collection[str] = (), *, wh
 
 
 def is_own(text: str, *, paths: bool = True) -> bool:
-    """Whether a text names one of polyfed's own networks."""
     found = _OWN.fullmatch(text)
     if found is None or found[1] not in BACKBONES:
         return False
@@ -47,8 +47,7 @@ def is_own(text: str, *, paths: bool = True) -> bool:
     return paths or ("weights_dir" not in given and given.get("weights", RANDOM) == RANDOM)
 
 
-def _texts(value: Any, option: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in options, with the name of the option that each is in."""
+def _texts(value: object, option: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield option, value
     elif isinstance(value, Mapping):

@@ -75,22 +75,22 @@ def test_another_authority_does_not_trust_it(deployment, port, tmp_path):
 
 
 def test_a_node_says_what_is_wrong_in_a_sentence(deployment, port, tmp_path, monkeypatch):
-    mine = read_node(deployment.node("basel"))
-    assert "trusted" in node._look_at_server(mine, f"localhost:{port}")
+    mine = replace(read_node(deployment.node("basel")), superlink=f"localhost:{port}")
+    assert "trusted" in node._look_at_server(mine)
     other = read_node(make_deployment(tmp_path / "other", "localhost", ["basel"]).node("basel"))
     with pytest.raises(PolyfedError, match=r"a certificate that ca\.crt did not sign; copy ca/ca\.crt of the server"):
-        node._look_at_server(other, f"localhost:{port}")
+        node._look_at_server(replace(other, superlink=f"localhost:{port}"))
     really = socket.create_connection
     monkeypatch.setattr(socket, "create_connection", lambda address, timeout: really(("127.0.0.1", port), timeout))
     for name in ("other.example.org", "10.0.0.5"):  # that lead to this server
         with pytest.raises(PolyfedError, match=f"the certificate of the server is not for '{name}'"):
-            node._look_at_server(mine, f"{name}:{port}")
+            node._look_at_server(replace(mine, superlink=f"{name}:{port}"))
 
 
 def test_a_server_that_is_not_there_yet_is_waited_for(deployment):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = taken.getsockname()[1]
-    said = node._look_at_server(read_node(deployment.node("basel")), f"127.0.0.1:{free}")
+    said = node._look_at_server(replace(read_node(deployment.node("basel")), superlink=f"127.0.0.1:{free}"))
     assert "does not answer" in said
     assert "goes on trying" in said
 

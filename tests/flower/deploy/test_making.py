@@ -83,7 +83,7 @@ def test_flower_takes_the_app(folder):
 
 def test_the_example_is_the_app_that_is_written():
     example = Path(__file__).resolve().parents[3] / "examples" / "flower"
-    from polyfed.flower.deploy.app_files import app_files
+    from polyfed.flower.deploy.texts import app_files
 
     for name, text in app_files().items():
         assert (example / name).read_text() == text, name
@@ -123,7 +123,7 @@ def test_a_server_with_a_public_name_listens_everywhere(tmp_path):
     made = tmp_path / "new"
     assert main(["deploy", "init", str(made), "--host", "Server.Example.org", "--port", "9000"]) == 0
     deployment = read_deployment(made)
-    assert (deployment.host, deployment.bind, deployment.here) == ("server.example.org", "0.0.0.0", "127.0.0.1")
+    assert (deployment.host, deployment.bind, deployment.address) == ("server.example.org", "0.0.0.0", "127.0.0.1:9000")
 
 
 def test_flower_is_told_where_the_server_is(folder):

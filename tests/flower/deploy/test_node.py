@@ -18,11 +18,10 @@ from polyfed.cli import main
 from polyfed.data import DEPLOYED, Limits
 from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower.deploy import node as nodes
-from polyfed.flower.deploy import stock
 from polyfed.flower.deploy.commands import node_config
 from polyfed.flower.deploy.layout import read_node
 from polyfed.flower.deploy.making import make_deployment
-from polyfed.flower.deploy.restarts import RestartPolicy
+from polyfed.flower.deploy.node import RestartPolicy
 from polyfed.flower.own_config import OwnConfig
 
 # What Flower 1.41 prints when the server does not know the key, and also when it takes the node for alive.
@@ -82,7 +81,8 @@ def test_node_toml_may_name_the_table(folder, tmp_path):
     work = nodes.prepare(read_node(folder), None, None, None, None)
     assert (work.data, work.client, work.state) == (folder / "own.csv", "Basel, Petersgraben", folder / "state")
     given = nodes.prepare(read_node(folder), tmp_path / "my table.csv", "b", tmp_path / "s", "other:1")
-    assert given == nodes.NodeWork(tmp_path / "my table.csv", "b", tmp_path / "s", "other:1")
+    assert (given.data, given.client, given.state) == (tmp_path / "my table.csv", "b", tmp_path / "s")
+    assert given.superlink == "other:1"
 
 
 def test_node_toml_has_the_owners_limits_and_the_code_that_studies_may_run(folder, tmp_path):
@@ -102,7 +102,7 @@ def test_node_toml_has_the_owners_limits_and_the_code_that_studies_may_run(folde
     )
     from flwr.common.config import parse_config_args
 
-    command = stock.supernode_command(read_node(folder), work, 1234)
+    command = nodes.supernode_command(work, 1234)
     own = OwnConfig.of(parse_config_args([command[command.index("--node-config") + 1]]))
     assert (own.limits, own.allowed) == (work.limits, work.allow_code)
     assert (own.data, own.state, own.client) == (work.data, work.state, work.client)
@@ -205,8 +205,8 @@ def test_a_stand_in_is_started_again_and_ends_with_us(folder, tmp_path, monkeypa
     )
     stand_in.chmod(0o755)
     script = (
-        "import sys; from polyfed.flower.deploy import restarts, stock; restarts.FIRST = 0.2;"
-        f"stock.program = lambda name: {str(stand_in)!r};"
+        "import sys; from polyfed.flower.deploy import node; node.FIRST = 0.2;"
+        f"node.program = lambda name: {str(stand_in)!r};"
         "from polyfed.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     argv = [
@@ -238,7 +238,7 @@ def test_a_stand_in_is_started_again_and_ends_with_us(folder, tmp_path, monkeypa
 
 
 def test_without_retry_it_ends(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stock, "program", lambda name: "/bin/false")
+    monkeypatch.setattr(nodes, "program", lambda name: "/bin/false")
     argv = ["deploy", "node", str(folder), "--data", str(tmp_path / "my table.csv"), "--stock", "--no-retry"]
     assert main(argv) == 1
     assert "the node ended by itself: code 1 after" in capsys.readouterr().err

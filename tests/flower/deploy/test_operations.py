@@ -195,7 +195,7 @@ class Answer:
     ],
 )
 def test_the_flower_of_the_server_is_seen_from_a_node(deployment, monkeypatch, content, fine, text):
-    monkeypatch.setattr(checkup.urllib.request, "urlopen", lambda *_, **__: Answer({}, content))
+    monkeypatch.setattr(server.urllib.request, "urlopen", lambda *_, **__: Answer({}, content))
     from polyfed.flower.deploy.layout import read_node
 
     found = {check.name: check for check in checkup.check_node(read_node(deployment.node("basel")))}
@@ -216,7 +216,7 @@ def test_a_clock_that_the_server_would_not_believe(deployment, monkeypatch, seco
     from email.utils import format_datetime
 
     date = format_datetime(datetime.now(UTC) - timedelta(seconds=seconds), usegmt=True)
-    monkeypatch.setattr(checkup.urllib.request, "urlopen", lambda *_, **__: Answer({"date": date}))
+    monkeypatch.setattr(server.urllib.request, "urlopen", lambda *_, **__: Answer({"date": date}))
     from polyfed.flower.deploy.layout import read_node
 
     clock = next(check for check in checkup.check_node(read_node(deployment.node("basel"))) if check.name == "clock")

@@ -3,8 +3,8 @@
 Nothing here needs Flower to be imported but a warm node. Its programs are started as anyone would start them from a shell,
 and each of their commands is shown, so that whoever knows Flower can go on without polyfed.
 
-- `certificates`, `keys`: who is who
-- `layout`, `making`, `app_files`, `machine_files`: the folder, and all that is written into it
-- `commands`, `processes`, `worker`: Flower's programs, and the process that does a node's work
-- `server`, `restarts`, `node`, `stock`, `runs`, `checkup`: what `polyfed deploy` does with them
+- `certificates`: who is who
+- `layout`, `making`, `texts`: the folder, and all that is written into it
+- `commands`, `processes`: Flower's programs
+- `server`, `node`, `restarts`, `runs`, `checkup`: what `polyfed deploy` does with them
 """

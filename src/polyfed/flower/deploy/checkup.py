@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-import ssl
 import stat
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,11 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
+from polyfed import __version__
+from polyfed.data.tables.files import load_table
 from polyfed.errors import PolyfedError
-from polyfed.flower.deploy.certificates import check_server_certificate, read_certificate
-from polyfed.flower.deploy.keys import check_private_key
+from polyfed.flower.deploy.certificates import check_private_key, check_server_certificate, read_certificate
 from polyfed.flower.deploy.layout import Deployment, NodeFolder
-from polyfed.flower.deploy.server import SOON, answers, node_numbers, reject_port_in_use, versions_of
+from polyfed.flower.deploy.server import SOON, answers, get, node_numbers, reject_port_in_use, versions_of
 
 # Seconds that a node's clock may differ from the server's: Flower rejects its signature else.
 AHEAD, BEHIND = 5.0, 300.0
@@ -37,7 +35,6 @@ class Check(NamedTuple):
 
 
 def check_server(deployment: Deployment) -> Iterator[Check]:
-    """Of the machine of the server, whether it runs or not."""
     yield from _versions()
     renew = f"polyfed deploy renew {deployment.root}"
     yield _tried("certificate", lambda: _days(check_server_certificate(deployment, renew=renew), renew))
@@ -47,7 +44,9 @@ def check_server(deployment: Deployment) -> Iterator[Check]:
     detail = f"{secret} is needed for renew alone: put it away" if secret.exists() else "is not here, as it should be"
     yield Check("key of the authority", True, detail)
     up = answers(deployment)
-    yield _tried("port", lambda: f"the server answers at {deployment.address}" if up else _free(deployment))
+    free = f"{deployment.port} of {deployment.bind} is free; the server does not run"
+    seen = f"the server answers at {deployment.address}" if up else free
+    yield _tried("port", lambda: None if up else reject_port_in_use(deployment.bind, deployment.port), seen)
     numbers = node_numbers(deployment)
     absent = [name for name in deployment.nodes if name not in numbers]
     registered = f"not registered yet: {', '.join(absent)}" if absent else "all registered"
@@ -57,31 +56,30 @@ def check_server(deployment: Deployment) -> Iterator[Check]:
 
 
 def check_node(folder: NodeFolder) -> Iterator[Check]:
-    """Of the machine of a node."""
     yield from _versions()
     yield _tried("authority", lambda: _days_of(folder.authority, "copy ca/ca.crt of the server"))
-    yield _tried("key", lambda: check_private_key(folder.key) or "can be read")
+    yield _tried("key", lambda: check_private_key(folder.key), "can be read")
     yield _private(folder.key)
-    yield _tried("table", lambda: _table(folder))
+    given_later = "is given when the node is started, by --data"
+    table = folder.data
+    yield _tried("table", lambda: f"{table} has {len(load_table(table).frame)} rows" if table else given_later)
     yield from _server_of(folder)
     yield _room(folder.root)
 
 
 def _versions() -> Iterator[Check]:
-    from polyfed import __version__
-
     yield Check("python", True, platform.python_version())
     yield Check("polyfed", True, f"{__version__}; the same on all machines")
     for name in ("flwr", "torch"):
         found = _installed(name)
         yield Check(name, bool(found), found or "is not installed; pip install 'polyfed[flower]'")
-    yield _tried("warm nodes", _supported)
+    from polyfed.flower.internals import SUPPORTED, reject_other_versions
+
+    yield _tried("warm nodes", reject_other_versions, f"speak Flower {SUPPORTED}, as it is installed")
 
 
 def _versions_of_nodes(deployment: Deployment, numbers: Mapping[str, str]) -> Check:
     """Those that nodes reported to the last study, beside those of this machine."""
-    from polyfed import __version__
-
     here, known, odd = {"polyfed": __version__, "flwr": _release(_installed("flwr"))}, versions_of(deployment), []
     reported = {name: known[number] for name, number in numbers.items() if known.get(number)}
     for name, found in reported.items():
@@ -103,27 +101,23 @@ def _release(text: str) -> str:
     return ".".join(text.split(".")[:2])
 
 
-def _supported() -> str:
-    from polyfed.flower.internals import SUPPORTED, reject_other_versions
-
-    reject_other_versions()
-    return f"speak Flower {SUPPORTED}, as it is installed"
-
-
 def _server_of(folder: NodeFolder) -> Iterator[Check]:
     """Whether the server can be reached and trusted from here, and has the same time."""
-    trust = ssl.create_default_context(cafile=str(folder.authority)) if folder.authority.is_file() else None
     try:
-        try:
-            with urllib.request.urlopen(f"https://{folder.superlink}/health", timeout=5, context=trust) as answer:
-                date = answer.headers.get("date")
-        except urllib.error.HTTPError as error:  # it answers, if only to say no
-            date = error.headers.get("date")
+        with get(folder.superlink, "health", folder.authority) as answer:
+            date = answer.headers.get("date")
     except (OSError, ValueError) as error:
         yield Check("server", False, f"{folder.superlink} does not answer, or is not trusted ({_line(error)})")
         return
     yield Check("server", True, f"{folder.superlink} answers, with a certificate that is trusted here")
-    yield _version_of_server(folder.superlink, trust)
+    try:
+        with get(folder.superlink, "openapi.json", folder.authority) as answer:
+            found = str(json.loads(answer.read(LONGEST))["info"]["version"])[:40]
+    except (OSError, ValueError, KeyError, TypeError):
+        yield Check("flwr of the server", True, "the server does not report it")
+    else:
+        fine = _release(found) == _release(_installed("flwr"))
+        yield _judged("flwr of the server", fine, ascii(found)[1:-1], "install the same on both machines")
     if date is None:
         yield Check("clock", True, "the server does not report its time")
         return
@@ -131,31 +125,6 @@ def _server_of(folder: NodeFolder) -> Iterator[Check]:
     fine = -BEHIND < ahead - 1.0 < AHEAD  # it reports whole seconds
     detail = f"{abs(ahead):.0f} s {'ahead of' if ahead >= 0 else 'behind'} the server's"
     yield _judged("clock", fine, detail, "set it: the server rejects this node's signatures")
-
-
-def _version_of_server(superlink: str, trust: ssl.SSLContext | None) -> Check:
-    """Which Flower the server has: its page about itself says so."""
-    try:
-        with urllib.request.urlopen(f"https://{superlink}/openapi.json", timeout=5, context=trust) as answer:
-            found = str(json.loads(answer.read(LONGEST))["info"]["version"])[:40]
-    except (OSError, ValueError, KeyError, TypeError):
-        return Check("flwr of the server", True, "the server does not report it")
-    fine = _release(found) == _release(_installed("flwr"))
-    return _judged("flwr of the server", fine, ascii(found)[1:-1], "install the same on both machines")
-
-
-def _table(folder: NodeFolder) -> str:
-    from polyfed.data.tables.files import load_table
-
-    if folder.data is None:
-        return "is given when the node is started, by --data"
-    path = folder.root / folder.data
-    return f"{path} has {len(load_table(path).frame)} rows"
-
-
-def _free(deployment: Deployment) -> str:
-    reject_port_in_use(deployment.bind, deployment.port)
-    return f"{deployment.port} of {deployment.bind} is free; the server does not run"
 
 
 def _private(path: Path) -> Check:
@@ -180,9 +149,9 @@ def _days(days: int, remedy: str) -> str:
     return f"valid for {days} days" + (f"; renew it soon: {remedy}" if days < SOON else "")
 
 
-def _tried(name: str, look: Callable[[], str]) -> Check:
+def _tried(name: str, look: Callable[[], str | None], detail: str = "") -> Check:
     try:
-        return Check(name, True, look())
+        return Check(name, True, look() or detail)
     except PolyfedError as error:
         return Check(name, False, _line(error))
 

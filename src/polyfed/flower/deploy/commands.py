@@ -34,24 +34,20 @@ OURS = {
 
 def program(name: str) -> str:
     """The path of a program, which is beside this Python as a rule."""
-    found = shutil.which(name, path=environment(Path())["PATH"])
-    if found is None:
-        what = f"the program {name} is not there"
-        raise MissingExtraError(what, remedy="pip install 'polyfed[flower]'")
-    return found
+    if found := shutil.which(name, path=environment(Path())["PATH"]):
+        return found
+    raise MissingExtraError(f"the program {name} is not there", remedy="pip install 'polyfed[flower]'")
 
 
 def environment(home: Path) -> dict[str, str]:
     """The environment of all programs of Flower: they start each other by name, so the folder of this Python comes first."""
-    beside = str(Path(sys.executable).parent)
-    path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     # Compiled code is kept beside the sources or in the user's cache; the user of a service or a container may have neither.
     cache = os.environ.get("XDG_CACHE_HOME") or str(home / "cache")
     return {**os.environ, **OURS, "FLWR_HOME": str(home), "PATH": path, "XDG_CACHE_HOME": cache}
 
 
 def shown(command: Sequence[str], home: Path) -> str:
-    """The command as it could be typed."""
     variables = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
     before = " ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items())
     return f"$ {before} {shlex.join([Path(command[0]).name, *command[1:]])}"
@@ -78,21 +74,21 @@ def ask(deployment: Deployment, *arguments: str, note: Note | None = None) -> di
         document = {"success": False, "error-message": answer.stderr + answer.stdout}
     if not document.get("success"):  # flwr ends with 0 even then
         remedy = f"is the server up? polyfed deploy server starts it, at {deployment.address}"
-        raise PolyfedError(_reason(str(document.get("error-message", ""))), where=f"flwr {arguments[0]}", remedy=remedy)
+        # Flower reports the connection it uses first, and the reason of a failure last.
+        said = [line.strip() for line in str(document.get("error-message", "")).splitlines()]
+        reason = " ".join(line for line in said if line and not line.startswith("Using SuperLink")).rstrip(".")
+        raise PolyfedError(reason or "no answer that can be read", where=f"flwr {arguments[0]}", remedy=remedy)
     return document
 
 
 def await_restart(deployment: Deployment) -> None:
-    """Wait while the server takes a new certificate."""
     end = time.monotonic() + RESTART
     while deployment.restarting.exists() and time.monotonic() < end:
         time.sleep(0.2)
 
 
 def log_of(deployment: Deployment, run_id: str) -> str:
-    """All that a run has said so far."""
-    answer = _run([program("flwr"), "log", run_id, "--show"], deployment)
-    return answer.stdout
+    return _run([program("flwr"), "log", run_id, "--show"], deployment).stdout
 
 
 def _run(command: Sequence[str], deployment: Deployment) -> subprocess.CompletedProcess[str]:
@@ -109,9 +105,3 @@ def _run(command: Sequence[str], deployment: Deployment) -> subprocess.Completed
     except subprocess.TimeoutExpired:
         what = f"{deployment.address} did not answer within {TIMEOUT:.0f} seconds"
         raise PolyfedError(what, remedy="start it with polyfed deploy server, or look at the firewall") from None
-
-
-def _reason(message: str) -> str:
-    """Flower says which connection it uses first, and why it failed last."""
-    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("Using SuperLink")]
-    return " ".join(lines).rstrip(".") or "no answer that can be read"

@@ -24,11 +24,11 @@ CODE = re.compile(r"[A-Za-z_][\w.]*:[^\s,\"'\\]+")
 class _Below:
     """A path below `root` of the folder it belongs to."""
 
-    def __init__(self, *parts: str) -> None:
-        self._parts = parts
+    def __init__(self, path: str) -> None:
+        self._path = path
 
     def __get__(self, owner: Deployment | NodeFolder, kind: type | None = None) -> Path:
-        return owner.root.joinpath(*self._parts)
+        return owner.root / self._path
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,10 @@ class Deployment:
     bind: str
     nodes: tuple[str, ...]
 
-    authority, authority_key = _Below("ca", "ca.crt"), _Below("ca", "ca.key")
-    server = _Below("server")
-    certificate, key = _Below("server", "server.crt"), _Below("server", "server.key")
-    database, numbers = _Below("server", "superlink.db"), _Below("server", "nodes.json")
-    restarting = _Below("server", ".restarting")  # there while the server takes a new certificate, and answers nobody
+    authority, authority_key = _Below("ca/ca.crt"), _Below("ca/ca.key")
+    server, certificate, key = _Below("server"), _Below("server/server.crt"), _Below("server/server.key")
+    database, numbers = _Below("server/superlink.db"), _Below("server/nodes.json")
+    restarting = _Below("server/.restarting")  # there while the server takes a new certificate, and answers nobody
     flower_home, app = _Below("flower"), _Below("app")
 
     @property
@@ -54,14 +53,10 @@ class Deployment:
         return self.key.is_file()
 
     @property
-    def here(self) -> str:
-        """The host by which the server is reached from its own machine, where its public name may lead nowhere."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)
-
-    @property
     def address(self) -> str:
-        """HOST:PORT for the commands that speak to the server."""
-        return address(self.here if self.is_server else self.host, self.port)
+        """HOST:PORT for the commands that speak to the server; on its own machine its public name may lead nowhere."""
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)
+        return address(here if self.is_server else self.host, self.port)
 
     def public_key(self, name: str) -> Path:
         return self.server / "keys" / f"{name}.pub"
@@ -70,7 +65,6 @@ class Deployment:
         return self.root / "nodes" / name
 
     def write(self) -> None:
-        """Write `deploy.toml`."""
         given = {"host": self.host, "port": self.port, "bind": self.bind, "nodes": list(self.nodes)}
         write_whole(self.root / "deploy.toml", to_toml(given).encode())
 
@@ -84,31 +78,18 @@ class Deployment:
 
 @dataclass(frozen=True)
 class NodeFolder:
-    """One node, on its own machine; `root` is absolute."""
+    """One node, on its own machine, and what its owner chose; all paths are absolute."""
 
     root: Path
-    name: str
     superlink: str
-    data: str | None = None
-    client: str | None = None
-    limits: Limits = DEPLOYED
-    allow_code: tuple[str, ...] = ()
-
-    authority, key = _Below("ca.crt"), _Below("node.key")
-    state, flower_home = _Below("state"), _Below("flower")
-    alive = _Below(".alive")  # touched while the node is connected; it goes when the node leaves in order
-
-
-@dataclass(frozen=True)
-class NodeWork:
-    """What a node brings: its table, its client's name, where the state is that only it knows, what its owner allows."""
-
-    data: Path
+    data: Path | None  # its table, which may be given only when it is started
     client: str
-    state: Path
-    superlink: str
+    state: Path  # what only this node knows of the studies
     limits: Limits = DEPLOYED
     allow_code: tuple[str, ...] = ()
+
+    authority, key, flower_home = _Below("ca.crt"), _Below("node.key"), _Below("flower")
+    alive = _Below(".alive")  # touched while the node is connected; it goes when the node leaves in order
 
     def config(self) -> dict[str, str | int | float]:
         """As polyfed's client app reads it (`OwnConfig.of`)."""
@@ -118,24 +99,23 @@ class NodeWork:
 
 
 def read_deployment(folder: Path) -> Deployment:
-    """What `polyfed deploy init` wrote."""
-    path = _file_in(folder, "deploy.toml", "deployment", f"make one with polyfed deploy init {folder} --host NAME")
-    given = _read(path, {"host": str, "port": int, "bind": str, "nodes": list}, {})
+    how = f"make one with polyfed deploy init {folder} --host NAME"
+    given = _read(folder / "deploy.toml", "deployment", how, {"host": str, "port": int, "bind": str, "nodes": list}, {})
     return Deployment(folder.absolute(), given["host"], given["port"], given["bind"], tuple(map(str, given["nodes"])))
 
 
 def read_node(folder: Path) -> NodeFolder:
-    """What `polyfed deploy init` wrote for one node."""
-    path = _file_in(folder, "node.toml", "node", "give the node's folder, such as nodes/basel")
+    path, how = folder / "node.toml", "give the node's folder, such as nodes/basel"
     optional = {"data": str, "client": str, "min_rows": int, "min_count": int, "allow_code": list}
-    given = _read(path, {"name": str, "superlink": str}, optional)
-    allowed = tuple(check_code(name, str(path)) for name in given.pop("allow_code", ()))
-    least = {key: given.pop(key) for key in ("min_rows", "min_count") if key in given}
+    given = _read(path, "node", how, {"name": str, "superlink": str}, optional)
+    allowed = tuple(check_code(name, str(path)) for name in given.get("allow_code", ()))
+    least = {key: given[key] for key in ("min_rows", "min_count") if key in given}
     try:
         limits = replace(DEPLOYED, **least)
     except ConfigError as error:
         raise ConfigError(error.what, where=path, remedy=error.remedy) from None
-    return NodeFolder(folder.absolute(), **given, limits=limits, allow_code=allowed)
+    root, data, client = folder.absolute(), given.get("data"), given.get("client") or given["name"]
+    return NodeFolder(root, given["superlink"], root / data if data else None, client, root / "state", limits, allowed)
 
 
 def check_code(name: object, where: str) -> str:
@@ -159,7 +139,6 @@ def address(host: str, port: int) -> str:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """The host and the port of HOST:PORT."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -168,21 +147,16 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _file_in(folder: Path, name: str, what: str, remedy: str) -> Path:
-    if not (folder / name).is_file():
-        problem = f"there is no {what} in it" if folder.is_dir() else "there is no such folder"
-        raise UsageError(problem, where=folder, remedy=remedy)
-    return folder / name
-
-
-def _read(path: Path, required: dict[str, type], optional: dict[str, type]) -> dict[str, Any]:
+def _read(path: Path, what: str, how: str, required: dict[str, type], optional: dict[str, type]) -> dict[str, Any]:
+    if not path.is_file():
+        problem = f"there is no {what} in it" if path.parent.is_dir() else "there is no such folder"
+        raise UsageError(problem, where=path.parent, remedy=how)
     remedy = "restore the file as polyfed deploy wrote it"
     try:
         given = tomllib.loads(path.read_text())

@@ -13,11 +13,9 @@ from polyfed.data import DEPLOYED
 from polyfed.errors import ConfigError, UsageError
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import write_whole
-from polyfed.flower.deploy import certificates
-from polyfed.flower.deploy.app_files import app_files, study_text
-from polyfed.flower.deploy.keys import check_names, make_keys
+from polyfed.flower.deploy import certificates, texts
+from polyfed.flower.deploy.certificates import check_names, make_keys
 from polyfed.flower.deploy.layout import PORT, Deployment, address, is_loopback
-from polyfed.flower.deploy.machine_files import container_files, node_files, readme, server_files
 
 AUTHORITY_DAYS = 3650  # longer than the server's, so that this can be renewed without a visit to the nodes
 ANY = ("0.0.0.0", "::")
@@ -26,7 +24,6 @@ ANY = ("0.0.0.0", "::")
 def make_deployment(
     root: Path, host: str, nodes: Sequence[str], *, port: int = PORT, bind: str | None = None, days: int = 365
 ) -> Deployment:
-    """A new folder with all that the machines need."""
     host, names = certificates.check_host(host), check_names(nodes)
     if days < 1:
         raise ConfigError(f"{days} days are none", where="--days", remedy="give at least 1")
@@ -39,11 +36,8 @@ def make_deployment(
         for folder in ("ca", "server", "server/keys", "nodes", "runs", "flower"):
             (made / folder).mkdir(mode=0o700)
         authority = certificates.make_authority(max(days, AUTHORITY_DAYS))
-        _write(made / "ca", {"ca.crt": authority.certificate})
-        _write(made / "ca", {"ca.key": authority.key}, mode=0o600)
-        _write(made / "server", server_files())
-        _write(made / "app", app_files())
-        _write(made, {"study.toml": study_text(), "README.md": readme(deployment), **container_files(deployment)})
+        _write(made / "ca", {"ca.crt": authority.certificate, "ca.key": authority.key})
+        _write(made, texts.files_of_all(deployment))
         renew(deployment, days)
         for name in names:
             _make_node(deployment, name)
@@ -52,7 +46,6 @@ def make_deployment(
 
 
 def add_node(deployment: Deployment, name: str) -> Deployment:
-    """One more node, in a folder of its own."""
     check_names([name], deployment.nodes)
     if deployment.node(name).exists():
         raise UsageError("is there already", where=str(deployment.node(name)), remedy="remove it, or use another name")
@@ -64,7 +57,7 @@ def add_node(deployment: Deployment, name: str) -> Deployment:
 
 
 def remove_node(deployment: Deployment, name: str) -> None:
-    """A node less. Its folder here stays: whoever has its key is nobody to the server."""
+    """Remove a node. Its folder here stays: the server no longer accepts its key."""
     check_is_node(deployment, name)  # a name is a path: no other file may go
     replace(deployment, nodes=tuple(node for node in deployment.nodes if node != name)).write()
     deployment.public_key(name).unlink(missing_ok=True)
@@ -77,14 +70,12 @@ def renew_key(deployment: Deployment, name: str) -> Path:
     folder = deployment.node(name)
     with _writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(folder, {"node.pub": public})
-        _write(folder, {"node.key": private}, mode=0o600)
+        _write(folder, {"node.pub": public, "node.key": private})
         write_whole(deployment.public_key(name), public)
     return folder / "node.key"
 
 
 def check_is_node(deployment: Deployment, name: str) -> None:
-    """An error if the deployment has no such node."""
     if name not in deployment.nodes:
         known = ", ".join(deployment.nodes) or "none"
         raise UsageError(f"there is no node {name!r}", where=deployment.root, remedy=f"its nodes are {known}")
@@ -99,14 +90,9 @@ def renew(deployment: Deployment, days: int) -> None:
         remedy = "put the key of the authority back for this command"
         raise ConfigError(f"cannot be read: {error.strerror}", where=deployment.authority_key, remedy=remedy) from None
     bound = [] if deployment.bind in ANY else [deployment.bind]
-    pair = certificates.make_server_certificate(
-        deployment.authority.read_bytes(),
-        authority_key,
-        names=[deployment.host, *bound, *certificates.LOOPBACK],
-        days=days,
-    )
-    _write(deployment.server, {deployment.key.name: pair.key}, mode=0o600)
-    _write(deployment.server, {deployment.certificate.name: pair.certificate})
+    authority, names = deployment.authority.read_bytes(), [deployment.host, *bound, *certificates.LOOPBACK]
+    pair = certificates.make_server_certificate(authority, authority_key, names=names, days=days)
+    _write(deployment.server, {deployment.key.name: pair.key, deployment.certificate.name: pair.certificate})
 
 
 _REMARKS = f"""\
@@ -122,22 +108,20 @@ def _make_node(deployment: Deployment, name: str) -> None:
     deployment.public_key(name).parent.mkdir(mode=0o700, exist_ok=True, parents=True)
     private, public = make_keys(name)
     with _appearing_at(deployment.node(name)) as folder:
-        described = to_toml({"name": name, "superlink": address(deployment.host, deployment.port)})
-        _write(
-            folder, {"node.toml": described + _REMARKS, "ca.crt": deployment.authority.read_bytes(), "node.pub": public}
-        )
-        _write(folder, {"node.key": private}, mode=0o600)
-        _write(folder, node_files(name))
+        described = to_toml({"name": name, "superlink": address(deployment.host, deployment.port)}) + _REMARKS
+        authority = deployment.authority.read_bytes()
+        _write(folder, {"node.toml": described, "ca.crt": authority, "node.pub": public, "node.key": private})
+        _write(folder, texts.node_files(name))
     write_whole(deployment.public_key(name), public)
 
 
-def _write(folder: Path, files: Mapping[str, str | bytes], mode: int = 0o644) -> None:
+def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files; a key is readable by its owner alone."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content.encode() if isinstance(content, str) else content)  # readable by its owner alone
-        if mode != 0o600:
-            path.chmod(0o755 if name.endswith(".sh") else mode)
+        mode = {".key": 0o600, ".sh": 0o755}.get(path.suffix, 0o644)
+        write_whole(path, content.encode() if isinstance(content, str) else content, mode)
 
 
 @contextmanager
@@ -159,5 +143,4 @@ def _writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise UsageError(what, where=folder, remedy="choose another folder") from None
+        raise UsageError(f"cannot be written: {error.strerror}", where=folder, remedy="choose another folder") from None

@@ -1,4 +1,5 @@
-"""A node on the machine that has the data: what is checked before it starts, and what happens when it ends unexpectedly."""
+"""A node on the machine that has the data: what is checked before it starts, how it runs (warm, or as Flower's own SuperNode),
+and what happens when it ends unexpectedly."""
 
 from __future__ import annotations
 
@@ -7,22 +8,21 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from polyfed.data import DEPLOYED
 from polyfed.data.tables.files import load_table
 from polyfed.errors import ConfigError, DataError, Interrupted, PolyfedError
-from polyfed.flower.deploy.certificates import read_certificate
-from polyfed.flower.deploy.commands import Note
-from polyfed.flower.deploy.keys import check_private_key
-from polyfed.flower.deploy.layout import NodeFolder, NodeWork, check_code, split_address
-from polyfed.flower.deploy.processes import Signals
-from polyfed.flower.deploy.restarts import COPY_AUTHORITY, WRONG_AUTHORITY, RestartPolicy
-from polyfed.flower.deploy.stock import run_supernode
-from polyfed.flower.deploy.worker import Worker
+from polyfed.flower.deploy.certificates import COPY_AUTHORITY, WRONG_AUTHORITY, check_private_key, read_certificate
+from polyfed.flower.deploy.commands import Note, environment, node_config, program, shown
+from polyfed.flower.deploy.layout import NodeFolder, check_code, split_address
+from polyfed.flower.deploy.processes import Program, Signals
 from polyfed.folders.lock import owned
 
+TOUCH = 10.0  # seconds between two signs of life of Flower's own SuperNode in the node's folder
+# Why a node ended by itself, and how long to wait until it is started again.
+End = tuple[str, Callable[["RestartPolicy"], float]]
 NODE_LOCK = ".node.lock"  # two processes with one key would each take the other's messages
 
 
@@ -33,98 +33,125 @@ def prepare(
     state: Path | None,
     superlink: str | None,
     allow_code: Sequence[str] = (),
-) -> NodeWork:
-    """Check all that can be checked before anything is started."""
-    given = data if data is not None else folder.data and folder.root / folder.data
-    if not given:
+) -> NodeFolder:
+    """The folder with what was given on the command line, once all is checked that can be before anything is started."""
+    table = data if data is not None else folder.data
+    if table is None:
         raise DataError("there is no table", where=folder.root, remedy="give --data FILE, or data in node.toml")
-    table = given.absolute()
+    node = replace(
+        folder,
+        data=table.absolute(),
+        client=client or folder.client,
+        state=(state or folder.state).absolute(),
+        superlink=superlink or folder.superlink,
+        allow_code=(*folder.allow_code, *(check_code(name, "--allow-code") for name in allow_code)),
+    )
     load_table(table)
-    read_certificate(folder.authority, remedy=COPY_AUTHORITY)
-    check_private_key(folder.key)
-    to = superlink or folder.superlink
-    split_address(to)
-    allowed = (*folder.allow_code, *(check_code(name, "--allow-code") for name in allow_code))
-    own_state = (state or folder.state).absolute()
-    work = NodeWork(table, client or folder.client or folder.name, own_state, to, folder.limits, allowed)
+    read_certificate(node.authority, remedy=COPY_AUTHORITY)
+    check_private_key(node.key)
+    split_address(node.superlink)
     try:
-        for made in (work.state, folder.flower_home):
+        for made in (node.state, node.flower_home):
             made.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         what = f"cannot be made: {error.strerror}"
         raise ConfigError(what, where=error.filename, remedy="give --state DIR") from None
-    return work
+    return node
 
 
-def supervise(folder: NodeFolder, work: NodeWork, note: Note, *, retry: bool = True, stock: bool = False) -> None:
-    """Run the node in the foreground until a signal comes; an error if it cannot go on."""
-    policy = RestartPolicy(_seconds_since(folder.alive))
-    note(_owners_choice(work))
-    with owned(folder.root, NODE_LOCK), Signals() as signals:
+def supervise(node: NodeFolder, note: Note, *, retry: bool = True, stock: bool = False) -> None:
+    alive = max(0.0, time.time() - node.alive.stat().st_mtime) if node.alive.exists() else None
+    policy = RestartPolicy(alive)
+    note(_owners_choice(node))
+    with owned(node.root, NODE_LOCK), Signals() as signals:
         while signals.received is None:
-            note(_look_at_server(folder, work.superlink))
-            end = _run_stock(folder, work, note, signals) if stock else _run_warm(folder, work, note, signals)
+            note(_look_at_server(node))
+            what, wait_by = (_run_stock if stock else _run_warm)(node, note, signals)
             if signals.received is not None:
                 break
-            wait = end.wait(policy)
+            wait = wait_by(policy)
             if not retry:
-                raise PolyfedError(f"the node ended by itself: {end.what}", remedy="its log above says more")
-            note(f"The node ended by itself ({end.what}); it is started again in {wait:.0f} s")
+                raise PolyfedError(f"the node ended by itself: {what}", remedy="its log above says more")
+            note(f"The node ended by itself ({what}); it is started again in {wait:.0f} s")
             signals.sleep(wait)
     note("The node has left")
     if signals.received == signal.SIGINT:
         raise Interrupted("interrupted")
 
 
-class End(NamedTuple):
-    """Why a node ended by itself, and how long to wait until it is started again."""
+def supernode_command(node: NodeFolder, port: int) -> list[str]:
+    """What Flower is started with; the port is for the node's own processes on this machine."""
+    return [
+        program("flower-supernode"),
+        *("--superlink", node.superlink),
+        *("--root-certificates", str(node.authority)),
+        *("--auth-supernode-private-key", str(node.key)),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--node-config", node_config(node.config())),
+    ]
 
-    what: str
-    wait: Callable[[RestartPolicy], float]
+
+def _run_stock(node: NodeFolder, note: Note, signals: Signals) -> End:
+    """Flower's own SuperNode, which starts a process for each message: `polyfed deploy node --stock`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        command = supernode_command(node, probe.getsockname()[1])
+    note(shown(command, node.flower_home))
+    link, began = Program(command, environment(node.flower_home), node.root, note), time.monotonic()
+    connected, touched = False, 0.0
+    try:
+        while (code := link.code) is None and not signals.sleep(0.5):
+            connected = connected or any("SuperNode ID" in line for line in list(link.said))
+            if connected and time.monotonic() - touched > TOUCH:
+                node.alive.touch()
+                touched = time.monotonic()
+    finally:
+        link.stop()
+    code = link.code if code is None else code
+    if code == 0:  # it said goodbye, so it may come back at once
+        node.alive.unlink(missing_ok=True)
+    said = "\n".join([*link.said, "SuperNode ID"] if connected else link.said)  # the line may have gone by
+    code, seconds = code or 0, time.monotonic() - began
+    return f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds)
 
 
-def _run_stock(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
-    """Flower's own SuperNode, which starts a process for each message."""
-    code, said, seconds = run_supernode(folder, work, note, signals)
-    return End(f"code {code} after {seconds:.0f} s", lambda policy: policy.after(said, code=code, seconds=seconds))
-
-
-def _run_warm(folder: NodeFolder, work: NodeWork, note: Note, signals: Signals) -> End:
+def _run_warm(node: NodeFolder, note: Note, signals: Signals) -> End:
     """A node in this process, with its work in another that is kept."""
     from polyfed.flower.internals import FleetRequests, reject_other_versions
     from polyfed.flower.warm import Forgotten, Rejected, WarmNode
+    from polyfed.flower.worker import Worker
 
     reject_other_versions()
-    requests, began = FleetRequests(work.superlink, folder.authority, folder.key), time.monotonic()
-    node = WarmNode(requests, folder.alive, signals, note)
+    requests, began = FleetRequests(node.superlink, node.authority, node.key), time.monotonic()
     try:
-        node.run(lambda number: Worker(number, work.config(), folder.flower_home, note))
-        return End("", lambda policy: 0.0)
+        warm = WarmNode(requests, node.alive, signals, note)
+        warm.run(lambda number: Worker(number, node.config(), node.flower_home, note))
+        return "", lambda policy: 0.0
     except Rejected:
-        return End("the server does not take its key", RestartPolicy.after_rejection)
+        return "the server does not take its key", RestartPolicy.after_rejection
     except Forgotten:
         what, seconds = "the server does not know it any more", time.monotonic() - began
-        return End(what, lambda policy: policy.after_end(connected=False, code=1, seconds=seconds))
+        return what, lambda policy: policy.after_end(connected=False, code=1, seconds=seconds)
     finally:
         requests.close()
 
 
-def _owners_choice(work: NodeWork) -> str:
+def _owners_choice(node: NodeFolder) -> str:
     """What leaves this node, and what may run on it, in a line."""
-    line = f"Nothing leaves of a task with fewer than {work.limits.min_rows} training labels here"
-    line += f", and no text or class that fewer than {work.limits.min_count} rows have"
-    if work.limits.at_least(DEPLOYED) != work.limits:
+    line = f"Nothing leaves of a task with fewer than {node.limits.min_rows} training labels here"
+    line += f", and no text or class that fewer than {node.limits.min_count} rows have"
+    if node.limits.at_least(DEPLOYED) != node.limits:
         line += f" (lowered in node.toml; {DEPLOYED.min_rows} and {DEPLOYED.min_count} are usual)"
-    return line + (f"; code that studies may run: {', '.join(work.allow_code)}" if work.allow_code else "")
+    return line + (f"; code that studies may run: {', '.join(node.allow_code)}" if node.allow_code else "")
 
 
-def _look_at_server(folder: NodeFolder, superlink: str) -> str:
-    """A first handshake: Flower tries for ever, and does not say why."""
-    host, port = split_address(superlink)
-    trust = ssl.create_default_context(cafile=str(folder.authority))
+def _look_at_server(node: NodeFolder) -> str:
+    """A first handshake: Flower retries for ever, and does not report why."""
+    host, port = split_address(node.superlink)
+    trust = ssl.create_default_context(cafile=str(node.authority))
     try:
         with socket.create_connection((host, port), timeout=5) as plain, trust.wrap_socket(plain, server_hostname=host):
-            return f"The server answers at {superlink}, with a certificate that is trusted here"
+            return f"The server answers at {node.superlink}, with a certificate that is trusted here"
     except ssl.SSLCertVerificationError as error:
         if error.verify_code in (62, 64):  # of OpenSSL: a name, an address that the certificate does not have
             what = f"the certificate of the server is not for {host!r}"
@@ -135,11 +162,62 @@ def _look_at_server(folder: NodeFolder, superlink: str) -> str:
         raise PolyfedError(WRONG_AUTHORITY, remedy=COPY_AUTHORITY) from None
     except OSError as error:
         reason = error.strerror or str(error)
-        return f"The server does not answer at {superlink} ({reason}); the node goes on trying"
+        return f"The server does not answer at {node.superlink} ({reason}); the node goes on trying"
 
 
-def _seconds_since(path: Path) -> float | None:
-    try:
-        return max(0.0, time.time() - path.stat().st_mtime)
-    except OSError:
-        return None
+FORGOTTEN = 65.0  # seconds after which the server has forgotten that a killed node was alive
+SHORT = 10.0  # between two looks whether the key is registered by now: a new server does that after it has started
+LOOKS = 3
+FIRST, LONGEST = 5.0, 300.0  # of the waits after any other end; each is twice as long as the one before
+STEADY = 60.0  # seconds after which a node counts as having run well
+
+
+class RestartPolicy:
+    """What to do when a node has ended: how long to wait, or why to give up. It counts how often it went wrong.
+
+    The server takes a node that was killed for alive until two of its heartbeats (30 s each) are missing, and rejects its key
+    until then. It rejects a key that it does not know in the same words, so the two are distinguished by whether the node was
+    alive a moment ago: `alive` are the seconds since then, if it did not leave in order.
+
+    >>> RestartPolicy().after("Exit Code: 305 [SSL: CERTIFICATE_VERIFY_FAILED]", code=1, seconds=3)
+    Traceback (most recent call last):
+    polyfed.errors.PolyfedError: the server shows a certificate that ca.crt did not sign; copy ca/ca.crt of the server ...
+    """
+
+    def __init__(self, alive: float | None = None) -> None:
+        self.killed = alive is not None and alive < FORGOTTEN
+        self.rejected = self.failed = 0
+
+    def after(self, said: str, *, code: int, seconds: float) -> float:
+        """Seconds to wait before the next start, or an error if that would not help."""
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            raise PolyfedError(WRONG_AUTHORITY, remedy=COPY_AUTHORITY)
+        if "Exit Code: 302" in said:
+            raise ConfigError("Flower does not take node.key", remedy="make another node with polyfed deploy add")
+        if "Exit Code: 606" in said:
+            raise ConfigError("the server has another version of Flower", remedy="install the same version on both")
+        if "Exit Code: 305" in said and "code: 2004" in said:
+            return self.after_rejection()
+        return self.after_end(connected="SuperNode ID" in said, code=code, seconds=seconds)
+
+    def after_end(self, *, connected: bool, code: int, seconds: float) -> float:
+        """The same for an end that nobody has a word for."""
+        self.rejected = 0
+        self.failed = 1 if seconds > STEADY else self.failed + 1
+        wait = min(FIRST * 2 ** (self.failed - 1), LONGEST)
+        if connected and code != 0:  # it had no time to say goodbye
+            self.killed = True
+            return max(wait, FORGOTTEN)
+        return wait
+
+    def after_rejection(self) -> float:
+        """The same for a key that the server does not take."""
+        self.rejected += 1
+        if self.killed:
+            self.killed, self.rejected = False, 0
+            return FORGOTTEN
+        if self.rejected >= LOOKS:
+            what = "the server rejects this node's key: it is not registered there, or another node with it is online"
+            remedy = "start the server with polyfed deploy server, which registers all its nodes"
+            raise PolyfedError(what, remedy=remedy)
+        return SHORT

@@ -26,19 +26,10 @@ GRACE = 25.0  # seconds to end in order; Flower itself takes up to ten
 
 
 class Program:
-    """A started program."""
-
     def __init__(
-        self,
-        command: Sequence[str],
-        env: Mapping[str, str],
-        cwd: Path,
-        echo: Callable[[str], None],
-        *,
-        descriptors: Sequence[int] = (),
+        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, echo: Callable[[str], None], *descriptors: int
     ) -> None:
         self.said = deque[str](maxlen=200)  # the last lines, without colours
-        self.began = time.monotonic()
         self._echo = echo
         self._process = subprocess.Popen(
             command,
@@ -48,15 +39,11 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on
-            pass_fds=tuple(descriptors),
+            pass_fds=descriptors,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
 
     @property
     def code(self) -> int | None:
@@ -75,7 +62,6 @@ class Program:
         self._reader.join(timeout=5)
 
     def kill(self) -> None:
-        """End it by force, with all that it started."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
@@ -83,7 +69,6 @@ class Program:
         self._reader.join(timeout=5)
 
     def ended(self, seconds: float) -> int | None:
-        """Its exit code, if it ends by itself within the time."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:

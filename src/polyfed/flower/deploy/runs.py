@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from polyfed.folders.lines import parse_events
 from polyfed.folders.making import is_free
 from polyfed.folders.schemas import RunDocument
 
+Entry = dict[str, Any]  # an object of JSON
+
 POLL = 15.0  # seconds between two questions to the server, each of which starts a program: two seconds of a processor
 SOON = 1.0  # the same when the last round is done
 COMPLETED = "finished:completed"
@@ -35,8 +37,7 @@ def read_prepared(path: Path, rounds: int | None = None) -> tuple[str, str]:
     where = str(path)
     if rounds is not None:
         put(document, ("run", "rounds"), rounds)
-    data = document.get("data")
-    if isinstance(data, dict):
+    if isinstance(data := document.get("data"), dict):
         if data.get("dataset") is not None:
             remedy = "leave it out: each node names its table when it is started"
             raise ConfigError("a deployment has no data set", where=f"{where}, data.dataset", remedy=remedy)
@@ -44,8 +45,8 @@ def read_prepared(path: Path, rounds: int | None = None) -> tuple[str, str]:
         data.pop("sha256", None)
     config = check(document, where)
     if not config.data.tasks:
-        what = "there are no targets"
-        raise ConfigError(what, where=f"{where}, data.tasks", remedy='add for example binary = ["sick"]')
+        remedy = 'add for example binary = ["sick"]'
+        raise ConfigError("there are no targets", where=f"{where}, data.tasks", remedy=remedy)
     if build_method(config, where).pools_data:
         what = f"method {config.method.name!r} puts all data in one place"
         raise ConfigError(what, where=f"{where}, method.name", remedy="choose one that does not: polyfed methods")
@@ -54,7 +55,6 @@ def read_prepared(path: Path, rounds: int | None = None) -> tuple[str, str]:
 
 
 def new_folder(deployment: Deployment, name: str, folder: Path | None) -> str:
-    """The folder of a new run, as the server sees it."""
     if not deployment.is_server:
         if folder is None:
             what = "the folder of the run is on the server, so it cannot be chosen here"
@@ -72,45 +72,39 @@ def submit(deployment: Deployment, config: Mapping[str, str | int | float], note
     path = deployment.flower_home / "run.toml"
     deployment.flower_home.mkdir(exist_ok=True)
     write_whole(path, to_toml(config).encode())  # a study has many lines, which no command line takes well
-    answer = ask(deployment, "run", str(deployment.app), "polyfed", "--run-config", str(path), note=note)
-    return str(answer["run-id"])
+    return str(ask(deployment, "run", str(deployment.app), "polyfed", "--run-config", str(path), note=note)["run-id"])
 
 
 def follow(deployment: Deployment, run_id: str, folder: Path | None, note: Note) -> tuple[str, str | None]:
-    """Show the rounds as they come, until the run has ended: its status, and why if it was not completed."""
-    rounds, asked, status, misses = _Rounds(folder), 0.0, "", 0
-    described: dict[str, Any] = {}
+    """Show the rounds as they come until the run has ended; its status, and the reason if it was not completed."""
+    rounds, asked, status, misses, details = _Rounds(folder), 0.0, "", 0, ""
     try:
-        while True:
-            for line in rounds.new():
-                note(line)
+        while not status.startswith("finished"):
+            rounds.show(note)
             if time.monotonic() - asked > POLL or (rounds.are_over() and time.monotonic() - asked > SOON):
+                now = status
                 try:
-                    described, misses = ask(deployment, "list", "--run-id", run_id)["runs"][0], 0
-                    now = str(described["status"])
+                    found, misses = ask(deployment, "list", "--run-id", run_id)["runs"][0], 0
+                    now, details = str(found["status"]), str(found.get("status-details", ""))
                 except PolyfedError:
-                    now, misses = status, misses + 1
+                    misses += 1
                     if misses == MISSES:
                         raise
                 if now != status:
                     note(f"Run {run_id} is {now.replace(':', ': ')}")
                 status, asked = now, time.monotonic()
-                if status.startswith("finished"):
-                    break
-            time.sleep(LOOK)
+            else:
+                time.sleep(LOOK)
     except KeyboardInterrupt:
         what = f"run {run_id} goes on on the server"
         remedy = f"look at it with polyfed deploy status {deployment.root}, end it with flwr stop {run_id}"
         raise Interrupted(what, remedy=remedy) from None
-    for line in rounds.new():
-        note(line)
-    if status == COMPLETED:
-        return status, None
-    return status, reason_of(log_of(deployment, run_id), str(described.get("status-details", "")))
+    rounds.show(note)
+    return status, None if status == COMPLETED else reason_of(log_of(deployment, run_id), details)
 
 
 def reason_of(log: str, details: str) -> str:
-    """What the server has to say about the end of a run; if that is nothing, the last error in its log, in one line.
+    """Why a run ended, as the server reports it; if it reports nothing, the last error in its log, in one line.
 
     >>> reason_of("INFO : start\\nTraceback (most recent call last):\\n  x\\nValueError: no quorum\\nINFO : end", "")
     'ValueError: no quorum'
@@ -125,29 +119,24 @@ def reason_of(log: str, details: str) -> str:
     return re.sub(r"^ERROR\s*:\s*", "", said[-1]) if said else "its log does not say why"
 
 
-def nodes_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, Any]]:
+def nodes_of(deployment: Deployment, note: Note | None = None) -> list[Entry]:
     """All nodes: name, number, state, since when, and the versions that they had in the last study of `runs`."""
     registered = {node["node-id"]: node for node in ask(deployment, "supernode", "list", note=note)["nodes"]}
-    numbers = node_numbers(deployment)
+    numbers, known = node_numbers(deployment), versions_of(deployment)
     names = {number: name for name, number in numbers.items()}
-    known = versions_of(deployment)
+    listed: list[Entry] = []
+    for number, node in registered.items():
+        state = node["status"]
+        when = node[f"{state}-at"] if state in ("online", "offline") else "N/A"
+        entry = {"name": names.get(number), "number": number, "state": state, "since": None if when == "N/A" else when}
+        if state != "unregistered":
+            listed.append({**entry, "versions": known.get(number, {})})
     unknown = [name for name in deployment.nodes if numbers.get(name) not in registered] if deployment.is_server else []
-    listed = [
-        {
-            "name": names.get(number),
-            "number": number,
-            "state": node["status"],
-            "since": _since(node),
-            "versions": known.get(number, {}),
-        }
-        for number, node in registered.items()
-        if node["status"] != "unregistered"
-    ]
     nothing = {"number": None, "state": "not registered", "since": None, "versions": {}}
     return listed + [{"name": name, **nothing} for name in unknown]
 
 
-def runs_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, Any]]:
+def runs_of(deployment: Deployment, note: Note | None = None) -> list[Entry]:
     """All runs, the newest first: number, status, seconds, bytes."""
     return [
         {
@@ -161,8 +150,8 @@ def runs_of(deployment: Deployment, note: Note | None = None) -> list[dict[str, 
     ]
 
 
-def studies_of(deployment: Deployment) -> list[dict[str, Any]]:
-    """The runs in the server's folder, the latest first: how far each is, and who did not answer in its last round."""
+def studies_of(deployment: Deployment) -> list[Entry]:
+    """The runs in the server's folder, the latest first: rounds done, and the clients that did not answer in the last one."""
     found = []
     for path in (deployment.root / "runs").glob("*/events.jsonl") if deployment.is_server else ():
         rounds = [event for event in parse_events(read_content(path), path) if event.get("event") == "round"]
@@ -184,33 +173,31 @@ class _Rounds:
     """The rounds of a run that were not shown yet, one line each."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._path = None if folder is None else folder / "events.jsonl"
+        self._folder = folder
         self._n_shown = len(self._events())  # a run that goes on has had rounds before
-        self._results = None if folder is None else folder / "results.json"
         self._before = self._written()
 
-    def new(self) -> Iterator[str]:
+    def show(self, note: Note) -> None:
         events = self._events()
-        self._n_shown = min(self._n_shown, len(events))  # what came after the last checkpoint is run again
         for event in events[self._n_shown :]:
-            self._n_shown += 1
             if event.get("event") == "round":
-                yield _in_a_line(event)
+                note(_in_a_line(event))
+        self._n_shown = len(events)  # what came after the last checkpoint is run again
 
     def are_over(self) -> bool:
         """Whether results were written since."""
         return self._written() != self._before
 
     def _written(self) -> float | None:
-        return self._results.stat().st_mtime if self._results is not None and self._results.is_file() else None
+        path = self._folder and self._folder / "results.json"
+        return path.stat().st_mtime if path and path.is_file() else None
 
-    def _events(self) -> list[dict[str, Any]]:
-        if self._path is None or not self._path.is_file():
-            return []
-        return list(parse_events(read_content(self._path), self._path))
+    def _events(self) -> list[Entry]:
+        path = self._folder and self._folder / "events.jsonl"
+        return list(parse_events(read_content(path), path)) if path and path.is_file() else []
 
 
-def _in_a_line(event: Mapping[str, Any]) -> str:
+def _in_a_line(event: Entry) -> str:
     asked, rejected = len(event.get("sampled", ())), event.get("rejected", {})
     line = f"Round {event['round']}: {asked - len(rejected)} of {asked} nodes"
     line += f", rejected {', '.join(f'{node} ({why})' for node, why in rejected.items())}" if rejected else ""
@@ -220,13 +207,8 @@ def _in_a_line(event: Mapping[str, Any]) -> str:
 
 
 def _planned(folder: Path) -> int:
-    """The rounds that a run shall have; 0 if its folder is being made, or does not say."""
+    """The planned rounds of a run; 0 if its folder is being made or does not have them."""
     try:
         return read_folder_document(folder / "run.json", RunDocument)["settings"]["rounds"]
     except DataError:
         return 0
-
-
-def _since(node: Mapping[str, Any]) -> str | None:
-    when = {"online": node["online-at"], "offline": node["offline-at"]}.get(node["status"])
-    return None if when in (None, "N/A") else when

@@ -9,6 +9,8 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPResponse
+from pathlib import Path
 
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import write_whole
@@ -16,6 +18,7 @@ from polyfed.flower.deploy.certificates import check_server_certificate
 from polyfed.flower.deploy.commands import Note, ask, environment, program, shown
 from polyfed.flower.deploy.layout import Deployment, read_deployment
 from polyfed.flower.deploy.processes import Program, Signals
+from polyfed.flower.versions import of_nodes
 
 TIMEOUT = 90.0  # seconds until it answers; two or three on a machine that does little else
 SOON = 30  # days before the certificate ends
@@ -45,11 +48,26 @@ def _serve_until_renewed(deployment: Deployment, signals: Signals, note: Note) -
     renew = f"polyfed deploy renew {deployment.root}"
     days = check_server_certificate(deployment, renew=f"make one with {renew}")
     note(f"The certificate is valid for {days} days" + (f"; renew it soon: {renew}" if days < SOON else ""))
-    command = superlink_command(deployment)
     reject_port_in_use(deployment.bind, deployment.port)
+    command = [
+        program("flower-superlink"),
+        *("--ssl-ca-certfile", str(deployment.authority)),
+        *("--ssl-certfile", str(deployment.certificate)),
+        *("--ssl-keyfile", str(deployment.key)),
+        *("--host", deployment.bind, "--port", str(deployment.port)),
+        *("--database", str(deployment.database)),  # keeps which nodes are registered
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",  # it would fetch another torch for each run
+    ]
     note(shown(command, deployment.flower_home))
     certificate = deployment.certificate.read_bytes()
-    link = Program(command, environment(deployment.flower_home), deployment.server, _without_polls(note))
+    link = Program(
+        command,
+        environment(deployment.flower_home),
+        deployment.server,
+        # Each node asks every three seconds whether there is work, and Flower writes a line about it each time.
+        lambda line: None if "[uvicorn.access]" in line and line.endswith(" 200") else note(line),
+    )
     try:
         if _is_up(link, deployment, signals):
             deployment.restarting.unlink(missing_ok=True)
@@ -84,20 +102,6 @@ def _can_take_renewed(deployment: Deployment, certificate: bytes) -> bool:
         return False
 
 
-def superlink_command(deployment: Deployment) -> list[str]:
-    """What Flower is started with. The database keeps which nodes are registered."""
-    return [
-        program("flower-superlink"),
-        *("--ssl-ca-certfile", str(deployment.authority)),
-        *("--ssl-certfile", str(deployment.certificate)),
-        *("--ssl-keyfile", str(deployment.key)),
-        *("--host", deployment.bind, "--port", str(deployment.port)),
-        *("--database", str(deployment.database)),
-        "--enable-supernode-auth",
-        "--disable-runtime-dependency-installation",  # it would fetch another torch for each run
-    ]
-
-
 def register(deployment: Deployment, note: Note) -> list[str]:
     """Register the keys of nodes that the server does not know yet; their names."""
     # Flower forgets names, so which node has which number is kept beside the database.
@@ -107,10 +111,9 @@ def register(deployment: Deployment, note: Note) -> list[str]:
     for name in deployment.nodes:
         if name in numbers:
             continue
+        key = str(deployment.public_key(name))
         try:
-            answer = ask(
-                deployment, "supernode", "register", str(deployment.public_key(name)), "--name", name, note=note
-            )
+            answer = ask(deployment, "supernode", "register", key, "--name", name, note=note)
         except PolyfedError as error:
             if "already in use" in str(error):  # registered, but by another hand: it works, without its name
                 continue
@@ -122,7 +125,7 @@ def register(deployment: Deployment, note: Note) -> list[str]:
 
 
 def unregister(deployment: Deployment, name: str, note: Note) -> bool:
-    """Make the server forget a node's key; whether it knew it. From then on it answers no request of that node."""
+    """Remove a node's key from the server, which then answers no request of that node; whether it was registered."""
     numbers = node_numbers(deployment)
     if name not in numbers:
         return False
@@ -146,13 +149,11 @@ def node_numbers(deployment: Deployment) -> dict[str, str]:
 
 def versions_of(deployment: Deployment) -> dict[str, dict[str, str]]:
     """Flower's number of a node → the versions that it reported to the last study of this folder."""
-    from polyfed.flower.versions import of_nodes
-
     return of_nodes(deployment.root / "runs") if deployment.is_server else {}
 
 
 def reject_port_in_use(host: str, port: int) -> None:
-    """An error if somebody listens there already: Flower would start, fail late, and say little."""
+    """An error if another program listens there: Flower would start, fail late, and report little."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As the server will do: old connections do not count.
@@ -178,17 +179,17 @@ def _is_up(link: Program, deployment: Deployment, signals: Signals) -> bool:
 
 
 def answers(deployment: Deployment) -> bool:
-    """Whether the server answers, with a certificate that the nodes will accept."""
     try:
-        trust = ssl.create_default_context(cafile=str(deployment.authority))
-        with urllib.request.urlopen(f"https://{deployment.address}/health", timeout=3, context=trust):
+        with get(deployment.address, "health", deployment.authority):
             return True
-    except urllib.error.HTTPError:  # it answers, if only to say no
-        return True
     except (OSError, ValueError):
         return False
 
 
-def _without_polls(note: Note) -> Note:
-    """Each node asks every three seconds whether there is work, and Flower writes a line about it each time."""
-    return lambda line: None if "[uvicorn.access]" in line and line.endswith(" 200") else note(line)
+def get(address: str, page: str, authority: Path) -> HTTPResponse | urllib.error.HTTPError:
+    """What a server answers, if only to say no; OSError or ValueError if it does not, or is not trusted."""
+    trust = ssl.create_default_context(cafile=str(authority) if authority.is_file() else None)
+    try:
+        return urllib.request.urlopen(f"https://{address}/{page}", timeout=5, context=trust)
+    except urllib.error.HTTPError as error:
+        return error

@@ -14,19 +14,17 @@ Nothing here imports torchvision or Pillow before it is needed (`pip install 'po
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from polyfed.nets.vision.building import backbone
-from polyfed.nets.vision.cutting import Backbone
-from polyfed.nets.vision.embedding import embed
-from polyfed.nets.vision.images import read_images
+from polyfed.nets.vision.building import Backbone, backbone
+from polyfed.nets.vision.embedding import embed, read_images
 from polyfed.nets.vision.registry import BACKBONES
 from polyfed.nets.vision.trainable import Trunk, factory_of, trunk
 
 __all__ = ["BACKBONES", "Backbone", "Trunk", "backbone", "embed", "read_images", "trunk"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Callable[[int], Trunk]:
     """Factories of trunks by name: a method's option can only be a text, `polyfed.nets.vision:NAME?cut=…&train=…`."""
     if name.partition("?")[0] in BACKBONES or ":" in name:
         return factory_of(name)

