@@ -14,9 +14,9 @@ from polyfed.engine import simulate
 from polyfed.errors import ConfigError
 from polyfed.experiments import scales
 from polyfed.experiments.building import build_federation
+from polyfed.experiments.guessing import is_skewed, is_skewed_target
 from polyfed.experiments.reading import check
 from polyfed.experiments.scales import settled
-from polyfed.experiments.skewness import is_skewed, is_skewed_target
 
 
 def table(n=240, seed=0):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from polyfed.cli import begin, compare, demo, deploy, doctor, export, join, listing, pages, predict, reproduce, run
+from polyfed.cli import begin, compare, demo, deploy, export, listing, predict, reproduce, run
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import reject_unnameable
 
@@ -20,17 +20,17 @@ PANELS: dict[str, dict[str, Function]] = {
     "Begin here": {"demo": demo.command, "examples": begin.examples, "init": begin.init},
     "Runs": {"run": run.command, "compare": compare.command, "reproduce": reproduce.command},
     "What a run knows": {
-        "predict": predict.command,
-        "join": join.command,
-        "report": pages.report,
-        "watch": pages.watch,
-        "export": export.command,
+        "predict": predict.predict,
+        "join": predict.join,
+        "report": export.report,
+        "watch": export.watch,
+        "export": export.export,
     },
     "What there is": {
         "methods": listing.methods,
         "names": listing.names,
         "datasets": listing.datasets,
-        "doctor": doctor.command,
+        "doctor": listing.doctor,
         "schema": listing.schema,
     },
 }

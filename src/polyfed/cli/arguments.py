@@ -108,6 +108,12 @@ def reject_no_run(folder: Path) -> None:
         raise DataError("there is no run in it", where=folder, remedy="give the folder of a run")
 
 
+def reject_run(folder: Path, what: str) -> None:
+    """An error if a folder for many runs is a run itself."""
+    if folder.is_file() or (folder / "run.json").exists():
+        raise UsageError(f"is not a folder for {what}", where=folder, remedy="choose another with --out")
+
+
 def load_run(folder: Path, allow_code: list[str] | None = None) -> Run:
     """The run in a folder, as its last round left it."""
     reject_no_run(folder)

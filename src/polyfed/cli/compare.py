@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, WriteReport, argument, grouped, option
+from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, WriteReport, argument, grouped, option, reject_run
 from polyfed.cli.compared import describe, is_chosen, show, tried
+from polyfed.cli.export import try_report
 from polyfed.cli.options import DataOptions, RunOptions, settings, split_names, split_seeds, with_scales
 from polyfed.cli.output import emit, note
-from polyfed.cli.pages import try_report
-from polyfed.cli.progress import images_bar, progress_bar, report_outlook, shared_bar
+from polyfed.cli.progress import images_bar, progress_bar, shared_bar
 from polyfed.defaults import COMPARED
-from polyfed.errors import Interrupted, PolyfedError, UsageError
+from polyfed.errors import Interrupted, PolyfedError
 
 if TYPE_CHECKING:
     from polyfed.cli.documents import CompareDocument
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from polyfed.experiments.comparing import Cell, Outcome
     from polyfed.experiments.config import Config
     from polyfed.experiments.tuning import Choice
+    from polyfed.folders.lines import Event
 
 
 @grouped
@@ -49,10 +50,8 @@ def command(
     from polyfed.data.tables.files import stem_of
     from polyfed.experiments.reading import read_grid
 
-    extra: dict[tuple[str, ...], Any] = {
-        ("compare", "methods"): split_names(methods),
-        ("compare", "seeds"): split_seeds(seeds),
-    }
+    extra: dict[tuple[str, ...], Any] = {("compare", "methods"): split_names(methods)}
+    extra["compare", "seeds"] = split_seeds(seeds)
     for keys, values in map(read_grid, grid or ()):
         extra.setdefault(("compare", "grid", *keys), []).extend(values)
     chosen, where = settings(config, data, how, extra=extra)
@@ -78,11 +77,9 @@ def run_comparison(
     """Everything from the settings to the table."""
     from polyfed.experiments.building import build_federation
     from polyfed.experiments.comparing import cells
-    from polyfed.experiments.grid import grids, lacking
-    from polyfed.experiments.tuning import tune
+    from polyfed.experiments.tuning import grids, lacking, tune
 
-    if folder.is_file() or (folder / "run.json").exists():
-        raise UsageError("is not a folder for comparisons", where=folder, remedy="choose another with --out")
+    reject_run(folder, "comparisons")
     with images_bar(quiet=quiet):
         federation = build_federation(config.data, where)
     todo = cells(config, federation, folder, where)
@@ -108,20 +105,17 @@ def _run_all(
     todo: Sequence[Cell], federation: Federation, where: str, jobs: int, argv: Sequence[str], quiet: bool
 ) -> list[Outcome]:
     """What came of each cell, in the order of the cells."""
-    from polyfed.experiments.comparing import finished, run_cells
+    from polyfed.experiments.comparing import run_cells
 
     with ExitStack() as stack:
         if jobs > 1:
-            rounds = {cell.folder: cell.config.run.rounds for cell in todo}
-            ended = {cell.folder for cell in todo if finished(cell)}
-            bar = stack.enter_context(shared_bar(rounds, ended, quiet=quiet))
-            on_event = _all_at_once(bar, quiet)
+            on_event = ended = stack.enter_context(shared_bar(todo, quiet=quiet, outlook=True))
         else:
-            bar, on_event = (lambda run: None), _one_by_one(todo, stack, quiet)
+            on_event, ended = _one_by_one(todo, stack, quiet), lambda cell: None
         done = {}
         for outcome in run_cells(todo, federation, where, jobs=jobs, on_event=on_event, command=argv):
             done[outcome.cell.folder] = outcome
-            bar(outcome.cell.folder)
+            ended(outcome.cell)
             if outcome.error is not None:
                 if jobs == 1:
                     stack.close()  # the bar of what failed; one that is shared goes on
@@ -129,24 +123,14 @@ def _run_all(
         return [done[cell.folder] for cell in todo]
 
 
-def _all_at_once(bar: Any, quiet: bool) -> Any:
-    def on_event(cell: Cell, event: dict[str, Any]) -> None:
-        if event["event"] == "round":
-            bar(cell.folder, event["round"])
-        elif not quiet:
-            report_outlook(event, cell.folder.name)
-
-    return on_event
-
-
-def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Any:
+def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Callable[[Cell, Event], None]:
     """A bar for each cell, one at a time; those before it stay on the screen."""
-    from polyfed.experiments.grid import written
+    from polyfed.experiments.tuning import written
 
-    bars: dict[Path, Any] = {}
+    bars: dict[Path, Callable[[Event], None]] = {}
     numbers = {cell.folder: i for i, cell in enumerate(todo, start=1)}
 
-    def on_event(cell: Cell, event: dict[str, Any]) -> None:
+    def on_event(cell: Cell, event: Event) -> None:
         if cell.folder not in bars:
             stack.close()
             name = f"{cell.method} ({written(cell.options)})" if cell.options else cell.method

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyfed.cli.arguments import AsJson, Quiet, WriteReport, option
 from polyfed.cli.compare import run_comparison
-from polyfed.cli.output import note, number, say, show_table
+from polyfed.cli.compared import say_where
+from polyfed.cli.output import note, number, show_table
 
 if TYPE_CHECKING:
     from polyfed.cli.documents import CompareDocument
@@ -61,13 +62,11 @@ def command(
 def _show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
     """What each method gains, by what a colony lacks."""
     from polyfed.data.datasets.penguins import SILENT, UNSEXED
-    from polyfed.engine.tables import history
-    from polyfed.folders.lines import read_events
+    from polyfed.experiments.comparing import personal_scores
 
     last = {}
     for cell in document.cells:
-        scores: Any = history(read_events(Path(cell.folder)))
-        scores = scores[(scores["part"] == "test") & (scores["model"] == "personal")]
+        scores = personal_scores(Path(cell.folder))
         last[cell.method] = scores[scores["round"] == scores["round"].max()].set_index(["client", "task", "metric"])
 
     def line(words: str, task: str, metric: str, *, only: str | None = None) -> list[str]:
@@ -88,9 +87,7 @@ def _show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
         line("    sex, accuracy", "sex", "accuracy", only=SILENT),
     ]
     show_table("Birds that nobody has labelled, mean over the colonies", ["", *last], rows)
-    say(f"The runs are in {document.folder}")
-    if document.report:
-        say(f"The report is {document.report}")
+    say_where(document)
 
 
 def _free(folder: Path) -> Path:

@@ -1,16 +1,32 @@
-"""`polyfed methods`, `names`, `datasets` and `schema`: what there is to choose from; and the same for the shell to complete."""
+"""`polyfed methods`, `names`, `datasets` and `schema`: what there is to choose from; and `polyfed doctor`: is all there that
+polyfed needs, and does it work on this machine?"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
+import platform
 import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from json import dumps
+from pathlib import Path
 from typing import Annotated, Any
 
 from polyfed.cli.arguments import LISTS, AsJson, argument, names_of
 from polyfed.cli.output import emit, say, show_table
-from polyfed.errors import ConfigError, nearest
+from polyfed.errors import ConfigError, PolyfedError, nearest
+
+LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors", "pydantic", "typer", "rich")
+PAGES = ("jinja2",)
+EXTRAS = {
+    "numba": "a faster inner loop",
+    "palmerpenguins": "the demo",
+    "flwr": "many machines",
+    "torchvision": "images",
+}
 
 
 def names(
@@ -118,3 +134,72 @@ def schema(name: Annotated[str | None, argument("A command; all of them if not g
         raise ConfigError(f"command {name!r} prints no document", remedy=nearest(name, known))
     schemas = {command: model.model_json_schema() for command, model in known.items() if name in (None, command)}
     say(dumps(schemas if name is None else schemas[name], indent=2))
+
+
+def doctor(json: AsJson = False) -> None:
+    """Check the installation: versions, threads, write access, and a tiny run from end to end."""
+    from polyfed.cli.documents import CheckDocument, DoctorDocument
+
+    checks = [CheckDocument(name=n, ok=ok, required=required, detail=d) for n, ok, required, d in _checks()]
+    fine = all(check.ok for check in checks if check.required)
+    if json:
+        emit(DoctorDocument(ok=fine, checks=checks))
+    else:
+        rows = [[c.name, "ok" if c.ok else "MISSING" if c.required else "not there", c.detail] for c in checks]
+        show_table("polyfed doctor", ["what", "state", "detail"], rows, left=3)
+    if not fine:
+        failed = next(check for check in checks if check.required and not check.ok)
+        raise PolyfedError(f"{failed.name} is not as it must be ({failed.detail})", remedy="install polyfed anew")
+
+
+def _checks() -> Iterator[tuple[str, bool, bool, str]]:
+    yield "python", sys.version_info >= (3, 11), True, f"{platform.python_version()}, {platform.platform(terse=True)}"
+    for name in (*LIBRARIES, *PAGES):
+        version = _version(name)
+        yield name, version is not None, True, version or "not installed"
+    for name, purpose in EXTRAS.items():
+        version = _version(name)
+        yield name, version is not None, False, f"{version or 'not installed'}; for {purpose}"
+    yield _tried("threads", _threads)
+    yield _tried("write access", _write_access)
+    yield _tried("a run from end to end", _tiny_run)
+
+
+def _tried(name: str, look: Callable[[], str]) -> tuple[str, bool, bool, str]:
+    try:
+        return name, True, True, look()
+    except Exception as error:
+        return name, False, True, " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _threads() -> str:
+    import torch
+
+    return f"torch uses {torch.get_num_threads()}; a GPU is not needed"
+
+
+def _write_access() -> str:
+    here = Path.cwd()
+    with tempfile.TemporaryFile(dir=here):
+        return f"{here} can be written"
+
+
+def _tiny_run() -> str:
+    from polyfed.data.datasets import load_dataset
+    from polyfed.engine import load, simulate
+
+    with tempfile.TemporaryDirectory() as folder:
+        data: Any = load_dataset("synthetic", n_clients=2, n_regression=10, n_binary=10)
+        run = simulate(data, rounds=2, seed=0, folder=Path(folder) / "run")
+        again = load(Path(folder) / "run")
+        here, there = (r.client(run.clients[0]).predict([[50.0]])["regression"].mean[0] for r in (run, again))
+        if here != there:
+            raise PolyfedError("a run that was stored and loaded predicts other numbers")
+    return "2 clients, 2 rounds, stored, loaded, predicted"

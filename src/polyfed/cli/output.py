@@ -24,8 +24,14 @@ def note(text: str) -> None:
 
 
 def emit(document: BaseModel) -> None:
-    """The document as JSON; numbers that are not finite become null."""
+    """The document as JSON; numbers that do not exist (the std of one run) or are not finite become null."""
     sys.stdout.write(document.model_dump_json(indent=2, by_alias=True) + "\n")
+
+
+def by_command(module: str) -> dict[str, type[BaseModel]]:
+    """Command → what it prints with --json, of the documents in a module."""
+    made = [one for one in vars(sys.modules[module]).values() if "command" in getattr(one, "model_fields", {})]
+    return {one.model_fields["command"].default: one for one in made}
 
 
 def show_table(

@@ -5,18 +5,25 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polyfed.cli.output import note, number
+from polyfed.counting import in_bytes
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from polyfed.experiments.comparing import Cell
+    from polyfed.folders.lines import Event
 
 EVERY = 10.0  # seconds between two lines where there is no bar
 
 
 def progress_bar(
     rounds: int, *, completed: int = 0, label: str = "", quiet: bool = False
-) -> AbstractContextManager[Any]:
+) -> AbstractContextManager[Callable[[Event], None]]:
     """A context whose value takes the events of a run: a bar, or where stderr is no terminal a line every ten seconds."""
     if quiet:
         return nullcontext(lambda event: None)
@@ -24,31 +31,35 @@ def progress_bar(
 
 
 @contextmanager
-def shared_bar(
-    rounds: Mapping[Any, int], ended: Collection[Any] = (), *, quiet: bool = False
-) -> Iterator[Callable[..., None]]:
-    """One bar over many runs that go on at once. `rounds`: run → how many it will run; those in `ended` have.
+def shared_bar(cells: Sequence[Cell], *, quiet: bool = False, outlook: bool = False) -> Iterator[Callable[..., None]]:
+    """One bar over many runs that go on at once; lines before their long rounds too, if there is to be an `outlook`.
 
-    Its value takes a run and its last round, or a run alone when it has ended, in whatever way.
+    Its value takes a run and an event of it, or a run alone when it has ended, in whatever way.
     """
-    if quiet or not sys.stderr.isatty():
-        yield lambda run, round=None: None
-        return
-    over, completed = set(ended), {run: n if run in ended else 0 for run, n in rounds.items()}
+    from polyfed.experiments.comparing import finished
+
+    rounds = {cell.folder: cell.config.run.rounds for cell in cells}
+    over = {cell.folder for cell in cells if finished(cell)}
+    completed = {folder: n if folder in over else 0 for folder, n in rounds.items()}
 
     def state() -> dict[str, Any]:
         return {"completed": sum(completed.values()), "reported": f"{len(over)} of {len(rounds)} runs ended"}
 
-    def on_round(run: Any, round: int | None = None) -> None:
-        if round is None:
-            over.add(run)
-            round = rounds[run]
-        completed[run] = max(completed[run], round)  # words may come late
-        bar.update(line, **state())
+    def take(cell: Cell, event: Event | None = None) -> None:
+        if event is not None and event["event"] != "round":
+            if outlook and not quiet:
+                report_outlook(event, cell.folder.name)
+            return
+        if event is None:
+            over.add(cell.folder)
+        completed[cell.folder] = max(completed[cell.folder], rounds[cell.folder] if event is None else event["round"])
+        if bar is not None and line is not None:
+            bar.update(line, **state())
 
-    with _rich_bar(speed_estimate_period=600) as bar:  # a round of one method may take minutes, of another none
-        line = bar.add_task("rounds", total=sum(rounds.values()), **state())
-        yield on_round
+    # A round of one method may take minutes, of another none.
+    with nullcontext() if quiet or not sys.stderr.isatty() else _rich_bar(speed_estimate_period=600) as bar:
+        line = None if bar is None else bar.add_task("rounds", total=sum(rounds.values()), **state())
+        yield take
 
 
 @contextmanager
@@ -66,11 +77,11 @@ def images_bar(*, quiet: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _images_on(bar: Any) -> Iterator[None]:
+def _images_on(bar: Progress) -> Iterator[None]:
     """While a network sees images, a line of this bar says how many are left; those that were on disk do not count."""
     from polyfed.experiments.images import watching
 
-    lines: list[tuple[Any, int]] = []  # the line of the images that are being seen, and how many were known before
+    lines: list[tuple[TaskID, int]] = []  # the line of the images that are being seen, and how many were known before
 
     def seen(done: int, of: int) -> None:
         if not lines:
@@ -92,7 +103,7 @@ def _images_on(bar: Any) -> Iterator[None]:
         watching.reset(token)
 
 
-def _rich_bar(**options: Any) -> Any:
+def _rich_bar(**options: Any) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -108,7 +119,7 @@ def _rich_bar(**options: Any) -> Any:
 
 
 class Lines:
-    """A line every so many seconds, also while a round goes on; a run that is over sooner says nothing."""
+    """A line every few seconds, also while a round goes on; a run that is over sooner says nothing."""
 
     def __init__(self, rounds: int, completed: int, label: str, every: float = EVERY) -> None:
         self._rounds, self._completed, self._label, self._every = rounds, completed, label, every
@@ -116,7 +127,7 @@ class Lines:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._report, daemon=True)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Lines:
         self._thread.start()
         return self
 
@@ -124,7 +135,7 @@ class Lines:
         self._over.set()
         self._thread.join()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         report_outlook(event, self._label)
         if event["event"] == "round":
             self._completed = event["round"]
@@ -143,12 +154,12 @@ class Lines:
 
 
 @contextmanager
-def _bar(rounds: int, completed: int, label: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _bar(rounds: int, completed: int, label: str) -> Iterator[Callable[[Event], None]]:
     bar = _rich_bar()
     line = bar.add_task(label or "rounds", total=rounds, completed=completed, reported="")
     reported, scores, n_bytes = "", "", 0
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         nonlocal reported, scores, n_bytes
         if event["event"] in ("outlook", "stopped"):
             bar.console.print(outlook_line(event), markup=False, highlight=False)  # above the bar
@@ -164,13 +175,13 @@ def _bar(rounds: int, completed: int, label: str) -> Iterator[Callable[[dict[str
         yield on_event
 
 
-def report_outlook(event: dict[str, Any], label: str = "") -> None:
+def report_outlook(event: Event, label: str = "") -> None:
     """A line before a round that will take long."""
     if event["event"] in ("outlook", "stopped"):
         note(f"{label}: {outlook_line(event)}" if label else outlook_line(event))
 
 
-def outlook_line(event: dict[str, Any]) -> str:
+def outlook_line(event: Event) -> str:
     """
     >>> outlook_line({"round": 1, "rounds": 3, "seconds": 200.0, "evaluation_seconds": 40.0})
     'round 1 of 3 will take about 3 minutes, and measuring its models about 40 seconds'
@@ -195,16 +206,13 @@ def in_words(seconds: float) -> str:
     >>> in_words(1.2), in_words(89), in_words(5400), in_words(1e6)
     ('1 second', '89 seconds', '90 minutes', '278 hours')
     """
-    n, unit = next(
-        (seconds / size, unit)
-        for size, unit in ((3600, "hour"), (60, "minute"), (1, "second"))
-        if seconds >= 2 * size or size == 1
-    )
-    n = max(1, round(n))
+    units = ((3600, "hour"), (60, "minute"), (1, "second"))
+    size, unit = next((size, unit) for size, unit in units if seconds >= 2 * size or size == 1)
+    n = max(1, round(seconds / size))
     return f"{n} {unit}{'s' if n > 1 else ''}"
 
 
-def headline(event: dict[str, Any]) -> dict[str, str]:
+def headline(event: Event) -> dict[str, str]:
     """Task → its first score, averaged over the clients of an evaluation."""
     values: dict[tuple[str, str], list[float]] = {}
     for tasks in event["clients"].values():
@@ -213,15 +221,3 @@ def headline(event: dict[str, Any]) -> dict[str, str]:
             if metrics.get(name) is not None:
                 values.setdefault((task, name), []).append(metrics[name])
     return {task: f"{name} {number(sum(found) / len(found))}" for (task, name), found in values.items()}
-
-
-def in_bytes(n: float) -> str:
-    """
-    >>> in_bytes(512), in_bytes(2_500_000)
-    ('512 B', '2.5 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000 or unit == "GB":
-            return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    raise AssertionError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option
+from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option, reject_run
 from polyfed.cli.options import COMMAND_LINE, split_names, split_seeds
 from polyfed.cli.output import emit, note, say, show_table
 from polyfed.cli.progress import images_bar, shared_bar
@@ -54,7 +54,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment of the paper; the same command again goes on where it was stopped."""
-    from polyfed.cli.reproduce_documents import ReproduceDocument
+    from polyfed.cli.documents import ReproduceDocument
     from polyfed.paper.beside import read_page
     from polyfed.paper.blocks import Choices
     from polyfed.paper.presets import read_preset
@@ -65,8 +65,7 @@ def command(
     if quick and trained:
         raise UsageError("--quick has no trained networks", remedy="leave one of the two out")
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else '-trained' if trained else ''}"
-    if folder.is_file() or (folder / "run.json").exists():
-        raise UsageError("is not a folder for experiments", where=folder, remedy="choose another with --out")
+    reject_run(folder, "experiments")
     if original.family != "images" and (data_dir or backbone or weights_dir):
         what = f"preset {preset!r} has no images"
         raise UsageError(what, remedy="leave --data-dir, --backbone and --weights-dir out")
@@ -107,23 +106,14 @@ def _report(block: Any) -> None:
 
 def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
     """The runs that failed; one bar over all rounds."""
-    from polyfed.experiments.comparing import finished, run_cells
+    from polyfed.experiments.comparing import run_cells
 
     cells, failed = experiment.cells, experiment.unfinished
     for error in dict.fromkeys(map(str, failed.values())):
         note(f"warning: {error}")
-    rounds = {cell.folder: cell.config.run.rounds for cell in cells}
-    with shared_bar(rounds, {cell.folder for cell in cells if finished(cell)}, quiet=quiet) as bar:
-
-        def on_event(cell: Any, event: dict[str, Any]) -> None:
-            if event["event"] == "round":
-                bar(cell.folder, event["round"])
-
-        outcomes = run_cells(
-            experiment.cells, experiment.federation, COMMAND_LINE, jobs=jobs, on_event=on_event, command=argv
-        )
-        for outcome in outcomes:
-            bar(outcome.cell.folder)
+    with shared_bar(cells, quiet=quiet) as bar:
+        for outcome in run_cells(cells, experiment.federation, COMMAND_LINE, jobs=jobs, on_event=bar, command=argv):
+            bar(outcome.cell)
             if outcome.error is not None:
                 failed[outcome.cell.folder] = outcome.error
                 note(f"warning: {outcome.cell.folder} failed: {outcome.error}")

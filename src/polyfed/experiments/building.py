@@ -71,7 +71,7 @@ def digest(source: Path) -> str:
                 return inner
             whole.update(f"{path.name}\0{inner}\0".encode(errors="surrogateescape"))
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", where=str(error.filename), remedy="correct it") from None
+        raise DataError(f"cannot be read: {error.strerror}", where=error.filename, remedy="correct it") from None
     return whole.hexdigest()
 
 

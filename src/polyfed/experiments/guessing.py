@@ -4,6 +4,10 @@
 >>> table = pd.DataFrame({"ward": [*"aabb"], "age": [50.5, 60.1, 70.2, 80.3], "sick": [0, 1, 0, 1]})
 >>> [(g.column, g.role) for g in guess_columns(table)]
 [('ward', 'client'), ('age', 'feature'), ('sick', 'binary')]
+>>> is_skewed(np.exp(2 * np.random.default_rng(0).standard_normal(1000)))
+True
+>>> is_skewed(np.random.default_rng(0).standard_normal(1000))
+False
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ from polyfed.data.tables.columns import is_named_like_one, why_identifier, words
 from polyfed.data.tables.files import is_table_file, load_table
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import DataError
-from polyfed.experiments.skewness import far_from_the_rest, has_far_ones, is_skewed, is_skewed_target
 from polyfed.kinds import KINDS, LabelForm, own_kinds
 
 # Words of names of targets, the surest first.
@@ -39,7 +42,9 @@ FEW = 30  # a count that matters is small
 MOST_UNLABELLED = 0.4  # the share of rows without a value, of a target
 MOST_ALIKE = 0.9  # the share of rows with the same number, of a target that is a number
 TOLD = 0.99  # the area under the curve from which a single number gives a class away
-LEAST_ROWS = 50  # of both classes together, to say so
+LEAST_ROWS = 50  # of both classes together, to say so; of an input, to call it skewed
+FEW_VALUES = 30  # different numbers: fewer are rather a count or a code
+LEAST_FAR = 1e-3  # the share of a target's numbers far from the rest that a normal distribution does not have
 _HOW = "--transform auto lets held-out rows choose"
 
 
@@ -58,7 +63,7 @@ def guess(source: str | Path, query: str | None = None) -> tuple[list[Guess], li
     if in_folder:
         files = sorted(filter(is_table_file, Path(source).iterdir()))
         if not files:
-            raise DataError("has no table in it", where=str(source), remedy="put one file for each client there")
+            raise DataError("has no table in it", where=source, remedy="put one file for each client there")
         path = files[0]
     frame = load_table(path, query=query).frame
     guesses = guess_columns(frame, in_folder=in_folder)
@@ -205,3 +210,36 @@ def _rank(name: Any) -> int:
     """How sure the name of a column is one of a target, from 0; len(_TARGETS) if it is not."""
     words = set(words_of(str(name)))
     return next((i for i, known in enumerate(_TARGETS) if words & set(known.split())), len(_TARGETS))
+
+
+def far_from_the_rest(numbers: np.ndarray) -> int:
+    """How many lie more than five standard deviations from the median, as the middle half of the numbers measures them.
+
+    Of a normal distribution that is one in two million, of Student's with four degrees of freedom one in two hundred.
+
+    >>> far_from_the_rest(np.array([*range(100), 500.0]))
+    1
+    """
+    from_median = np.abs(numbers - np.median(numbers))
+    spread = 1.4826 * np.median(from_median)  # that of a normal distribution with this middle half
+    return int((from_median > 5.0 * spread).sum()) if spread > 0 else 0
+
+
+def is_skewed(numbers: np.ndarray) -> bool:
+    """Whether an input is never negative with a few values far above the rest, and its logarithms are not."""
+    numbers = numbers[~np.isnan(numbers)]
+    if len(numbers) < LEAST_ROWS or numbers.min() < 0 or len(np.unique(numbers)) <= FEW_VALUES:
+        return False
+    far, log_far = far_from_the_rest(numbers), far_from_the_rest(np.log1p(numbers))
+    return far >= 0.01 * len(numbers) and 2 * log_far < far
+
+
+def has_far_ones(numbers: np.ndarray) -> bool:
+    """Whether more of a target's numbers are far from the rest than those of a normal distribution are."""
+    far = far_from_the_rest(numbers)
+    return far >= LEAST_FAR * len(numbers) and far > 1
+
+
+def is_skewed_target(numbers: np.ndarray) -> bool:
+    """Whether a target is positive with a few values far above the rest, and its logarithms are not."""
+    return bool((numbers > 0).all()) and has_far_ones(numbers) and far_from_the_rest(np.log(numbers)) <= 1

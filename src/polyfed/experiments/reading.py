@@ -52,20 +52,20 @@ _WANTED = {
 def read_document(path: Path) -> Document:
     """The content of a TOML file, unchecked, with its source and folders relative to where we are."""
     if is_table_file(path) and path.is_file():
-        raise ConfigError("is a table, and not a file of settings", where=str(path), remedy=f"give it as --data {path}")
+        raise ConfigError("is a table, and not a file of settings", where=path, remedy=f"give it as --data {path}")
     try:
         document = _loads(path.read_bytes().decode())
     except OSError as error:
         absent = isinstance(error, FileNotFoundError)
         reason = "there is no such file" if absent else f"cannot be read: {error.strerror}"
-        raise ConfigError(reason, where=str(path), remedy="correct the path, or write one with polyfed init") from None
+        raise ConfigError(reason, where=path, remedy="correct the path, or write one with polyfed init") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save it in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(path, str(error)) from None
     except _Beyond as error:
-        raise ConfigError(str(error), where=str(path), remedy="correct it") from None
+        raise ConfigError(str(error), where=path, remedy="correct it") from None
     move_paths(document, lambda name: str(path.parent / Path(name).expanduser()))
     return document
 

@@ -22,7 +22,7 @@ from polyfed.data.splits import divide
 from polyfed.errors import ConfigError, PolyfedError, nearest
 from polyfed.experiments.building import build_federation, build_method, build_settings
 from polyfed.experiments.config import Config
-from polyfed.experiments.skewness import is_skewed, is_skewed_target
+from polyfed.experiments.guessing import is_skewed, is_skewed_target
 from polyfed.experiments.tuning import loss_of
 from polyfed.kinds import LabelForm
 from polyfed.seeds import Stream

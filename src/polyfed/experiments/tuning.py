@@ -1,26 +1,36 @@
-"""Which combination of a grid a method is judged by: the validation rows choose, and the test rows are not looked at.
+"""A grid: for a method, the values to try of some of its options. Every combination is a run, in a folder of its own.
 
+Validation rows choose the combination that a method is judged by, and the test rows are not looked at.
 The loss of a run is the log loss of its personal models on the validation rows after the last round, in nats: the mean
 over the clients of each task (`Kind.loss`), summed over the tasks. Other units of a target add the same number
 to the loss of every combination, so the sum needs no weights: no unit makes a task count for more than another.
 One combination is chosen for all seeds, that with the least mean over them; of equal ones the first. A combination counts
 only if it has a finite loss with every seed: one that fails or diverges somewhere is never chosen.
 
->>> choice = Choice({"learning_rate": [0.1, 0.01]}, [{"learning_rate": 0.1}, {"learning_rate": 0.01}], [[3, 4], [1, 5]])
+>>> combinations({"learning_rate": [0.1, 0.01], "hidden": [[32], [64, 64]]})[1]
+{'learning_rate': 0.1, 'hidden': [64, 64]}
+>>> folder_name("fedavg", {"learning_rate": 0.1, "hidden": [64, 64]}, seed=0), folder_name("fedavg", {}, seed=0)
+('fedavg-learning_rate=0.1-hidden=64,64-0', 'fedavg-0')
+>>> choice = Choice({"learning_rate": [0.1, 0.01]}, [[3, 4], [1, 5]])
 >>> choice.means, choice.chosen
 ([3.5, 3.0], {'learning_rate': 0.01})
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import math
+import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyfed.errors import ConfigError
-from polyfed.experiments.grid import Grid, combinations
+from polyfed.errors import ConfigError, nearest
+from polyfed.experiments.config import CompareConfig
 from polyfed.folders.lines import read_events
 from polyfed.kinds import KINDS
 
@@ -28,13 +38,87 @@ if TYPE_CHECKING:
     from polyfed.data import Federation
     from polyfed.experiments.comparing import Cell
 
+ALL = "all"  # in place of a method: every method that has the option
+MOST_LETTERS = 100  # of the values in the name of a folder
+
+Grid = dict[str, list[Any]]  # option → its values
+Options = Mapping[str, object]
+
+
+def grids(compare: CompareConfig, where: str) -> dict[str, Grid]:
+    """Method → its grid, of the methods that are compared and have one; what is set for `all` a method's own replaces."""
+    from polyfed.methods import known_methods
+
+    methods = known_methods()
+    for name, grid in compare.grid.items():
+        place = f"{where}, compare.grid.{name}"
+        if name != ALL and name not in methods:
+            raise ConfigError("is no method", where=place, remedy=nearest(name, [*methods, ALL]))
+        for option, values in grid.items():
+            if _twice(values):
+                raise ConfigError("a value is given twice", where=f"{place}.{option}", remedy="give each once")
+    without = lacking(compare)
+    for option, lack in without.items():
+        if len(lack) == len(compare.methods):
+            known = dict.fromkeys(name for method in compare.methods for name in _options(method))
+            place = f"{where}, compare.grid.{ALL}.{option}"
+            raise ConfigError("is an option of none of the methods", where=place, remedy=nearest(option, known))
+    shared = compare.grid.get(ALL, {})
+    known = {m: {o: values for o, values in shared.items() if m not in without[o]} for m in compare.methods}
+    found = {method: {**usual, **compare.grid.get(method, {})} for method, usual in known.items()}
+    return {method: grid for method, grid in found.items() if grid}
+
+
+def lacking(compare: CompareConfig) -> dict[str, list[str]]:
+    """Option of `all` → the methods that are compared and do not have it."""
+    return {o: [m for m in compare.methods if o not in _options(m)] for o in compare.grid.get(ALL, {})}
+
+
+def combinations(grid: Grid) -> list[dict[str, Any]]:
+    """Each value of each option with each of the others; of no grid the one with nothing in it."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def written(options: Options) -> str:
+    """
+    >>> written({"hidden": [64, 64], "kernel": "rbf"})
+    'hidden=64,64, kernel=rbf'
+    """
+    return ", ".join(f"{option}={_word(value)}" for option, value in options.items())
+
+
+def folder_name(method: str, options: Options, seed: int) -> str:
+    """<method>-<option>=<value>-<seed>: of these values alone, so that a grid can grow in the same folder."""
+    text = "".join(f"-{option}={_word(value)}" for option, value in options.items())
+    safe = re.sub(r"[^A-Za-z0-9.,+=_-]", "_", text)[:MOST_LETTERS]
+    if safe != text:  # two values that look alike when written so are still two
+        safe = f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{method}{safe}-{seed}"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_word, value)) + ("," if len(value) == 1 else "")
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _twice(values: Sequence[object]) -> bool:
+    """Also values that would share a folder, as 32 and "32" do."""
+    return any(value in values[:i] for i, value in enumerate(values)) or len({*map(_word, values)}) < len(values)
+
+
+def _options(method: str) -> list[str]:
+    from polyfed.methods import known_methods
+
+    made = known_methods().get(method)
+    return [option.name for option in fields(made)] if is_dataclass(made) else []
+
 
 @dataclass(frozen=True)
 class Choice:
-    """A method's grid, its combinations, and for each the losses by seed; a loss that is not there is infinite."""
+    """A method's grid, and for each of its combinations the losses by seed; a loss that is not there is infinite."""
 
     grid: Grid
-    combinations: Sequence[dict[str, Any]]
     losses: Sequence[Sequence[float]]
 
     @property
@@ -43,33 +127,31 @@ class Choice:
         return [sum(of_seeds) / len(of_seeds) for of_seeds in self.losses]
 
     @property
+    def tried(self) -> list[tuple[dict[str, Any], float, Sequence[float]]]:
+        """Combination, its mean loss, and its losses seed by seed."""
+        return list(zip(combinations(self.grid), self.means, self.losses, strict=True))
+
+    @property
     def chosen(self) -> dict[str, Any] | None:
         """The combination with the least mean loss, or None if none is finite."""
-        finite = [(mean, at) for at, mean in enumerate(self.means) if math.isfinite(mean)]
-        return self.combinations[min(finite)[1]] if finite else None
+        finite = [(mean, options) for options, mean, _ in self.tried if math.isfinite(mean)]
+        return min(finite, key=itemgetter(0))[1] if finite else None
 
 
 def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Path]) -> dict[str, Choice]:
     """Method → what is chosen for it, from the cells of a comparison that were completed."""
 
-    def losses(method: str, options: dict[str, Any]) -> list[float]:
-        tried = [cell.folder for cell in cells if cell.method == method and cell.options == options]
-        return [math.inf if folder in failed else validation_loss(folder) for folder in tried]
+    def loss(cell: Cell) -> float:
+        return math.inf if cell.folder in failed else loss_of(read_events(cell.folder))
 
-    of_methods = {method: combinations(grid) for method, grid in grids.items()}
-    return {
-        method: Choice(grids[method], tried, [losses(method, options) for options in tried])
-        for method, tried in of_methods.items()
-    }
+    def losses(method: str, options: Options) -> list[float]:
+        return [loss(cell) for cell in cells if cell.method == method and cell.options == options]
 
-
-def validation_loss(folder: Path) -> float:
-    """The loss of the run in a folder, as said above."""
-    return loss_of(read_events(folder))
+    return {m: Choice(grid, [losses(m, options) for options in combinations(grid)]) for m, grid in grids.items()}
 
 
 def loss_of(events: Sequence[dict[str, Any]]) -> float:
-    """The same of a run with these events; infinite if a client's is no number."""
+    """The loss of a run with these events, as said above; infinite if a client's is no number."""
     from polyfed.engine.tables import history, summary
 
     # What is not handed on cannot be looked at.

@@ -28,7 +28,7 @@ def read_page(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         remedy = "give a results.md of this preset"
-        raise DataError(f"cannot be read ({in_words(error)})", where=str(path), remedy=remedy) from None
+        raise DataError(f"cannot be read ({in_words(error)})", where=path, remedy=remedy) from None
 
 
 def with_rows(page: str, made: Sequence[Table], about: Sequence[str]) -> str:

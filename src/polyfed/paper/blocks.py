@@ -13,8 +13,8 @@ from polyfed.errors import PolyfedError, UsageError
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.comparing import Cell, cells
 from polyfed.experiments.config import Config, DataConfig
-from polyfed.experiments.grid import folder_name
 from polyfed.experiments.reading import check
+from polyfed.experiments.tuning import folder_name
 from polyfed.paper.presets import Preset, Setting, Variant, merged
 
 if TYPE_CHECKING:

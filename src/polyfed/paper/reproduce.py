@@ -108,7 +108,7 @@ def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick:
     if data_dir is None:
         raise DataError("there is no folder of images", where=f"preset {preset.name!r}", remedy=remedy)
     if absent := [name for name in preset.data if not (data_dir / name).is_dir()]:
-        raise DataError(f"there is no folder {absent[0]}/ in it", where=str(data_dir), remedy=remedy)
+        raise DataError(f"there is no folder {absent[0]}/ in it", where=data_dir, remedy=remedy)
     return {name: data_dir / name for name in preset.data}
 
 

@@ -39,13 +39,13 @@ def write_report(
     runs = [read_run(folder) for folder in dict.fromkeys(Path(folder).resolve() for folder in folders)]
     out, html = Path(out), report_html(runs, [Tried(*one) for one in tried])
     if out.is_dir():
-        raise UsageError("is a folder", where=str(out), remedy=f"give a file, such as {out / 'report.html'}")
+        raise UsageError("is a folder", where=out, remedy=f"give a file, such as {out / 'report.html'}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, html.encode(), SHOWN)
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
-        raise UsageError(what, where=str(out), remedy="choose a place where you may write") from error
+        raise UsageError(what, where=out, remedy="choose a place where you may write") from error
     return out
 
 

@@ -65,7 +65,7 @@ def read_run(folder: Path) -> RunFolder:
     """The run in a folder; rejects a folder without one, and files that are damaged."""
     described = read_summary(folder)
     if described is None:
-        raise DataError("there is no run.json", where=str(folder), remedy="give the folder of a run")
+        raise DataError("there is no run.json", where=folder, remedy="give the folder of a run")
     history = History()
     for event in read_events(folder):
         history.add(event)

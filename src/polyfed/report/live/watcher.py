@@ -55,7 +55,7 @@ class Tail:
             fresh, content = self.offset > 0, b""
             self._begin()
         except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror})", where=str(self.path), remedy="restore it") from error
+            raise DataError(f"cannot be read ({error.strerror})", where=self.path, remedy="restore it") from error
         self._fresh |= fresh  # a line that cannot be read must not make it forgotten
         content = content[: content.rfind(b"\n") + 1]  # the rest is still being written
         lines = list(self._parse(content, self.path, self.n_lines + 1))
@@ -68,7 +68,7 @@ class Tail:
 
     def _content(self) -> tuple[bool, bytes]:
         if self.path.exists() and not self.path.is_file():
-            raise DataError("is not a file", where=str(self.path), remedy="restore it")
+            raise DataError("is not a file", where=self.path, remedy="restore it")
         with self.path.open("rb") as file:
             file.seek(self.offset - len(self.last_line))
             fresh = file.read(len(self.last_line)) != self.last_line
