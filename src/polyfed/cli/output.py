@@ -98,7 +98,7 @@ def _pair(value: float, of_guess: float | None) -> str:
 def say_doubts(events: Sequence[Mapping[str, Any]]) -> None:
     """A line for each reason not to trust the table."""
     from polyfed.report.doubts import doubts
-    from polyfed.report.history import History
+    from polyfed.report.folders import History
 
     history = History()
     for event in events:

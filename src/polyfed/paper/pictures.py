@@ -12,10 +12,9 @@ from polyfed.paper.measures import read_results
 from polyfed.paper.records import Record
 from polyfed.paper.strip import strip
 from polyfed.paper.tables import NAMES
-from polyfed.report.charts import Chart
-from polyfed.report.charts import latents as latent_charts
-from polyfed.report.charts import reliability as reliability_chart
-from polyfed.report.charts.base import COLOURS, Figure, dots, figure, line, rounds_axis, short
+from polyfed.report.charts.base import COLOURS, Chart, Figure, dots, figure, line, rounds_axis, short
+from polyfed.report.charts.learned import latents as latent_charts
+from polyfed.report.charts.predictions import reliability as reliability_chart
 
 LINES = (*COLOURS, "--ink")  # nine methods, nine colours
 Pictures = Callable[[Sequence[Block], Sequence[Record], Container[Path]], list[Chart]]

@@ -19,8 +19,7 @@ from polyfed.experiments.config import ImagesConfig
 from polyfed.experiments.images import corrupted, image_federation, images_of, vision_room
 from polyfed.paper.blocks import Block
 from polyfed.paper.measures import BAND, uncertainties
-from polyfed.report.charts import Chart
-from polyfed.report.charts.base import Figure, band, dots, figure, line, plain, short
+from polyfed.report.charts.base import Chart, Figure, band, dots, figure, line, plain, short
 from polyfed.seeds import Stream
 
 SHOWN = 12  # images in the row

@@ -15,7 +15,7 @@ from polyfed.files import SHOWN, write_whole
 from polyfed.paper.beside import with_rows
 from polyfed.paper.records import Published, Record, holds
 from polyfed.paper.tables import tables
-from polyfed.report.charts import Chart
+from polyfed.report.charts.base import Chart
 from polyfed.report.templates import PAGES, as_json, figures_of, render
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from polyfed.kinds import KINDS
 from polyfed.metrics import badness
-from polyfed.report.history import History
+from polyfed.report.folders import History
 from polyfed.report.words import name_of
 
 MOST = 5  # names in a line

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from polyfed.report.charts import Chart
+from polyfed.report.charts.base import Chart
 
 PAGES = files("polyfed.report") / "pages"
 

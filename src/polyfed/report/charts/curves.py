@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from polyfed.counting import in_bytes
 from polyfed.kinds import KINDS
 from polyfed.metrics import BASELINE, SHARES, advice
 from polyfed.report.charts.base import COLOURS, Chart, Figure, by_metric, figure, line, rounds_axis
-from polyfed.report.history import History
+from polyfed.report.folders import History
 from polyfed.report.words import guess_of, name_of
 
 PARTS = {"test": False, "validation": True}  # whether its line is dashed
@@ -66,21 +67,8 @@ def traffic(prefix: str, history: History) -> Chart | None:
     axes = {"xaxis": rounds_axis(history.round), "yaxis": {"rangemode": "tozero"}}
     drawn = figure(bars, x="round", y="bytes", height=280, barmode="stack", bargap=0.35, **axes)
     total = sum(round.bytes_down + round.bytes_up for round in history.rounds)
-    title = f"{human(total)} in {len(history.rounds)} rounds"
+    title = f"{in_bytes(total, 'bytes')} in {len(history.rounds)} rounds"
     return Chart(f"{prefix}-bytes", title, f"Bytes sent by round; {title} in all.", {"": drawn})
-
-
-def human(n_bytes: float) -> str:
-    """A size as people say it.
-
-    >>> human(812), human(40_800), human(3_200_000)
-    ('812 bytes', '40.8 kB', '3.2 MB')
-    """
-    for unit in ("bytes", "kB", "MB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} GB"
 
 
 def _charts(prefix: str, series: Sequence[Series]) -> list[Chart]:

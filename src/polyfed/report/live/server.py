@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from polyfed.errors import DataError, UsageError
-from polyfed.report.live.snapshot import snapshot
-from polyfed.report.live.watcher import Watcher
+from polyfed.report.live.watcher import Watcher, snapshot
 from polyfed.report.templates import render
 
 ADDRESS = "127.0.0.1"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,14 +11,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from polyfed.counting import in_bytes
 from polyfed.errors import DataError
-from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, parse_events, parse_timing
-from polyfed.report.folders import durations, read_summary
-from polyfed.report.history import History
+from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, Event, parse_events, parse_timing
+from polyfed.report.charts import curves
+from polyfed.report.document import MOST_REJECTIONS, duration
+from polyfed.report.folders import History, durations, read_summary
+from polyfed.report.templates import figures_of, render
 
 QUIET = 30.0  # seconds without an event after which a run counts as stopped ...
 PATIENCE = 5  # ... or so many of its own rounds, if these take longer
 RECENT = 20  # rounds by which the time that is left is judged
+SENTENCES = {
+    "waiting": "The run has not begun.",
+    "running": "The run goes on.",
+    "stopped": "Nothing has happened for a while: the run was stopped, or is stuck.",
+    "finished": "The run is finished.",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ class Tail:
     the size alone does not tell; what was read last must still stand where it stood.
     """
 
-    def __init__(self, path: Path, parse: Callable[[bytes, Path, int], Iterator[dict[str, Any]]]) -> None:
+    def __init__(self, path: Path, parse: Callable[[bytes, Path, int], Iterator[Event]]) -> None:
         self.path, self._parse = path, parse
         self._fresh = False  # what came before is to be forgotten, which nobody has heard of yet
         self._begin()
@@ -47,7 +58,7 @@ class Tail:
     def _begin(self) -> None:
         self.offset, self.n_lines, self.last_line = 0, 0, b""
 
-    def read(self) -> tuple[bool, list[dict[str, Any]]]:
+    def read(self) -> tuple[bool, list[Event]]:
         """Whether to forget what came before, and the whole lines that are new."""
         try:
             fresh, content = self._content()
@@ -84,7 +95,7 @@ class Watcher:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._events, self._timing = Tail(folder / EVENTS_FILE, parse_events), Tail(folder / TIMING_FILE, parse_timing)
-        self._history, self._times = History(), list[dict[str, Any]]()
+        self._history, self._times = History(), list[Event]()
 
     def look(self) -> Look:
         """Read what is new."""
@@ -111,3 +122,42 @@ class Watcher:
         files = (self.folder / name for name in (EVENTS_FILE, TIMING_FILE, "run.json"))
         silence = time.time() - max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
         return "stopped" if silence > max(QUIET, PATIENCE * max(recent, default=0.0)) else "running"
+
+
+def snapshot(look: Look) -> dict[str, Any]:
+    """One look as JSON: pieces of the page, and figures for its charts; a page that has this version gets nothing more."""
+    history = look.history
+    extra = (curves.trained("live", history), curves.traffic("live", history))
+    shown = [*curves.evaluated("live", history), *(chart for chart in extra if chart)]
+    last, n = history.rejections[-MOST_REJECTIONS:], len(history.rejections)
+    content = {
+        "state": look.state,
+        "sentence": SENTENCES[look.state],
+        "title": f"{look.method}, seed {look.seed}" if look.method else "A run that has not begun",
+        "round": history.round,
+        "rounds": look.n_rounds,
+        "facts": render("live_facts.html", facts=_facts(look)),
+        "charts": render("live_charts.html", charts=shown),
+        "rejections": render("live_rejections.html", rejections=last, n_rejections=n, warnings=look.warnings),
+        "figures": figures_of(shown),
+    }
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return {"version": digest[:16], **content}
+
+
+def _facts(look: Look) -> dict[str, str]:
+    history = look.history
+    if look.state == "waiting":
+        return {"Round": "–"}
+    facts = {"Round": f"{history.round} of {look.n_rounds}"}
+    if look.state == "running":
+        facts["Time left"] = "–" if look.seconds_left is None else f"≈ {duration(look.seconds_left)}"
+    facts["Clients"] = f"{len(history.clients):,}"
+    if history.rounds:
+        last = history.rounds[-1]
+        n_used = last.n_sampled - last.n_rejected if last.used else 0
+        facts["Used in last round"] = f"{n_used:,} of {last.n_sampled:,}"
+    facts["Rejected so far"] = f"{len(history.rejections):,}"
+    facts["Sent down"] = in_bytes(sum(round.bytes_down for round in history.rounds), "bytes")
+    facts["Sent up"] = in_bytes(sum(round.bytes_up for round in history.rounds), "bytes")
+    return facts

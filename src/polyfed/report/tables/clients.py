@@ -14,7 +14,7 @@ import numpy as np
 from polyfed.counting import as_people_count
 from polyfed.kinds import KINDS
 from polyfed.metrics import BASELINE, advice, badness
-from polyfed.report.history import History
+from polyfed.report.folders import History
 from polyfed.report.words import decimals, guess_of, name_of
 
 MOST_CLIENTS = 200
