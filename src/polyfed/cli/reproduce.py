@@ -56,8 +56,7 @@ def command(
     """Run an experiment of the paper; the same command again goes on where it was stopped."""
     from polyfed.cli.documents import ReproduceDocument
     from polyfed.paper.beside import read_page
-    from polyfed.paper.blocks import Choices
-    from polyfed.paper.presets import read_preset
+    from polyfed.paper.presets import Choices, read_preset
     from polyfed.paper.reproduce import image_folders, prepare, write
 
     original, argv = read_preset(preset), context.obj["argv"]
@@ -121,7 +120,7 @@ def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[
 
 
 def _show(document: dict[str, Any], records: Any) -> None:
-    from polyfed.paper.tables import tables
+    from polyfed.paper.records import tables
     from polyfed.paper.writing import reported, says
 
     say(f"{document['title']}. {says(document['preset'])}")

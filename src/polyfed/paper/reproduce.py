@@ -7,19 +7,16 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from polyfed.data import Federation
 from polyfed.data.images import make_images
 from polyfed.errors import DataError, PolyfedError
 from polyfed.experiments.comparing import Cell
 from polyfed.experiments.images import vision_room
-from polyfed.paper.about import differences, machine, versions
-from polyfed.paper.blocks import Block, Choices, blocks, with_cells
 from polyfed.paper.pictures import PICTURES
-from polyfed.paper.presets import Preset
+from polyfed.paper.presets import Block, Choices, Preset, blocks, with_cells
 from polyfed.paper.records import Record, collect, published
-from polyfed.paper.writing import describe, write_all
+from polyfed.paper.writing import Document, describe, differences, machine, versions, write_all
 from polyfed.report.folders import read_run
 
 MADE_UP = 200  # images of each data set: 120 for training, 40 for testing
@@ -62,13 +59,13 @@ def prepare(
     """Check everything, and read the data or compute features; what experiments with the same `runs` share is run once."""
     preset = choices.of(original)
     made = with_cells(blocks(preset, choices, where), runs or folder / "runs", where, on_block)
-    made_up = any(path.parent == folder / "images" for path in (choices.folders or {}).values())
+    made_up = any(path.parent == folder / "images" for path in choices.folders.values())
     return Experiment(original, preset, choices, made, folder, made_up)
 
 
 def write(
     experiment: Experiment, failed: Mapping[Path, PolyfedError], command: Sequence[str], page: str | None = None
-) -> tuple[dict[str, Any], list[Record]]:
+) -> tuple[Document, list[Record]]:
     """Measure all runs, compare with what was published, and write the files; also the document and its numbers."""
     preset, folder, quick = experiment.preset, experiment.folder, experiment.choices.quick
     begun = [cell.folder for cell in experiment.cells if (cell.folder / "run.json").is_file()]
@@ -96,10 +93,10 @@ def write(
     return document, records
 
 
-def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick: bool) -> dict[str, Path] | None:
-    """Data set → its folder of images: below the one given, or made up for a quick run; None if the preset needs none."""
+def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick: bool) -> dict[str, Path]:
+    """Data set → its folder of images: below the one given, or made up for a quick run; none if the preset has no images."""
     if preset.family != "images":
-        return None
+        return {}
     vision_room()
     if data_dir is None and quick:
         return {name: _made_up(folder / "images" / name, layout=name) for name in preset.data}
@@ -121,7 +118,7 @@ def _made_up(place: Path, layout: str) -> Path:
     return place
 
 
-def _cell(block: Block, cell: Cell, failed: Mapping[Path, PolyfedError]) -> dict[str, Any]:
+def _cell(block: Block, cell: Cell, failed: Mapping[Path, PolyfedError]) -> Document:
     return {
         "data": block.data,
         "setting": block.setting.name,

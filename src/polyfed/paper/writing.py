@@ -1,22 +1,33 @@
-"""What an experiment leaves in its folder: results.json, results.md, report.html and the pictures as plotly's JSON."""
+"""What an experiment leaves in its folder: results.json, results.md, report.html and the pictures as plotly's JSON.
+
+Beside the numbers a reader must know what was done differently, how long it took, on which machine, and with what.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from polyfed.files import SHOWN, write_whole
 from polyfed.paper.beside import with_rows
-from polyfed.paper.records import Published, Record, holds
-from polyfed.paper.tables import tables
+from polyfed.paper.presets import Block, Preset
+from polyfed.paper.records import Published, Record, holds, tables
 from polyfed.report.charts.base import Chart
 from polyfed.report.templates import PAGES, as_json, figures_of, render
+
+PACKAGES = ("polyfed", "torch", "numpy", "scipy", "scikit-learn", "torchvision", "Pillow")
+PAPERS_BACKBONE = "resnet18"
+Document = dict[str, Any]  # results.json
 
 
 def says(preset: str) -> str:
@@ -25,7 +36,7 @@ def says(preset: str) -> str:
     return f"{rows}, ± standard deviation over the seeds, (rank) among the rows."
 
 
-def describe(records: Sequence[Record], known: Published, about: dict[str, Any]) -> dict[str, Any]:
+def describe(records: Sequence[Record], known: Published, about: Document) -> Document:
     """The document: numbers, what the publication says, and what must be known beside them."""
     found = [(claim.text, *holds(claim, records)) for claim in known.claims]
     claims = [{"text": text, "holds": right, "of": looked} for text, right, looked in found]
@@ -37,7 +48,7 @@ def describe(records: Sequence[Record], known: Published, about: dict[str, Any])
 
 
 def write_all(
-    folder: Path, document: dict[str, Any], records: Sequence[Record], charts: Sequence[Chart], page: str | None = None
+    folder: Path, document: Document, records: Sequence[Record], charts: Sequence[Chart], page: str | None = None
 ) -> None:
     """All files; `document` already says where they are, and the rows go into the tables of a `page`, if there is one."""
     made = tables(records)
@@ -63,7 +74,7 @@ def write_all(
     write_whole(folder / "report.html", html.encode(), SHOWN)
 
 
-def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
+def markdown(document: Document, records: Sequence[Record]) -> str:
     """The tables with all that belongs below them."""
     published = f" Published: `{document['source']}`." if document["source"] else ""  # not so of an extension
     parts = [f"# {document['title']}", f"{says(document['preset'])}{published}"]
@@ -78,13 +89,13 @@ def markdown(document: dict[str, Any], records: Sequence[Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def beside(document: dict[str, Any]) -> list[str]:
+def beside(document: Document) -> list[str]:
     """What is said of rows that were run after the others of a page."""
     methods = ", ".join(dict.fromkeys(cell["method"] for cell in document["cells"] if not cell["error"]))
     return [f"run later than the others: {methods}, by `{document['invoked']}`", *facts(document)]
 
 
-def _failures(cells: Sequence[dict[str, Any]]) -> list[str]:
+def _failures(cells: Sequence[Document]) -> list[str]:
     """What went wrong, once for all runs of which it is the same.
 
     >>> _failures([{"folder": name, "error": "no weights."} for name in ("a", "b")])
@@ -98,7 +109,7 @@ def _failures(cells: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{folders[0]}{others[error]}: {error}" for error, folders in by_error.items()]
 
 
-def facts(document: dict[str, Any]) -> list[str]:
+def facts(document: Document) -> list[str]:
     """Time, machine and versions."""
     machine = document["machine"]
     completed = {cell["folder"] for cell in document["cells"] if not cell["error"]}  # variants may share one
@@ -110,7 +121,7 @@ def facts(document: dict[str, Any]) -> list[str]:
     ]
 
 
-def reported(claim: dict[str, Any]) -> str:
+def reported(claim: Document) -> str:
     """
     >>> reported({"holds": 2, "of": 2}), reported({"holds": 1, "of": 2}), reported({"holds": 0, "of": 0})
     ('yes', 'in 1 of 2 cases', 'not measured')
@@ -139,3 +150,44 @@ def _colours() -> dict[str, str]:
     style = (PAGES / "style.css").read_text(encoding="utf-8")
     light = style[: style.index("@media")]
     return dict(re.findall(r"(--[\w-]+): (#\w+);", light))
+
+
+def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], quick: bool, made_up: bool) -> list[str]:
+    """In what this differs from the publication: what the preset says, and what follows from the choices."""
+    found = []
+    if quick:
+        found.append("a quick run: federations, rounds and seeds are smaller than in the publication")
+    if made_up:
+        found.append("the images are made up (discs and crosses): the numbers say nothing about the data sets")
+    rounds, published = (preset.base["run"]["rounds"] for preset in (chosen, original))
+    if rounds != published:
+        found.append(f"{rounds} rounds instead of {published}")
+    if len(chosen.seeds) > 1:
+        found.append(f"{len(chosen.seeds)} seeds and their std; the publication has one number for each cell")
+    varied = any(variant.backbone for variant in chosen.variants)
+    used = {block.config.data.images.backbone for block in blocks if block.config.data.images is not None}
+    others = sorted(used - {PAPERS_BACKBONE})
+    if others and not varied:
+        found.append(f"the backbone is {', '.join(others)} instead of ResNet-18")
+    if missing := [method for method in original.methods if method not in chosen.methods]:
+        found.append(f"without {', '.join(missing)}")
+    return [*found, *chosen.differences]
+
+
+def machine() -> dict[str, float | None]:
+    """Its size, not its name."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, OSError, ValueError):  # not on every system
+        memory = None
+    return {"cores": cores, "memory_gb": memory}
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that the numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
