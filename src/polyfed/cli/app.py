@@ -71,7 +71,7 @@ class Stopped(PolyfedError):
 
 def _stoppable(function: Function) -> Function:
     @functools.wraps(function)
-    def run(*arguments: Any, **options: Any) -> None:
+    def run(*arguments: object, **options: object) -> None:
         try:
             for name, value in options.items():
                 if isinstance(value, Path) or (name == "data" and isinstance(value, str)):

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from polyfed.cli.arguments import AsJson, argument, option, reject_no_folder, write_out
+from polyfed.cli.arguments import QUERY, TABLE, AsJson, argument, option, reject_no_folder, write_out
 from polyfed.cli.output import emit, say, show_table
 from polyfed.errors import UsageError
 from polyfed.files import SHOWN, write_whole
@@ -37,14 +37,9 @@ def _content(name: str) -> bytes:
 
 
 def init(
-    data: Annotated[
-        str,
-        argument(
-            "A table (CSV, Parquet, ...), a pattern, a folder with a file for each client, or a database's URL.", "DATA"
-        ),
-    ],
+    data: Annotated[str, argument(TABLE, "DATA")],
     out: Annotated[Path, option("The file to write.", "FILE")] = Path("polyfed.toml"),
-    query: Annotated[str | None, option("What is read, if the data are a database: SELECT ...", "SQL")] = None,
+    query: Annotated[str | None, option(QUERY, "SQL")] = None,
     json: AsJson = False,
 ) -> None:
     """Write a commented config file for a table: guesses the client column and the kinds of the targets."""
@@ -58,8 +53,8 @@ def init(
     found, remarks = guess(data, query)
     write_out(out, config_text(found, data, out, query).encode())
     if json:
-        guesses = [GuessDocument(column=g.column, role=g.role, why=g.why) for g in found]
-        client = next((g.column for g in found if g.role == "client"), None)
+        guesses = [GuessDocument(**vars(guess)) for guess in found]
+        client = next((guess.column for guess in found if guess.role == "client"), None)
         emit(InitDocument(out=str(out), client=client, guesses=guesses, remarks=remarks))
         return
     rows = [[g.column, g.role, g.why] for g in found]

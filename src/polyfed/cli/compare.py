@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -50,10 +50,10 @@ def command(
     from polyfed.data.tables.files import stem_of
     from polyfed.experiments.reading import read_grid
 
-    extra: dict[tuple[str, ...], Any] = {("compare", "methods"): split_names(methods)}
-    extra["compare", "seeds"] = split_seeds(seeds)
+    values_of: dict[tuple[str, ...], list[object]] = {}
     for keys, values in map(read_grid, grid or ()):
-        extra.setdefault(("compare", "grid", *keys), []).extend(values)
+        values_of.setdefault(("compare", "grid", *keys), []).extend(values)
+    extra = {("compare", "methods"): split_names(methods), ("compare", "seeds"): split_seeds(seeds), **values_of}
     chosen, where = settings(config, data, how, extra=extra)
     chosen = with_scales(chosen, where, quiet=quiet)
     name = chosen.data.dataset or stem_of(chosen.data.source or "data")
@@ -98,7 +98,13 @@ def run_comparison(
     page = try_report(shown, folder / "report.html", tried=tried(choices)) if report and shown else None
     document = describe(folder, outcomes, choices, page, command)
     emit(document) if json else table(document, choices)
-    _reject_incomplete(list(failed.values()), len(todo), choices)
+    # What was found is reported by now; what is missing makes it a failure.
+    if failed:
+        first = str(next(iter(failed.values()))).rstrip(".")
+        raise PolyfedError(f"{len(failed)} of {len(todo)} runs failed, the first with: {first}")
+    if lost := [method for method, choice in choices.items() if choice.chosen is None]:
+        what = "no combination has a finite loss on the validation rows with every seed"
+        raise PolyfedError(what, where=f"the grid of {lost[0]}", remedy="give it other values")
 
 
 def _run_all(
@@ -139,13 +145,3 @@ def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Callable
         bars[cell.folder](event)
 
     return on_event
-
-
-def _reject_incomplete(failed: Sequence[PolyfedError], n_cells: int, choices: dict[str, Choice]) -> None:
-    """What was found is reported by now; what is missing makes it a failure."""
-    if failed:
-        raise PolyfedError(f"{len(failed)} of {n_cells} runs failed, the first with: {str(failed[0]).rstrip('.')}")
-    for method, choice in choices.items():
-        if choice.chosen is None:
-            what = "no combination has a finite loss on the validation rows with every seed"
-            raise PolyfedError(what, where=f"the grid of {method}", remedy="give it other values")

@@ -126,7 +126,11 @@ def show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
         rows.append([f"{name} (no privacy)" if line.pools_data else name, *cells, number(line.rank)])
     seeds = len({cell.seed for cell in document.cells})
     title = f"Test rows, mean over the clients{f' and ± spread over {seeds} seeds' if seeds > 1 else ''}; (rank)"
-    show_table(title, headings, rows, closing=_guesses(document))
+    lines = document.table.values()
+    known = [[line.scores[task].baseline for line in lines if task in line.scores] for task in document.metrics]
+    guesses = [next(filter(None, of_task), None) for of_task in known]  # what costs nothing, as all methods have it
+    closing = [["guessing: mean, majority class", *map(number, guesses), ""]] if any(guesses) else []
+    show_table(title, headings, rows, closing=closing)
     for line in _remarks(document):
         say(line)
     say_where(document)
@@ -137,14 +141,6 @@ def say_where(document: CompareDocument) -> None:
     say(f"The runs are in {document.folder}")
     if document.report:
         say(f"The report is {document.report}")
-
-
-def _guesses(document: CompareDocument) -> list[list[str]]:
-    """A line for what costs nothing, as all methods have it."""
-    lines = document.table.values()
-    known = {task: [line.scores[task].baseline for line in lines if task in line.scores] for task in document.metrics}
-    found = [next(filter(None, of_task), None) for of_task in known.values()]
-    return [["guessing: mean, majority class", *map(number, found), ""]] if any(found) else []
 
 
 def _remarks(document: CompareDocument) -> list[str]:

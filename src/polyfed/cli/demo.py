@@ -46,9 +46,10 @@ def command(
         "run": {"rounds": QUICK_ROUNDS if quick else ROUNDS},
         "compare": {"methods": METHODS, "seeds": [0]},
     }
+    numbered = (Path(f"runs/demo-{i}") for i in count(2))  # a demo is run again and again
     run_comparison(
         check(document, "demo"),
-        out or _free(Path("runs/demo")),
+        out or next(free for free in chain([Path("runs/demo")], numbered) if not free.exists()),
         "demo",
         argv=context.obj["argv"],
         report=report,
@@ -88,9 +89,3 @@ def _show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
     ]
     show_table("Birds that nobody has labelled, mean over the colonies", ["", *last], rows)
     say_where(document)
-
-
-def _free(folder: Path) -> Path:
-    """The folder, or with a number that is not taken: a demo is run again and again."""
-    numbered = (folder.with_name(f"{folder.name}-{i}") for i in count(2))
-    return next(free for free in chain([folder], numbered) if not free.exists())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,6 @@ from polyfed.errors import PolyfedError, UsageError
 
 if TYPE_CHECKING:
     from polyfed.cli.deploy_documents import DeployStatusDocument
-    from polyfed.flower.deploy.commands import Note
     from polyfed.flower.deploy.layout import Deployment
 
 WATCH = 10.0  # seconds between two looks, each of which starts a program of Flower twice
@@ -109,9 +108,8 @@ def run(
     from polyfed.flower.deploy import layout, runs
 
     deployment, (text, name) = layout.read_deployment(folder), runs.read_prepared(study, rounds)
-    config: dict[str, Any] = {"study": text, "folder": runs.new_folder(deployment, name, out)}
-    config |= {"nodes": nodes, "timeout": timeout, "wait": wait}
-    _run_all(deployment, config, "deploy run", json)
+    place = runs.new_folder(deployment, name, out)
+    _run_all(deployment, "deploy run", json, place, study=text, nodes=nodes, timeout=timeout, wait=wait)
 
 
 def resume(
@@ -136,8 +134,8 @@ def resume(
         what = f"{completed} rounds are completed already"
         raise UsageError(what, where=of, remedy=f"to go on give --rounds with a number above {completed}")
     text, _ = runs.read_prepared(of / "config.toml", wanted)
-    config = {"study": text, "folder": str(of.absolute()), "nodes": nodes, "timeout": timeout, "wait": wait}
-    _run_all(deployment, config, "deploy resume", json)
+    place = str(of.absolute())
+    _run_all(deployment, "deploy resume", json, place, study=text, nodes=nodes, timeout=timeout, wait=wait)
 
 
 def status(
@@ -146,17 +144,23 @@ def status(
     json: AsJson = False,
 ) -> None:
     """List the nodes, who is online, the runs, and how far each is."""
+    from polyfed import __version__
+    from polyfed.cli.deploy_documents import DeployStatusDocument, NodeDocument, PreparedDocument, SubmittedDocument
     from polyfed.flower.deploy.layout import read_deployment
+    from polyfed.flower.deploy.runs import nodes_of, runs_of, studies_of
 
     if watch and json:
         raise UsageError("--watch does not end, and --json prints one document", remedy="choose one of them")
-    deployment = read_deployment(folder)
+    deployment, say_more = read_deployment(folder), None if watch else note
     while True:
-        document = _status(deployment, None if watch else note)
-        if json:
-            emit(document)
-        else:
-            _show(document)
+        document = DeployStatusDocument(
+            server=deployment.address,
+            version=__version__,
+            nodes=[NodeDocument(**values) for values in nodes_of(deployment, say_more)],
+            runs=[SubmittedDocument(**values) for values in runs_of(deployment, say_more)],
+            studies=[PreparedDocument(**values) for values in studies_of(deployment)],
+        )
+        emit(document) if json else _show(document)
         if not watch:
             return
         time.sleep(WATCH)
@@ -225,28 +229,29 @@ def _report_made(made: Deployment, names: tuple[str, ...], command: str, json: b
 
     folders = {name: str(made.node(name)) for name in names}
     if json:
-        document: Any = DEPLOY_DOCUMENTS[command]
-        emit(document(folder=str(made.root), host=made.host, port=made.port, nodes=folders))
+        found = {"folder": str(made.root), "host": made.host, "port": made.port, "nodes": folders}
+        emit(DEPLOY_DOCUMENTS[command].model_validate(found))
         return
     say(f"{made.root} is the deployment of {made.host}, port {made.port}")
     for name, path in folders.items():
         say(f"{path} goes to the machine of {name}")
 
 
-def _run_all(deployment: Deployment, config: dict[str, Any], command: str, json: bool) -> None:
+def _run_all(deployment: Deployment, command: str, json: bool, folder: str, **given: str | float | None) -> None:
     """Submit a run, follow it, report how it ended; a run that failed is an error."""
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
     from polyfed.flower.deploy import runs
 
-    began, folder = time.monotonic(), config["folder"]
-    config = config | {"nodes": config["nodes"] or len(deployment.nodes) or None}
+    began, config = (
+        time.monotonic(),
+        given | {"folder": folder, "nodes": given["nodes"] or len(deployment.nodes) or None},
+    )
     number = runs.submit(deployment, {key: value for key, value in config.items() if value is not None}, note)
     status, reason = runs.follow(deployment, number, Path(folder) if deployment.is_server else None, note)
     seconds = round(time.monotonic() - began, 1)
     if json:
-        document: Any = DEPLOY_DOCUMENTS[command]
         ended = {"run": number, "folder": folder, "status": status, "completed": reason is None, "seconds": seconds}
-        emit(document(**ended, reason=reason or None))
+        emit(DEPLOY_DOCUMENTS[command].model_validate(ended | {"reason": reason or None}))
     elif reason is None:
         say(f"Run {number} is completed, {seconds:.0f} s. It is in {folder} on the server")
     if reason is not None:
@@ -262,20 +267,6 @@ def _reject_absent(deployment: Deployment) -> None:
     if not server.answers(deployment):
         what = f"the server does not answer at {deployment.address}, and it alone can make a key invalid"
         raise UsageError(what, remedy=f"start it with polyfed deploy server {deployment.root}")
-
-
-def _status(deployment: Deployment, show: Note | None) -> DeployStatusDocument:
-    from polyfed import __version__
-    from polyfed.cli.deploy_documents import DeployStatusDocument, NodeDocument, PreparedDocument, SubmittedDocument
-    from polyfed.flower.deploy.runs import nodes_of, runs_of, studies_of
-
-    return DeployStatusDocument(
-        server=deployment.address,
-        version=__version__,
-        nodes=[NodeDocument(**values) for values in nodes_of(deployment, show)],
-        runs=[SubmittedDocument(**values) for values in runs_of(deployment, show)],
-        studies=[PreparedDocument(**values) for values in studies_of(deployment)],
-    )
 
 
 def _show(document: DeployStatusDocument) -> None:

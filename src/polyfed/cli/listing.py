@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from pkgutil import resolve_name
+from typing import Annotated
 
 from polyfed.cli.arguments import LISTS, AsJson, argument, names_of
 from polyfed.cli.output import emit, say, show_table
@@ -98,7 +99,7 @@ def methods(
     if json:
         emit(MethodsDocument(methods=entries))
         return
-    rows: list[list[Any]] = [[e.name, e.summary, len(e.options)] for e in entries]
+    rows: list[list[object]] = [[e.name, e.summary, len(e.options)] for e in entries]
     show_table("Methods", ["name", "what it is", "options"], rows, left=2)
     alike: dict[str, list[EntryDocument]] = {}
     for entry in entries:  # methods with the same options and defaults are shown once
@@ -109,7 +110,7 @@ def methods(
         show_table(title, ["option", "default", "what it is"], rows, left=3)
 
 
-def _default(option: Field[Any]) -> Any:
+def _default(option: Field[object]) -> object:
     default = option.default_factory() if option.default_factory is not MISSING else option.default
     return None if default is MISSING else list(default) if isinstance(default, tuple) else default
 
@@ -160,7 +161,8 @@ def _checks() -> Iterator[tuple[str, bool, bool, str]]:
     for name, purpose in EXTRAS.items():
         version = _version(name)
         yield name, version is not None, False, f"{version or 'not installed'}; for {purpose}"
-    yield _tried("threads", _threads)
+    threads = "torch:get_num_threads"
+    yield _tried("threads", lambda: f"torch uses {resolve_name(threads)()}; a GPU is not needed")
     yield _tried("write access", _write_access)
     yield _tried("a run from end to end", _tiny_run)
 
@@ -179,12 +181,6 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _threads() -> str:
-    import torch
-
-    return f"torch uses {torch.get_num_threads()}; a GPU is not needed"
-
-
 def _write_access() -> str:
     here = Path.cwd()
     with tempfile.TemporaryFile(dir=here):
@@ -196,7 +192,7 @@ def _tiny_run() -> str:
     from polyfed.engine import load, simulate
 
     with tempfile.TemporaryDirectory() as folder:
-        data: Any = load_dataset("synthetic", n_clients=2, n_regression=10, n_binary=10)
+        data = load_dataset("synthetic", n_clients=2, n_regression=10, n_binary=10)
         run = simulate(data, rounds=2, seed=0, folder=Path(folder) / "run")
         again = load(Path(folder) / "run")
         here, there = (r.client(run.clients[0]).predict([[50.0]])["regression"].mean[0] for r in (run, again))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from polyfed.cli.arguments import Names, option
+from polyfed.cli.arguments import QUERY, TABLE, Names, option
 from polyfed.cli.output import note, number
 from polyfed.errors import UsageError, nearest
 from polyfed.kinds import KINDS, LabelForm
 
 if TYPE_CHECKING:
     from polyfed.experiments.config import Config
+    from polyfed.experiments.reading import Document
 
 _NAMES = "A,B"
 # Options that are settings of the data as they are given, but for the names of three.
@@ -33,13 +34,8 @@ _how = partial(option, panel="The run")
 class _SourceOptions:
     """Whose data."""
 
-    data: Annotated[
-        str | None,
-        _column(
-            "A table (CSV, Parquet, ...), a pattern, a folder with a file for each client, or a database's URL.", "PATH"
-        ),
-    ] = None
-    query: Annotated[str | None, _column("What is read, if the data are a database: SELECT ...", "SQL")] = None
+    data: Annotated[str | None, _column(TABLE, "PATH")] = None
+    query: Annotated[str | None, _column(QUERY, "SQL")] = None
     dataset: Annotated[
         str | None, _column("A data set that polyfed brings: see polyfed datasets.", "NAME", names="datasets")
     ] = None
@@ -94,7 +90,7 @@ class DataOptions(_TaskOptions):
         str | None, _column("Shots of the tasks on different rows (the default) or on the same.", "HOW")
     ] = None
 
-    def into(self, document: dict[str, Any]) -> None:
+    def into(self, document: Document) -> None:
         """Add what was given to a document of settings."""
         from polyfed.data.features.transforms import ALL, AUTO
         from polyfed.experiments.reading import put
@@ -120,7 +116,7 @@ class DataOptions(_TaskOptions):
             put(document, ("data", "transform", name), how)
 
 
-def _put_class_weights(document: dict[str, Any], given: str) -> None:
+def _put_class_weights(document: Document, given: str) -> None:
     """`balanced` for all tasks, or for one task `balanced` or the weights of its classes."""
     from polyfed.data.task import BALANCED
     from polyfed.experiments.reading import put
@@ -157,7 +153,7 @@ class RunOptions:
     workers: Annotated[int | None, _how("Threads that share out the clients.", "N")] = None
     set: Annotated[Names, _how("Any setting of the config file, such as run.quorum=0.8.", "KEY=VALUE")] = None
 
-    def into(self, document: dict[str, Any]) -> None:
+    def into(self, document: Document) -> None:
         """Add what was given to a document of settings; --set has the last word."""
         from polyfed.experiments.reading import put, set_value
 
@@ -175,7 +171,9 @@ class RunOptions:
 COMMAND_LINE = "command line"
 
 
-def settings(config: Path | None, *groups: Any, extra: dict[tuple[str, ...], Any]) -> tuple[Config, str]:
+def settings(
+    config: Path | None, *groups: DataOptions | RunOptions, extra: Mapping[tuple[str, ...], object]
+) -> tuple[Config, str]:
     """The settings of a file, of options, or of both (options win), and what errors call the place they are from."""
     from polyfed.experiments.reading import check, put, read_document
 
@@ -202,9 +200,8 @@ def with_scales(config: Config, where: str, *, quiet: bool) -> Config:
 
     config, found = settled(config, where, on_trial)
     for scale in found:
-        losses = ", ".join(
-            f"{'as it is' if how == AS_IT_IS else how} {number(loss)}" for how, loss in scale.losses.items()
-        )
+        known = {"as it is" if how == AS_IT_IS else how: number(loss) for how, loss in scale.losses.items()}
+        losses = ", ".join(f"{how} {loss}" for how, loss in known.items())
         chosen = "left as it is" if scale.chosen == AS_IT_IS else f"taken as {scale.chosen}"
         if not quiet:
             note(f"note: {scale.column} is {chosen} (loss on held-out rows: {losses})")
@@ -221,10 +218,9 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
 def split_seeds(given: Sequence[str] | None) -> list[int] | None:
     """Seeds, as `split_names` has them."""
     seeds = split_names(given)
-    for seed in seeds or ():
-        if not seed.isdecimal():
-            remedy = "give whole numbers from 0 up, as in 0,1,2"
-            raise UsageError(f"{seed!r} is no seed", where="--seeds", remedy=remedy)
+    if odd := [seed for seed in seeds or () if not seed.isdecimal()]:
+        remedy = "give whole numbers from 0 up, as in 0,1,2"
+        raise UsageError(f"{odd[0]!r} is no seed", where="--seeds", remedy=remedy)
     return None if seeds is None else list(map(int, seeds))
 
 

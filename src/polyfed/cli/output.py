@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pydantic import BaseModel
+
+    from polyfed.folders.lines import Event
 
 WIDTH = 120  # of tables that go into a file
 MOST_LINES = 20  # clients in a table
@@ -37,10 +40,10 @@ def by_command(module: str) -> dict[str, type[BaseModel]]:
 def show_table(
     title: str,
     headings: Sequence[str],
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[object]],
     *,
     left: int = 1,
-    closing: Sequence[Sequence[Any]] = (),
+    closing: Sequence[Sequence[object]] = (),
 ) -> None:
     """A table whose first columns are texts, set to the left; what sums it up is `closing`, below a line."""
     from rich.console import Console
@@ -68,12 +71,15 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
-def show_scores(title: str, scores: Any, guessed: Any, skills: Any, kinds: Mapping[str, str]) -> None:
+def show_scores(
+    title: str, scores: pd.DataFrame, guessed: pd.DataFrame, skills: pd.DataFrame, kinds: Mapping[str, str]
+) -> None:
     """A run's `summary` of headline metrics, beside each its "baseline" in brackets, and below them the whole and "skill"."""
     from polyfed.report.words import guess_of
 
     def beside(of_scores: Any, of_guess: Any) -> list[str]:
-        return [_pair(value, of_guess.get((task, "baseline"))) for (task, _), value in of_scores.items()]
+        pairs = [(number(v), number(of_guess.get((task, "baseline")))) for (task, _), v in of_scores.items()]
+        return [value if guess == "-" else f"{value} ({guess})" for value, guess in pairs]
 
     known = {task for task, _ in guessed.columns}
     headings = [
@@ -91,11 +97,7 @@ def show_scores(title: str, scores: Any, guessed: Any, skills: Any, kinds: Mappi
     show_table(title, ["client", *headings], rows, closing=closing)
 
 
-def _pair(value: float, of_guess: float | None) -> str:
-    return number(value) if of_guess is None or of_guess != of_guess else f"{number(value)} ({number(of_guess)})"
-
-
-def say_doubts(events: Sequence[Mapping[str, Any]]) -> None:
+def say_doubts(events: Sequence[Event]) -> None:
     """A line for each reason not to trust the table."""
     from polyfed.report.doubts import doubts
     from polyfed.report.folders import History

@@ -6,14 +6,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from polyfed.cli.output import note, number
 from polyfed.counting import in_bytes
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
     from polyfed.experiments.comparing import Cell
     from polyfed.folders.lines import Event
@@ -69,11 +69,10 @@ def images_bar(*, quiet: bool = False) -> Iterator[None]:
         yield
         return
     bar = _rich_bar(transient=True)
-    with _images_on(bar):
-        try:
-            yield
-        finally:
-            bar.stop()
+    with ExitStack() as stack:
+        stack.callback(bar.stop)
+        stack.enter_context(_images_on(bar))
+        yield
 
 
 @contextmanager
@@ -81,20 +80,19 @@ def _images_on(bar: Progress) -> Iterator[None]:
     """While a network sees images, a line of this bar says how many are left; those that were on disk do not count."""
     from polyfed.experiments.images import watching
 
-    lines: list[tuple[TaskID, int]] = []  # the line of the images that are being seen, and how many were known before
+    line, known = None, 0  # of the images that are being seen, and how many were known before
 
     def seen(done: int, of: int) -> None:
-        if not lines:
-            if done == of:
-                return
-            lines.append((bar.add_task("images", total=of - done, reported=""), done))
+        nonlocal line, known
+        if line is None and done < of:
+            line, known = bar.add_task("images", total=of - done, reported=""), done
             bar.start()
             bar.refresh()
-        line, known = lines[0]
-        bar.update(line, completed=done - known)
-        if done == of:
+        if line is not None:
+            bar.update(line, completed=done - known)
+        if line is not None and done == of:
             bar.remove_task(line)
-            lines.clear()
+            line = None
 
     token = watching.set(seen)
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +16,10 @@ from polyfed.cli.progress import images_bar, shared_bar
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:
+    from polyfed.paper.presets import Block
+    from polyfed.paper.records import Record
     from polyfed.paper.reproduce import Experiment
+    from polyfed.paper.writing import Document
 
 IMAGES = "Images"
 
@@ -70,7 +74,7 @@ def command(
         raise UsageError(what, remedy="leave --data-dir, --backbone and --weights-dir out")
     if weights_dir is not None:  # networks that methods train look there too
         os.environ["POLYFED_WEIGHTS"] = str(weights_dir)
-    images = {"backbone": backbone, "weights_dir": None if weights_dir is None else str(weights_dir)}
+    images = {"backbone": backbone, "weights_dir": weights_dir}
     try:
         choices = Choices(
             seeds=split_seeds(seeds),
@@ -78,7 +82,7 @@ def command(
             rounds=rounds,
             quick=quick,
             trained=trained,
-            images={key: value for key, value in images.items() if value is not None},
+            images={key: str(value) for key, value in images.items() if value is not None},
             folders=image_folders(original, data_dir, folder, quick=quick),
         )
         reported = (lambda block: None) if quiet or json or not choices.folders else _report
@@ -98,12 +102,12 @@ def command(
         raise PolyfedError(f"{len(failed)} of {n_runs} runs failed, the first with: {first}")
 
 
-def _report(block: Any) -> None:
+def _report(block: Block) -> None:
     what = " ".join(filter(None, [block.data, block.setting.name, block.variant.title]))
     note(f"{what}, seed {block.seed}: looking at the images")
 
 
-def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
+def _run_all(experiment: Experiment, jobs: int, argv: Sequence[str], quiet: bool) -> dict[Path, PolyfedError]:
     """The runs that failed; one bar over all rounds."""
     from polyfed.experiments.comparing import run_cells
 
@@ -119,7 +123,7 @@ def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[
     return failed
 
 
-def _show(document: dict[str, Any], records: Any) -> None:
+def _show(document: Document, records: Sequence[Record]) -> None:
     from polyfed.paper.records import tables
     from polyfed.paper.writing import reported, says
 

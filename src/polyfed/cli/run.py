@@ -124,7 +124,7 @@ def _show(run: Run, document: RunDocument) -> None:
     if table is None:
         say(f"{title}: there are none to measure on.")
     else:
-        show_scores(title, table, _summary(run, ["baseline"]), _summary(run, ["skill"]), document.tasks)
+        show_scores(title, table, run.summary(["baseline"]), run.summary(["skill"]), document.tasks)
         say_doubts(run.events)
     if document.untrained:
         names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
@@ -161,7 +161,7 @@ def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
         return rounds or 0, 0
 
 
-def _reject_beside_resume(config: Path | None, data: DataOptions, how: RunOptions, others: dict[str, Any]) -> None:
+def _reject_beside_resume(config: Path | None, data: DataOptions, how: RunOptions, others: dict[str, object]) -> None:
     """A run goes on as it was begun, but it may be longer."""
     given = [name for name, value in others.items() if value is not None]
     given += [f"--{name.replace('_', '-')}" for name, value in vars(data).items() if value is not None]

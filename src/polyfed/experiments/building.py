@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from polyfed.engine import Settings
     from polyfed.methods import Method
 
-_OF_TABLES = (
-    *("client", "tasks", "features", "drop", "derive", "missing", "sha256", "query", "transform", "weights"),
-    *("split_by", "split_group", "split_column"),
-)
+_COLUMNS = ("client", "features", "drop", "derive", "missing", "query", "transform", "weights")
+_OF_TABLES = ("tasks", *_COLUMNS, "sha256", "split_by", "split_group", "split_column")
 
 
 def build_federation(data: DataConfig, where: str) -> Federation:
@@ -111,19 +109,8 @@ def _from_table(data: DataConfig) -> Federation:
         what = f"no column of {source} is named that says whose row it is"
         raise ConfigError(what, remedy="name one with --client or data.client")
     reject_changed(data)
-    return Federation.from_table(
-        source,
-        client=data.client,
-        tasks=data.all_tasks(),
-        features=data.features,
-        drop=data.drop,
-        derive=data.derive,
-        missing=data.missing,
-        query=data.query,
-        transform=data.transform,
-        weights=data.weights,
-        split=data.split(),
-    )
+    given = {key: getattr(data, key) for key in _COLUMNS}
+    return Federation.from_table(source, tasks=data.all_tasks(), split=data.split(), **given)
 
 
 @contextmanager

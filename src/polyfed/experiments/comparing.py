@@ -106,9 +106,7 @@ def run_cells(
             hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None
             yield _attempt(cell, where, federation(cell) if callable(federation) else federation, hook, command)
         return
-    work = functools.partial(_attempt_apart, where=where, command=command)
-    on_word = (lambda cell, round: on_event(cell, {"event": "round", "round": round})) if on_event else None
-    yield from share_out(work, open_cells, jobs, on_word)
+    yield from share_out(functools.partial(_attempt_apart, where=where, command=command), open_cells, jobs, on_event)
 
 
 def finished(cell: Cell) -> bool:
@@ -134,12 +132,12 @@ def _attempt(
     return Outcome(cell)
 
 
-def _attempt_apart(cell: Cell, tell: Notify, *, where: str, command: Sequence[str]) -> Outcome:
+def _attempt_apart(cell: Cell, notify: Notify, *, where: str, command: Sequence[str]) -> Outcome:
     """In another process: it reads the data itself, and reports its rounds."""
 
     def on_event(event: Event) -> None:
         if event["event"] == "round":
-            tell(event["round"])
+            notify({"event": "round", "round": event["round"]})
 
     return _attempt(cell, where, None, on_event, command)
 

@@ -36,9 +36,9 @@ class TaskConfig(_Section):
     class_weights: str | dict[str, float] | None = None
 
     def task(self) -> Task:
-        described = self.model_dump()
-        classes = described.pop("classes")
-        return Task(**described, classes=None if classes is None else tuple(classes))
+        return Task(
+            **self.model_dump(exclude={"classes"}), classes=None if self.classes is None else tuple(self.classes)
+        )
 
 
 class ImagesConfig(_Section):

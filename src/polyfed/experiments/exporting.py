@@ -50,7 +50,7 @@ def predictions_table(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def _lines(columns: dict[str, Any], classes: list[Any] | None) -> Iterator[dict[str, Any]]:
+def _lines(columns: dict[str, Any], classes: list[object] | None) -> Iterator[dict[str, object]]:
     if columns.get("proba") is None:
         named = {"true": columns["y"], **{name: columns.get(name) or [None] * len(columns["y"]) for name in NUMBERS}}
         for values in zip(*named.values(), strict=True):
@@ -112,7 +112,7 @@ def to_tensorboard(folder: Path, logdir: Path) -> Path:
     return place
 
 
-def _options(folder: Path) -> dict[str, Any]:
+def _options(folder: Path) -> dict[str, object]:
     described = read_document(folder / "run.json", RunDocument)
     return {"method": described["method"], **described["options"], **described["settings"]}
 

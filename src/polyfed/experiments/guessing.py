@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from polyfed.data.tables.files import is_table_file, load_table
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import DataError
 from polyfed.kinds import KINDS, LabelForm, own_kinds
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Words of names of targets, the surest first.
 _TARGETS = (
@@ -45,6 +48,7 @@ TOLD = 0.99  # the area under the curve from which a single number gives a class
 LEAST_ROWS = 50  # of both classes together, to say so; of an input, to call it skewed
 FEW_VALUES = 30  # different numbers: fewer are rather a count or a code
 LEAST_FAR = 1e-3  # the share of a target's numbers far from the rest that a normal distribution does not have
+Column = Any  # a pandas Series; pandas' own types are too wide to be of help
 _HOW = "--transform auto lets held-out rows choose"
 
 
@@ -70,7 +74,7 @@ def guess(source: str | Path, query: str | None = None) -> tuple[list[Guess], li
     return guesses, remarks(frame, guesses, in_folder=in_folder)
 
 
-def guess_columns(frame: Any, *, in_folder: bool = False) -> list[Guess]:
+def guess_columns(frame: pd.DataFrame, *, in_folder: bool = False) -> list[Guess]:
     """One guess for each column, in the order of the columns."""
     likely = [] if in_folder else likely_clients(frame, leave_out=[name for name in frame if _rank(name) == 0])
     found = {name: _feature_or_drop(frame[name]) for name in frame.columns}
@@ -91,7 +95,7 @@ def guess_columns(frame: Any, *, in_folder: bool = False) -> list[Guess]:
     return list(found.values())
 
 
-def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> list[str]:
+def remarks(frame: pd.DataFrame, guesses: list[Guess], *, in_folder: bool = False) -> list[str]:
     """What is to be known of the guesses beside their reasons."""
     said = []
     client = next((guess.column for guess in guesses if guess.role == "client"), None)
@@ -108,26 +112,26 @@ def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> lis
     return said
 
 
-def kind_of(values: Any) -> tuple[str, str]:
+def kind_of(values: Column) -> tuple[str, str]:
     """The kind of task that predicts a column, and why: the last that knows a reason, for the first are the most general."""
     present = values.dropna()
     guesses = [(name, kind.part("guess")) for name, kind in reversed(KINDS.items()) if kind.guess is not None]
     return next((name, why) for name, guess in guesses if (why := guess(present)) is not None)
 
 
-def two_values(present: Any) -> str | None:
+def two_values(present: Column) -> str | None:
     """Why a column's values are of a binary task."""
     if present.nunique() != 2:
         return None
     return f"two values, {' and '.join(str(v) for v in sorted(present.unique(), key=str))}"
 
 
-def texts(present: Any) -> str | None:
+def texts(present: Column) -> str | None:
     """Why they are of a multiclass task."""
     return None if _is_number(present) or present.nunique() == 2 else f"{present.nunique()} texts"
 
 
-def whole_numbers(present: Any) -> str | None:
+def whole_numbers(present: Column) -> str | None:
     """Why they are counts."""
     if not _is_number(present) or present.nunique() == 2:
         return None
@@ -141,7 +145,7 @@ def whole_numbers(present: Any) -> str | None:
     return None
 
 
-def outliers(present: Any) -> str | None:
+def outliers(present: Column) -> str | None:
     """Why they are numbers with outliers."""
     values = present.to_numpy(dtype=np.float64)  # what is no number is a class, and claimed before
     if is_skewed_target(values) or not has_far_ones(values):
@@ -149,18 +153,18 @@ def outliers(present: Any) -> str | None:
     return f"{present.nunique()} numbers, {far_from_the_rest(values)} of them far from the rest"
 
 
-def numbers(present: Any) -> str:
+def numbers(present: Column) -> str:
     """What else they are."""
     skewed = is_skewed_target(present.to_numpy(dtype=np.float64))
     hint = ", skewed: their logarithm may be easier to predict (--transform auto)" if skewed else ""
     return f"{present.nunique()} numbers{hint}"
 
 
-def _is_number(present: Any) -> bool:
+def _is_number(present: Column) -> bool:
     return present.dtype.kind in "biuf"
 
 
-def _feature_or_drop(values: Any) -> Guess:
+def _feature_or_drop(values: Column) -> Guess:
     name, present = str(values.name), values.dropna()
     n = int(present.nunique())
     if n <= 1:
@@ -177,7 +181,7 @@ def _feature_or_drop(values: Any) -> Guess:
     return Guess(name, "feature", "numbers")
 
 
-def _can_be_target(values: Any) -> bool:
+def _can_be_target(values: Column) -> bool:
     """Whether it has enough labels, of a kind that can be predicted."""
     present = values.dropna()
     if len(present) < (1 - MOST_UNLABELLED) * len(values) or are_dates(present):
@@ -188,9 +192,9 @@ def _can_be_target(values: Any) -> bool:
     return n <= MOST_CLASSES
 
 
-def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None:
+def _gives_away(frame: pd.DataFrame, name: str, found: Mapping[str, Guess]) -> str | None:
     """The binary target whose classes this number tells apart nearly without fail, if there is one."""
-    values = frame[name]
+    values: Column = frame[name]
     if values.dtype.kind not in "iuf" or values.nunique() <= 2:
         return None
     for target in (column for column, guess in found.items() if guess.role in own_kinds(LabelForm.BINARY)):
@@ -206,7 +210,7 @@ def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None
     return None
 
 
-def _rank(name: Any) -> int:
+def _rank(name: object) -> int:
     """How sure the name of a column is one of a target, from 0; len(_TARGETS) if it is not."""
     words = set(words_of(str(name)))
     return next((i for i, known in enumerate(_TARGETS) if words & set(known.split())), len(_TARGETS))

@@ -20,7 +20,7 @@ import numpy as np
 
 from polyfed.data import Federation
 from polyfed.data.datasets import load_images
-from polyfed.data.images import ImageFederation
+from polyfed.data.images import CORRUPTIONS, ImageFederation
 from polyfed.errors import ConfigError, MissingExtraError
 from polyfed.experiments.config import DataConfig, ImagesConfig
 from polyfed.files import write_whole
@@ -49,7 +49,7 @@ def images_of(data: DataConfig) -> ImageFederation:
 def embedder(images: ImagesConfig) -> Callable[..., np.ndarray]:
     """Paths → features, as `ImageFederation.with_features` wants it."""
     vision = vision_room()
-    options: dict[str, Any] = images.model_dump(exclude={"backbone", "cache"}, exclude_none=True)
+    options = images.model_dump(exclude={"backbone", "cache"}, exclude_none=True)
 
     def embed(paths: Sequence[Path], corruption: str | None = None) -> np.ndarray:
         cache = vision.cache.cache_folder(images.cache)
@@ -76,32 +76,22 @@ def vision_room() -> Any:
 
 def corrupted(path: Path, corruption: str, folder: Path) -> Path:
     """A copy of the image that is masked or blurred, made once; the same image is always corrupted in the same way."""
-    if corruption not in _SPOILERS:
-        raise ConfigError(f"corruption {corruption!r} is not known", remedy=f"known are {', '.join(_SPOILERS)}")
+    if corruption not in CORRUPTIONS:
+        raise ConfigError(f"corruption {corruption!r} is not known", remedy=f"known are {', '.join(CORRUPTIONS)}")
     content = path.read_bytes()
     out = folder / corruption / f"{hashlib.sha256(content).hexdigest()}.png"
     if not out.is_file():
-        Image: Any = importlib.import_module("PIL.Image")
+        Image, ImageFilter = map(importlib.import_module, ("PIL.Image", "PIL.ImageFilter"))
         with Image.open(io.BytesIO(content)) as opened:
-            made = _SPOILERS[corruption](opened.convert("RGB"))
+            made = opened.convert("RGB")
+        if corruption == "masked":
+            side = round(MASK * min(made.size))
+            left, top = ((length - side) // 2 for length in made.size)
+            made.paste((0, 0, 0), (left, top, left + side, top + side))
+        else:
+            made = made.filter(ImageFilter.GaussianBlur(BLUR * min(made.size)))
         written = io.BytesIO()
         made.save(written, "PNG")
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, written.getvalue())
     return out
-
-
-def _masked(picture: Any) -> Any:
-    width, height = picture.size
-    side = round(MASK * min(width, height))
-    left, top = (width - side) // 2, (height - side) // 2
-    picture.paste((0, 0, 0), (left, top, left + side, top + side))
-    return picture
-
-
-def _blurred(picture: Any) -> Any:
-    filters: Any = importlib.import_module("PIL.ImageFilter")
-    return picture.filter(filters.GaussianBlur(BLUR * min(picture.size)))
-
-
-_SPOILERS: dict[str, Callable[[Any], Any]] = {"masked": _masked, "blurred": _blurred}

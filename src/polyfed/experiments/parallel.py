@@ -6,16 +6,22 @@ import multiprocessing
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from polyfed.folders.lines import Event
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Notify = Callable[[Any], None]
+Notify = Callable[[Event], None]
 
 PAUSE = 0.2  # seconds between two looks at the words
 
 # Of a process that works: where its words go, and whether it was stopped by Ctrl-C.
-_words: Any = None
+_words: Queue[tuple[int, Event]] | None = None
 _stopped = False
 
 
@@ -23,9 +29,9 @@ def share_out(
     work: Callable[[Item, Notify], Result],
     items: Sequence[Item],
     jobs: int,
-    on_word: Callable[[Item, Any], None] | None = None,
+    on_word: Callable[[Item, Event], None] | None = None,
 ) -> Iterator[Result]:
-    """Results as they come. `work` can be pickled, and may tell words, which reach `on_word` with their item."""
+    """Results as they come. `work` can be pickled, and may send events, which reach `on_word` with their item."""
     # A process that is forked while torch has threads may never come back: each begins anew.
     fresh = multiprocessing.get_context("spawn")
     words = fresh.Queue()
@@ -34,9 +40,11 @@ def share_out(
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=PAUSE, return_when=FIRST_COMPLETED)
-                for number, word in _read(words):
-                    if on_word is not None:
-                        on_word(items[number], word)
+                with suppress(queue.Empty):
+                    while True:
+                        number, word = words.get_nowait()
+                        if on_word is not None:
+                            on_word(items[number], word)
                 yield from (future.result() for future in done)
         except BaseException:
             for future in waiting:
@@ -44,29 +52,23 @@ def share_out(
             raise
 
 
-def _do(work: Callable[[Any, Notify], Any], number: int, item: Any) -> Any:
+def _do(work: Callable[[Item, Notify], Result], number: int, item: Item) -> Result:
     global _stopped
+    words = _words
+    assert words is not None
     try:
         if _stopped:  # the pool hands out an item ahead, which cannot be cancelled
             raise KeyboardInterrupt
-        return work(item, lambda word: _words.put((number, word)))
+        return work(item, lambda word: words.put((number, word)))
     except KeyboardInterrupt:
         _stopped = True
         raise
 
 
-def _begin(words: Any) -> None:
+def _begin(words: Queue[tuple[int, Event]]) -> None:
     import torch
 
     global _words
     torch.set_num_threads(1)
     words.cancel_join_thread()  # words that nobody reads any more must not keep a process from its end
     _words = words
-
-
-def _read(words: Any) -> Iterator[tuple[int, Any]]:
-    while True:
-        try:
-            yield words.get_nowait()
-        except queue.Empty:
-            return

@@ -93,7 +93,7 @@ def set_value(document: Document, assignment: str) -> None:
         raise UsageError(str(error), where="--set", remedy="correct it") from None
 
 
-def read_grid(assignment: str) -> tuple[tuple[str, ...], list[Any]]:
+def read_grid(assignment: str) -> tuple[tuple[str, ...], list[object]]:
     """One option of a grid as `--grid` has it.
 
     >>> read_grid("local.kernel=rbf,matern52"), read_grid("fedavg.hidden=[32],[64, 64]")
@@ -128,7 +128,7 @@ def _loads(text: str) -> Document:
         raise _Beyond("holds a number of thousands of digits") from None
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     """As TOML writes it, and plain text where it is not TOML."""
     try:
         return _loads(f"value = {text}")["value"]
@@ -136,7 +136,7 @@ def _value(text: str) -> Any:
         return text.strip()
 
 
-def put(document: Document, names: Iterable[str], value: Any) -> None:
+def put(document: Document, names: Iterable[str], value: object) -> None:
     """Set document[a][b] and make the tables on the way."""
     *tables, last = names
     at = document
@@ -149,18 +149,18 @@ def put(document: Document, names: Iterable[str], value: Any) -> None:
     at[last] = value
 
 
-def check(document: Mapping[str, Any], where: str) -> Config:
+def check(document: Mapping[str, object], where: str) -> Config:
     """The settings, or an error about the first that is wrong."""
-    document = dict(document)
-    if isinstance(document.get("data"), dict) and isinstance(document["data"].get("tasks"), dict):
-        document["data"] = {**document["data"], "tasks": _as_tables(document["data"]["tasks"], where)}
+    document, data = dict(document), document.get("data")
+    if isinstance(data, dict) and isinstance(data.get("tasks"), dict):
+        document["data"] = {**data, "tasks": _as_tables(data["tasks"], where)}
     try:
         return Config.model_validate(document)
     except ValidationError as error:
         raise _sentence(dict(error.errors()[0]), where) from None
 
 
-def _as_tables(by_kind: Mapping[str, Any], where: str) -> list[Document]:
+def _as_tables(by_kind: Mapping[str, object], where: str) -> list[Document]:
     """`tasks.binary = ["sick"]` as the tables that tasks with options are written as."""
     tables = []
     for kind, names in by_kind.items():
@@ -180,24 +180,19 @@ def _sentence(error: Mapping[str, Any], where: str) -> ConfigError:
     place = f"{where}, {path}" if path else where
     kind = str(error["type"])
     if kind == "extra_forbidden":
-        section = tuple(part for part in location[:-1] if isinstance(part, str))
-        return _unknown_key(str(location[-1]), section, place)
+        section, key = tuple(part for part in location[:-1] if isinstance(part, str)), str(location[-1])
+        elsewhere = [s for s, model in _SECTIONS.items() if len(s) == 1 and key in model.model_fields]
+        name = f"[{'.'.join(section)}]" if section else "the settings"
+        remedy = nearest(key, _SECTIONS[section].model_fields)
+        if elsewhere and not remedy.startswith("did you mean"):
+            remedy = f"it belongs to [{elsewhere[0][0]}]"
+        return ConfigError(f"is no key of {name}", where=place, remedy=remedy)
     if kind == "missing":
         return ConfigError("is missing", where=place, remedy="add it")
     wanted = _WANTED.get(kind.split("_")[0], error["msg"])
     given = error["input"]
     shown = "a table" if isinstance(given, dict) else str(given).lower() if isinstance(given, bool) else repr(given)
     return ConfigError(f"is {shown}", where=place, remedy=f"give {wanted}")
-
-
-def _unknown_key(key: str, section: tuple[str, ...], place: str) -> ConfigError:
-    known = list(_SECTIONS[section].model_fields)
-    elsewhere = [s for s, model in _SECTIONS.items() if len(s) == 1 and key in model.model_fields]
-    name = f"[{'.'.join(section)}]" if section else "the settings"
-    remedy = nearest(key, known)
-    if elsewhere and not remedy.startswith("did you mean"):
-        remedy = f"it belongs to [{elsewhere[0][0]}]"
-    return ConfigError(f"is no key of {name}", where=place, remedy=remedy)
 
 
 def _not_toml(path: Path, message: str) -> ConfigError:

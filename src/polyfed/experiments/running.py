@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polyfed.data.tables.files import stem_of
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, reject_changed
 from polyfed.experiments.config import SPLIT_OPTIONS, Config
-from polyfed.experiments.reading import check, move_paths, read_document
+from polyfed.experiments.reading import Document, check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import reject_unnameable
 from polyfed.folders import making
@@ -70,7 +70,7 @@ def start(
 
 
 def sampled(config: Config, method: Method, prepared: PreparedFederation) -> Config:
-    """The settings for so many clients: of very many, a part takes part in each round unless it is said how many do.
+    """The settings for this number of clients: of very many, a part takes part in each round unless it is said how many do.
 
     Only where a client that was never asked is served as well as others: its labels count when it predicts.
     """
@@ -107,19 +107,17 @@ def resume(
         reject_changed(read_config(folder).data)
     with owned(folder):
         run = load(folder, allow_code=allow_code)
-        _reject_finished(run, rounds)
+        wanted, completed = run.settings.rounds if rounds is None else rounds, run.federation_state.round
+        # Results that are missing or damaged are left to be done.
+        if wanted < completed or (wanted == completed and finished_rounds(folder) == completed):
+            done, already = (
+                f"all {run.settings.rounds} rounds are completed",
+                f"{completed} rounds are completed already",
+            )
+            remedy = f"to go on give --rounds with a number above {completed}"
+            raise UsageError(done if wanted == completed else already, where=folder, remedy=remedy)
         with with_path_in_errors(folder), logging_to(folder, command, on_event) as log:
             return run.resume(rounds, on_event=log)
-
-
-def _reject_finished(run: Run, rounds: int | None) -> None:
-    """A run that has nothing left to do; results that are missing or damaged are."""
-    assert run.folder is not None
-    wanted, completed = run.settings.rounds if rounds is None else rounds, run.federation_state.round
-    if wanted < completed or (wanted == completed and finished_rounds(run.folder) == completed):
-        done, already = f"all {run.settings.rounds} rounds are completed", f"{completed} rounds are completed already"
-        remedy = f"to go on give --rounds with a number above {completed}"
-        raise UsageError(done if wanted == completed else already, where=run.folder, remedy=remedy)
 
 
 def cut_off_on_flower(folder: Path) -> bool:
@@ -133,7 +131,7 @@ def read_config(folder: Path) -> Config:
     return check(read_document(path), str(path))
 
 
-def resolved(config: Config, method: Method, federation: Federation, folder: Path) -> dict[str, Any]:
+def resolved(config: Config, method: Method, federation: Federation, folder: Path) -> Document:
     """The settings with all that was left open filled in, so that the same settings give the same run."""
     from polyfed.engine.storage import options_of
 

@@ -16,8 +16,6 @@ import numpy as np
 from polyfed.data import Federation
 from polyfed.data.features.transforms import ALL, AUTO, TRANSFORMS
 from polyfed.data.labels.column import Labels
-from polyfed.data.raw import RawClient
-from polyfed.data.schema.coding import ClientParts
 from polyfed.data.splits import divide
 from polyfed.errors import ConfigError, PolyfedError, nearest
 from polyfed.experiments.building import build_federation, build_method, build_settings
@@ -122,28 +120,23 @@ def _loss(
 
     logs = {task.name for task in federation.tasks if scales.get(task.name) == "log"}
     transform = {**fixed, **{name: how for name, how in scales.items() if how in TRANSFORMS and name not in logs}}
-    raw = {name: _rescaled(client, transform, logs) for name, client in federation.raw.items()}
+    raw = {}
+    for name, client in federation.raw.items():
+        in_logs = {t: Labels(own.at, np.log(own.values), None) for t, own in client.labels.items() if t in logs}
+        features = replace(client.features, transform=transform)
+        raw[name] = replace(client, features=features, labels={**client.labels, **in_logs})
     short = config.run.model_copy(update={"rounds": min(ROUNDS, config.run.rounds), "sample": None, "stop": "none"})
     settings = build_settings(config.model_copy(update={"run": short}), where)
     try:
         run = simulate(build_method(config, where), replace(federation, raw=raw), **settings.to_dict())
     except PolyfedError:
         return np.inf
-    # p(y) = p(log y) / y
-    return loss_of(run.events) + sum(_mean_label(run.prepared.clients, task) for task in logs)
-
-
-def _mean_label(clients: Mapping[str, ClientParts], task: str) -> float:
-    """The mean over the clients of their mean label among the rows that were held out."""
-    held_out = [parts.validation for parts in clients.values() if task in parts.validation.labels]
-    means = [part.codecs[task].decode(part.labels[task][1]).mean() for part in held_out]
-    return float(np.mean(means)) if means else 0.0
-
-
-def _rescaled(client: RawClient, transform: Mapping[str, str], logs: set[str]) -> RawClient:
-    in_logs = {t: Labels(own.at, np.log(own.values), None) for t, own in client.labels.items() if t in logs}
-    features = replace(client.features, transform=transform)
-    return replace(client, features=features, labels={**client.labels, **in_logs})
+    loss = loss_of(run.events)
+    for task in logs:  # p(y) = p(log y) / y: add the mean over the clients of their mean label that was held out
+        held_out = [parts.validation for parts in run.prepared.clients.values() if task in parts.validation.labels]
+        means = [part.codecs[task].decode(part.labels[task][1]).mean() for part in held_out]
+        loss += float(np.mean(means)) if means else 0.0
+    return loss
 
 
 def _with_scales(config: Config, chosen: Mapping[str, str], targets: set[str]) -> Config:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.experiments.config import CompareConfig
-from polyfed.folders.lines import read_events
+from polyfed.folders.lines import Event, read_events
 from polyfed.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ ALL = "all"  # in place of a method: every method that has the option
 MOST_LETTERS = 100  # of the values in the name of a folder
 
 Grid = dict[str, list[Any]]  # option → its values
-Options = Mapping[str, object]
+Options = dict[str, Any]
 
 
 def grids(compare: CompareConfig, where: str) -> dict[str, Grid]:
@@ -74,7 +74,7 @@ def lacking(compare: CompareConfig) -> dict[str, list[str]]:
     return {o: [m for m in compare.methods if o not in _options(m)] for o in compare.grid.get(ALL, {})}
 
 
-def combinations(grid: Grid) -> list[dict[str, Any]]:
+def combinations(grid: Grid) -> list[Options]:
     """Each value of each option with each of the others; of no grid the one with nothing in it."""
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
@@ -127,12 +127,12 @@ class Choice:
         return [sum(of_seeds) / len(of_seeds) for of_seeds in self.losses]
 
     @property
-    def tried(self) -> list[tuple[dict[str, Any], float, Sequence[float]]]:
+    def tried(self) -> list[tuple[Options, float, Sequence[float]]]:
         """Combination, its mean loss, and its losses seed by seed."""
         return list(zip(combinations(self.grid), self.means, self.losses, strict=True))
 
     @property
-    def chosen(self) -> dict[str, Any] | None:
+    def chosen(self) -> Options | None:
         """The combination with the least mean loss, or None if none is finite."""
         finite = [(mean, options) for options, mean, _ in self.tried if math.isfinite(mean)]
         return min(finite, key=itemgetter(0))[1] if finite else None
@@ -150,7 +150,7 @@ def tune(grids: Mapping[str, Grid], cells: Sequence[Cell], failed: Container[Pat
     return {m: Choice(grid, [losses(m, options) for options in combinations(grid)]) for m, grid in grids.items()}
 
 
-def loss_of(events: Sequence[dict[str, Any]]) -> float:
+def loss_of(events: Sequence[Event]) -> float:
     """The loss of a run with these events, as said above; infinite if a client's is no number."""
     from polyfed.engine.tables import history, summary
 

@@ -141,12 +141,19 @@ def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> Simpl
         "correlation": [learned.correlation(f"{id}-correlation", related)] if related else [],
         "traffic": [curves.traffic(id, history)],
     }
+    done = f"{history.round} of {run.n_rounds} rounds"
     return SimpleNamespace(
         id=id,
         name=name,
         run=run,
         folder=run.folder.resolve().name,
-        facts=_facts(run),
+        facts=[
+            f"seed {run.seed}",
+            done if history.round >= run.n_rounds else f"{done} so far",
+            counted(len(history.clients), "client"),
+            counted(len(history.kinds), "task"),
+            duration(run.seconds),
+        ],
         charts={section: [chart for chart in of_section if chart] for section, of_section in found.items()},
         client_choice=choice,
         clients=client_table(history, data, amount.clients),
@@ -165,18 +172,6 @@ def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> Simpl
         },
         command=shlex.join(run.described.get("command") or []),
     )
-
-
-def _facts(run: RunFolder) -> list[str]:
-    history = run.history
-    done = f"{history.round} of {run.n_rounds} rounds"
-    return [
-        f"seed {run.seed}",
-        done if history.round >= run.n_rounds else f"{done} so far",
-        counted(len(history.clients), "client"),
-        counted(len(history.kinds), "task"),
-        duration(run.seconds),
-    ]
 
 
 def _length_scale(one: Entry) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ evaluation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -69,26 +69,18 @@ class History:
         if kind == "start":
             self.kinds, self.clients = dict(event["tasks"]), list(event.get("clients", ()))
         elif kind == "round":
-            self._add_round(event)
+            number, rejected, sizes = event["round"], event["rejected"], (event["bytes_down"], event["bytes_up"])
+            counts = len(event["sampled"]), len(rejected)
+            self.rounds.append(Round(number, *counts, event["used"], *sizes, event.get("dropped")))
+            self.rejections += [Rejection(number, client, reason) for client, reason in rejected.items()]
+            for metric, mean in _means(event["metrics"].values()).items():
+                self.training.setdefault(metric, {})[number] = mean
         elif kind == "evaluation":
-            self._add_evaluation(event)
-
-    def _add_round(self, event: Event) -> None:
-        number, rejected = event["round"], event["rejected"]
-        sizes = event["bytes_down"], event["bytes_up"]
-        counts = len(event["sampled"]), len(rejected)
-        self.rounds.append(Round(number, *counts, event["used"], *sizes, event.get("dropped")))
-        self.rejections += [Rejection(number, client, reason) for client, reason in rejected.items()]
-        for metric, mean in _means(event["metrics"]).items():
-            self.training.setdefault(metric, {})[number] = mean
-
-    def _add_evaluation(self, event: Event) -> None:
-        model, part, clients = event["model"], event["part"], event["clients"]
-        self.last[model, part] = event["round"], clients
-        for task in self.kinds:
-            of_task = {client: tasks[task] for client, tasks in clients.items() if task in tasks}
-            for metric, mean in _means(of_task).items():
-                self._curves.setdefault((model, part, task, metric), {})[event["round"]] = mean
+            model, part, clients = event["model"], event["part"], event["clients"]
+            self.last[model, part] = event["round"], clients
+            for task in self.kinds:
+                for metric, mean in _means(tasks[task] for tasks in clients.values() if task in tasks).items():
+                    self._curves.setdefault((model, part, task, metric), {})[event["round"]] = mean
 
     def curve(self, task: str, metric: str, *, part: str, model: str = "personal") -> dict[int, float]:
         """Round → mean over the clients."""
@@ -112,13 +104,17 @@ class History:
         return self.rounds[-1].round if self.rounds else 0
 
 
-def _means(of_clients: Mapping[str, Mapping[str, float | None]]) -> dict[str, float]:
+def means_of(pairs: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    """Name → the mean of its values; None is a number that JSON cannot write, such as an endless loss."""
     values: dict[str, list[float]] = {}
-    for metrics in of_clients.values():
-        for metric, value in metrics.items():
-            if value is not None:  # a number that JSON cannot write, such as an endless loss
-                values.setdefault(metric, []).append(value)
-    return {metric: fmean(of_metric) for metric, of_metric in values.items()}
+    for name, value in pairs:
+        if value is not None:
+            values.setdefault(name, []).append(value)
+    return {name: fmean(of_name) for name, of_name in values.items()}
+
+
+def _means(of_clients: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
+    return means_of(pair for metrics in of_clients for pair in metrics.items())
 
 
 @dataclass(frozen=True)

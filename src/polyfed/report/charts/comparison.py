@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from polyfed.kinds import KINDS
 from polyfed.metrics import badness
 from polyfed.report.charts.base import COLOURS, Chart, Figure, by_client, dots, figure, names_axis, plain, short
+from polyfed.report.folders import means_of
 from polyfed.report.tables.comparison import Group
 from polyfed.report.tables.ranking import Ranking, blocks, kinds_of
 from polyfed.report.words import name_of
@@ -50,8 +51,14 @@ def gains(prefix: str, groups: Sequence[Group]) -> list[Chart]:
 
 def _gain(id: str, task: str, metric: str, alone: Group, others: Sequence[Group]) -> Chart | None:
     before, is_share = _by_client(alone, task, metric), badness(metric, 1.0) < 0  # the more the better: a share
-    gained = {group.name: _gained(before, _by_client(group, task, metric), is_share) for group in others}
-    gained = {name: of_clients for name, of_clients in gained.items() if of_clients}
+    gained: dict[str, dict[str, float]] = {}
+    for group in others:
+        after = _by_client(group, task, metric)
+        both = [client for client in after if client in before and (is_share or before[client] > 0)]
+        if is_share and both:
+            gained[group.name] = {client: 100 * (after[client] - before[client]) for client in both}
+        elif both:
+            gained[group.name] = {client: 100 * (1 - after[client] / before[client]) for client in both}
     if not gained:
         return None
     clients = sorted(set().union(*gained.values()))
@@ -72,17 +79,6 @@ def _gain(id: str, task: str, metric: str, alone: Group, others: Sequence[Group]
     return Chart(id, f"{task}: better off at {', '.join(better)}", about, {"": drawn}, wide=True)
 
 
-def _gained(before: Mapping[str, float], after: Mapping[str, float], is_share: bool) -> dict[str, float]:
-    """Client → what is gained, in percentage points of a share, or in per cent of an error."""
-    both = before.keys() & after.keys()
-    if is_share:
-        return {client: 100 * (after[client] - before[client]) for client in both}
-    return {client: 100 * (1 - after[client] / before[client]) for client in both if before[client] > 0}
-
-
 def _by_client(group: Group, task: str, metric: str) -> dict[str, float]:
     """The mean over the seeds."""
-    found: dict[str, list[float]] = {}
-    for (client, _), value in blocks(group, task, metric).items():
-        found.setdefault(client, []).append(value)
-    return {client: fmean(values) for client, values in found.items()}
+    return means_of((client, value) for (client, _), value in blocks(group, task, metric).items())

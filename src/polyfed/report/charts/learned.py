@@ -19,6 +19,7 @@ from polyfed.counting import as_people_count
 from polyfed.kinds import KINDS, LabelForm
 from polyfed.report.charts import base
 from polyfed.report.charts.base import COLOURS, Chart, Control, Figure, band, dots, figure, line, plain, short
+from polyfed.report.folders import means_of
 
 MOST_INPUTS = 4  # of each task, those that move it most
 SCALE = [[0.0, "--minus"], [0.5, "--zero"], [1.0, "--plus"]]
@@ -133,13 +134,12 @@ def effects(
 
 def movement(found: Effects, task: str) -> dict[str, float]:
     """Input → how far the task moves with it: the standard deviation of its curves, the mean over the clients."""
-    moved: dict[str, list[float]] = {}
-    for of_client in found.values():
-        for one in of_client.get(task, ()):
-            curves = [np.asarray(curve["mean"], dtype=np.float64) for curve in one["curves"]]
-            std = fmean(float(np.nanstd(curve)) if np.isfinite(curve).any() else 0.0 for curve in curves)
-            moved.setdefault(one["input"], []).append(std)
-    return {name: fmean(values) for name, values in moved.items()}
+    return means_of(
+        (one["input"], fmean(float(np.nanstd(curve)) if np.isfinite(curve).any() else 0.0 for curve in curves))
+        for of_client in found.values()
+        for one in of_client.get(task, ())
+        if (curves := [np.asarray(curve["mean"], dtype=np.float64) for curve in one["curves"]])
+    )
 
 
 def importance(prefix: str, model: Entry, inputs: Sequence[str], found: Effects) -> Chart | None:

@@ -125,20 +125,23 @@ def coverages(prefix: str, task: str, predictions: Predictions) -> Chart | None:
     n = np.bincount(rows.client, minlength=len(rows.clients))
     share = np.bincount(rows.client, weights=inside, minlength=len(rows.clients)) / np.maximum(n, 1)
     order = [at for at in np.lexsort((n, share)).tolist() if n[at]]
-    centre, reach = _wilson(share[order], n[order])
-    above, below = np.clip(centre + reach - share[order], 0, None), np.clip(share[order] - (centre - reach), 0, None)
+    share, n, z = share[order], n[order], 1.959964
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    reach = np.where(np.isfinite(reach), reach, np.inf)
+    above, below = np.clip(centre + reach - share, 0, None), np.clip(share - (centre - reach), 0, None)
+    clients = [rows.clients[at] for at in order]
     drawn = {
-        **dots(short(share[order]), "--blue"),
+        **dots(short(share), "--blue"),
         "error_x": base.error_bars(above, below, "--blue-soft", thickness=2),
-        "text": [plain(rows.clients[at]) for at in order],
-        "customdata": [int(n[at]) for at in order],
+        "text": [plain(client) for client in clients],
+        "customdata": n.tolist(),
         "hovertemplate": "%{text}: %{x:.3f} of %{customdata} rows<extra></extra>",
     }
     off = int(((centre + reach < LEVEL) | (centre - reach > LEVEL)).sum())
     title = f"{task}: {off} of {len(order)} clients off {LEVEL:.0%}".replace("%", " %")
     about = f"The share of each client's rows of {task} that lie in their {100 * LEVEL:.0f} % interval."
     ends = {"range": [None, 1.005]}
-    clients = [rows.clients[at] for at in order]
     shown = by_client([drawn], clients, "share of rows in their interval", at=LEVEL, xaxis=ends)
     return Chart(prefix, title, about, {"": shown})
 
@@ -169,11 +172,3 @@ def _points(rows: Rows, inside: np.ndarray, drawn: np.ndarray) -> Figure:
     diagonal = {"type": "scatter", "mode": "lines", "x": ends, "y": ends, "line": DOTTED}
     quiet = {"hoverinfo": "skip", "showlegend": False}
     return figure([*traces, {**diagonal, **quiet}], x="true", y="predicted", height=360)
-
-
-def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and reach of the 95 % interval of a share of n."""
-    z = 1.959964
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    reach = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    return centre, np.where(np.isfinite(reach), reach, np.inf)

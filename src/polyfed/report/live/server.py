@@ -39,7 +39,14 @@ def serve(
     Port 0 takes any that is free; `on_ready` is called with the address of the page, and `stop_when` is asked several times
     a second whether to end.
     """
-    with _open(Path(folder), port) as server:
+    if not 0 <= port <= 65535:
+        raise UsageError(f"port {port} does not exist", remedy="choose one from 1024 to 65535 with --port")
+    try:
+        server = _Server(Path(folder), port)
+    except OSError as error:
+        what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
+        raise UsageError(f"port {port} {what}", remedy="choose another one with --port") from error
+    with server:
         if on_ready:
             on_ready(f"http://{ADDRESS}:{server.server_port}/")
         try:
@@ -114,13 +121,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a line for every second is of no use to anyone."""
-
-
-def _open(folder: Path, port: int) -> _Server:
-    if not 0 <= port <= 65535:
-        raise UsageError(f"port {port} does not exist", remedy="choose one from 1024 to 65535 with --port")
-    try:
-        return _Server(folder, port)
-    except OSError as error:
-        what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
-        raise UsageError(f"port {port} {what}", remedy="choose another one with --port") from error

@@ -58,9 +58,16 @@ def client_table(
     shaded: list[list[float | None]] = []
 
     def add(column: Column, values: Sequence[float | None], shade: Sequence[float | None] | None = None) -> None:
-        if any(value is not None for value in values):
+        present = [value for value in values if value is not None]
+        if present:
+            digits = 0 if all(isinstance(value, int) for value in present) else decimals(present)
             columns.append(column)
-            cells.append(_cells(values, shade or [None] * len(values)))
+            cells.append(
+                [
+                    None if value is None else Cell(f"{value:,.{digits}f}", float(f"{value:.6g}"), of_value)
+                    for value, of_value in zip(values, shade or [None] * len(values), strict=True)
+                ]
+            )
 
     known = [(data or {}).get(client, {}) for client in clients]
     add(Column("", "rows", "to train on"), [of.get("rows", {}).get("train") for of in known])
@@ -75,7 +82,13 @@ def client_table(
         add(Column(task, name_of(metric), advice(metric)), values, shaded[-1])
         add(Column(task, f"guess: {guess_of(kind)}", name_of(metric)), [one.get(BASELINE) for one in of_task])
         add(Column(task, "skill", "0 is a guess, 1 perfect"), [one.get("skill") for one in of_task])
-    chosen = _chosen(shaded, len(clients), most)
+    chosen = list(range(len(clients)))
+    if len(clients) > most:
+        table = np.array(shaded, dtype=np.float64)
+        is_known = np.isfinite(table)
+        mean = np.where(is_known, table, 0).sum(axis=0) / np.maximum(1, is_known.sum(axis=0))
+        mean[~is_known.any(axis=0)] = np.inf  # nothing is known of them: they come last
+        chosen = np.argsort(mean, kind="stable")[:most].tolist()
     return ClientTable(columns, [(clients[at], [column[at] for column in cells]) for at in chosen], len(clients))
 
 
@@ -87,22 +100,3 @@ def shades(metric: str, column: Sequence[float | None]) -> list[float | None]:
     shade = np.full(len(bad), np.nan)
     shade[present] = 1 - of_value / max(1, len(kinds) - 1)
     return [None if np.isnan(value) else round(float(value), 3) for value in shade]
-
-
-def _chosen(shaded: Sequence[Sequence[float | None]], n_clients: int, most: int) -> list[int]:
-    if n_clients <= most:
-        return list(range(n_clients))
-    table = np.array(shaded, dtype=np.float64)
-    known = np.isfinite(table)
-    mean = np.where(known, table, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
-    mean[~known.any(axis=0)] = np.inf  # nothing is known of them: they come last
-    return np.argsort(mean, kind="stable")[:most].tolist()
-
-
-def _cells(column: Sequence[float | None], shade: Sequence[float | None]) -> list[Cell | None]:
-    known = [value for value in column if value is not None]
-    digits = 0 if all(isinstance(value, int) for value in known) else decimals(known)
-    return [
-        None if value is None else Cell(f"{value:,.{digits}f}", float(f"{value:.6g}"), of_value)
-        for value, of_value in zip(column, shade, strict=True)
-    ]

@@ -87,7 +87,14 @@ def grouped(runs: Sequence[RunFolder]) -> list[Group]:
 
 def comparison(groups: Sequence[Group], *, every_metric: bool = False) -> Comparison:
     """The headline metric of each task, or every metric that was measured."""
-    columns, ranked = _columns(groups, every_metric), ranking(groups)
+    histories = [run.history for group in groups for run in group.runs]
+    columns = [
+        Column(task, metric, name_of(metric), advice(metric), guess_of(kind) if metric == KINDS[kind].headline else "")
+        for task, kind in kinds_of(groups).items()
+        for metric in dict.fromkeys(m for history in histories for m in history.metrics(task))
+        if metric != BASELINE and (every_metric or metric == KINDS[kind].headline)
+    ]
+    ranked = ranking(groups)
     cells, baseline = [], []
     for column in columns:
         entries = [_mean_and_std(group, column.task, column.metric) for group in groups]
@@ -104,16 +111,6 @@ def comparison(groups: Sequence[Group], *, every_metric: bool = False) -> Compar
         for at, group in enumerate(groups)
     ]
     return Comparison(columns, rows, baseline, ranked, any(len(group.runs) > 1 for group in groups))
-
-
-def _columns(groups: Sequence[Group], every_metric: bool) -> list[Column]:
-    histories = [run.history for group in groups for run in group.runs]
-    return [
-        Column(task, metric, name_of(metric), advice(metric), guess_of(kind) if metric == KINDS[kind].headline else "")
-        for task, kind in kinds_of(groups).items()
-        for metric in dict.fromkeys(m for history in histories for m in history.metrics(task))
-        if metric != BASELINE and (every_metric or metric == KINDS[kind].headline)
-    ]
 
 
 def _mean_and_std(group: Group, task: str, metric: str) -> tuple[float, float | None] | None:

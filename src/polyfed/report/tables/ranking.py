@@ -49,7 +49,13 @@ def ranking(groups: Sequence[Group]) -> Ranking | None:
     """The ranks of several lines of a comparison by the headline metric of each task; None if they share no block."""
     if len(groups) < 2:
         return None
-    table = [row for task, kind in kinds_of(groups).items() for row in _shared(groups, task, KINDS[kind].headline)]
+    table = []
+    for task, kind in kinds_of(groups).items():
+        metric = KINDS[kind].headline
+        found = [blocks(group, task, metric) for group in groups]
+        common = set(found[0]).intersection(*found[1:])
+        # How bad each line is, in every block that all of them have; what differs by rounding alone is equal.
+        table += [[round(badness(metric, one[at]), 12) for one in found] for at in sorted(common)]
     if not table:
         return None
     of_blocks = np.array([ranks(np.array(row)) for row in table])
@@ -71,7 +77,9 @@ def leader(groups: Sequence[Group], task: str, metric: str) -> str | None:
     found = {name: of_line for name, of_line in found.items() if of_line}
     if len(found) < 2:
         return None
-    means = {group.name: _seeds_mean(group, task, metric) for group in groups if group.name in found}
+    # As the table has it: each seed counts once.
+    of_seeds = {group.name: by_seed_of(group, task, metric) for group in groups if group.name in found}
+    means = {name: float(np.mean([np.mean(values) for values in seeds])) for name, seeds in of_seeds.items()}
     best = min(found, key=lambda name: badness(metric, means[name]))
     p, better = [], True
     for name, other in found.items():
@@ -98,24 +106,11 @@ def blocks(group: Group, task: str, metric: str) -> Blocks:
     }
 
 
-def _shared(groups: Sequence[Group], task: str, metric: str) -> list[list[float]]:
-    """How bad each line is, in every block that all of them have."""
-    found = [blocks(group, task, metric) for group in groups]
-    common = set(found[0]).intersection(*found[1:])
-    # What differs by rounding alone is equal.
-    return [[round(badness(metric, one[at]), 12) for one in found] for at in sorted(common)]
-
-
 def by_seed_of(group: Group, task: str, metric: str) -> list[list[float]]:
     """The scores of the clients, seed by seed, where there are any."""
     of_seeds = [[of.get(task, {}).get(metric) for of in run.history.final().values()] for run in group.runs]
     known = [[value for value in values if value is not None] for values in of_seeds]
     return [values for values in known if values]
-
-
-def _seeds_mean(group: Group, task: str, metric: str) -> float:
-    """As the table has it: each seed counts once."""
-    return float(np.mean([np.mean(values) for values in by_seed_of(group, task, metric)]))
 
 
 def wilcoxon(differences: Sequence[float]) -> float:
@@ -127,7 +122,13 @@ def wilcoxon(differences: Sequence[float]) -> float:
     positive, total = float(rank[d > 0].sum()), float(rank.sum())
     least = min(positive, total - positive)
     if len(d) <= EXACT:
-        return min(1.0, 2 * _share_up_to(least, rank))
+        # Of all assignments of signs, the share whose ranks of one sign sum to no more than the least sum.
+        doubled = np.rint(2 * rank).astype(int)  # ranks that are shared are halves
+        ways = np.zeros(int(doubled.sum()) + 1)
+        ways[0] = 1.0
+        for one in doubled.tolist():
+            ways[one:] += ways[:-one].copy()
+        return min(1.0, 2 * float(ways[: round(2 * least) + 1].sum() / 2.0 ** len(rank)))
     deviation = math.sqrt(float((rank**2).sum()) / 4)  # with ties it is less than without
     return math.erfc((total / 2 - least) / deviation / math.sqrt(2))
 
@@ -160,13 +161,3 @@ def ranks(values: np.ndarray) -> np.ndarray:
     """
     _, of_value, size = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(size) - (size - 1) / 2)[of_value]
-
-
-def _share_up_to(least: float, rank: np.ndarray) -> float:
-    """Of all assignments of signs, the share whose ranks of one sign sum to no more than this."""
-    doubled = np.rint(2 * rank).astype(int)  # ranks that are shared are halves
-    ways = np.zeros(int(doubled.sum()) + 1)
-    ways[0] = 1.0
-    for one in doubled.tolist():
-        ways[one:] += ways[:-one].copy()
-    return float(ways[: round(2 * least) + 1].sum() / 2.0 ** len(rank))
