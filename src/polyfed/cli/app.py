@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from polyfed.cli import begin, compare, demo, deploy, export, listing, predict, reproduce, run
+from polyfed.cli import begin, compare, deploy, export, listing, predict, reproduce, run
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import reject_unnameable
 
@@ -17,8 +17,8 @@ Function = Callable[..., None]
 
 # Panel of the help → its commands.
 PANELS: dict[str, dict[str, Function]] = {
-    "Begin here": {"demo": demo.command, "examples": begin.examples, "init": begin.init},
-    "Runs": {"run": run.command, "compare": compare.command, "reproduce": reproduce.command},
+    "Begin here": {"demo": compare.demo, "examples": begin.examples, "init": begin.init},
+    "Runs": {"run": run.command, "compare": compare.compare, "reproduce": reproduce.command},
     "What a run knows": {
         "predict": predict.predict,
         "join": predict.join,
@@ -97,7 +97,6 @@ app.add_typer(_deploy, name="deploy", rich_help_panel="Many machines")
 
 @functools.cache
 def command() -> Any:
-    """All commands, as click has them."""
     group: Any = typer.main.get_command(app)
     for commands in PANELS.values():
         _restore_help(group, commands)

@@ -30,7 +30,6 @@ LISTS = {
 
 
 def names_of(what: str) -> list[str]:
-    """The names of a list, as they are known now."""
     found: Any = resolve_name(LISTS[what][0])  # a collection, or a function that returns one
     return list(found if isinstance(found, Collection) else found())
 
@@ -54,7 +53,6 @@ def option(
 
 
 def argument(text: str, metavar: str | None = None, *, names: str | None = None) -> object:
-    """An argument, as `option`."""
     return typer.Argument(help=text, metavar=metavar, autocompletion=None if names is None else completion(names))
 
 
@@ -99,7 +97,6 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def reject_no_run(folder: Path) -> None:
-    """An error unless there is a run in the folder."""
     if not folder.is_dir():
         what = "is a file, not the folder of a run" if folder.exists() else "there is no such folder"
         near = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
@@ -116,7 +113,6 @@ def reject_run(folder: Path, what: str) -> None:
 
 
 def load_run(folder: Path, allow_code: list[str] | None = None) -> Run:
-    """The run in a folder, as its last round left it."""
     reject_no_run(folder)
     from polyfed.engine import load
 

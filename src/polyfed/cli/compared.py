@@ -1,20 +1,108 @@
-"""What came of a comparison, as a document and as tables."""
+"""From the settings of a comparison to its document and tables. Commands import this when they run: it imports everything."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
 
-from polyfed.cli.output import number, say, show_table
+from polyfed.cli import documents
+from polyfed.cli.arguments import reject_run
+from polyfed.cli.compare import LABELLED
+from polyfed.cli.documents import CompareDocument, ScoreDocument
+from polyfed.cli.export import try_report
+from polyfed.cli.output import emit, note, number, say, show_table
+from polyfed.cli.progress import images_bar, progress_bar, shared_bar
+from polyfed.data import Federation
+from polyfed.errors import Interrupted, PolyfedError
+from polyfed.experiments.building import build_federation
+from polyfed.experiments.comparing import Cell, Outcome, Scores, cells, personal_scores, ranked, run_cells, scores
+from polyfed.experiments.config import Config
+from polyfed.experiments.tuning import Choice, grids, lacking, tune, written
+from polyfed.folders.lines import Event, read_events
+from polyfed.kinds import KINDS
+from polyfed.report.folders import RunFolder, read_run
+from polyfed.report.tables.comparison import Group
+from polyfed.report.tables.ranking import blocks, leader, ranking
 
-if TYPE_CHECKING:
-    from polyfed.cli.documents import CompareDocument, ScoreDocument
-    from polyfed.experiments.comparing import Cell, Outcome, Scores
-    from polyfed.experiments.tuning import Choice
-    from polyfed.report.folders import RunFolder
-    from polyfed.report.tables.comparison import Group
+
+def run_comparison(
+    config: Config,
+    folder: Path,
+    where: str,
+    *,
+    argv: Sequence[str],
+    jobs: int = 1,
+    report: bool = True,
+    json: bool = False,
+    quiet: bool = False,
+    command: str = "compare",
+    table: Callable[[CompareDocument, Mapping[str, Choice]], None] | None = None,
+) -> None:
+    reject_run(folder, "comparisons")
+    with images_bar(quiet=quiet):
+        federation = build_federation(config.data, where)
+    todo = cells(config, federation, folder, where)
+    for tuned, methods in lacking(config.compare).items():
+        if methods:
+            note(f"note: {', '.join(methods)} without option {tuned!r}: not tuned by it")
+    try:
+        outcomes = _run_all(todo, federation, where, jobs, argv, quiet)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped", where=folder, remedy="the same command goes on with what is left") from None
+    failed = {one.cell.folder: one.error for one in outcomes if one.error is not None}
+    if len(failed) == len(todo):
+        raise next(iter(failed.values()))
+    choices = tune(grids(config.compare, where), todo, failed)
+    shown = [cell.folder for cell in todo if cell.folder not in failed and is_chosen(cell, choices)]
+    page = try_report(shown, folder / "report.html", tried=tried(choices)) if report and shown else None
+    document = describe(folder, outcomes, choices, page, command)
+    emit(document) if json else (table or show)(document, choices)
+    # What was found is reported by now; what is missing makes it a failure.
+    if failed:
+        first = str(next(iter(failed.values()))).rstrip(".")
+        raise PolyfedError(f"{len(failed)} of {len(todo)} runs failed, the first with: {first}")
+    if lost := [method for method, choice in choices.items() if choice.chosen is None]:
+        what = "no combination has a finite loss on the validation rows with every seed"
+        raise PolyfedError(what, where=f"the grid of {lost[0]}", remedy="give it other values")
+
+
+def _run_all(
+    todo: Sequence[Cell], federation: Federation, where: str, jobs: int, argv: Sequence[str], quiet: bool
+) -> list[Outcome]:
+    """What came of each cell, in the order of the cells."""
+    with ExitStack() as stack:
+        if jobs > 1:
+            on_event = ended = stack.enter_context(shared_bar(todo, quiet=quiet, outlook=True))
+        else:
+            on_event, ended = _one_by_one(todo, stack, quiet), lambda cell: None
+        done = {}
+        for outcome in run_cells(todo, federation, where, jobs=jobs, on_event=on_event, command=argv):
+            done[outcome.cell.folder] = outcome
+            ended(outcome.cell)
+            if outcome.error is not None:
+                if jobs == 1:
+                    stack.close()  # the bar of what failed; one that is shared goes on
+                note(f"warning: {outcome.cell.folder.name} failed: {outcome.error}")
+        return [done[cell.folder] for cell in todo]
+
+
+def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Callable[[Cell, Event], None]:
+    """A bar for each cell, one at a time; those before it stay on the screen."""
+    bars: dict[Path, Callable[[Event], None]] = {}
+    numbers = {cell.folder: i for i, cell in enumerate(todo, start=1)}
+
+    def on_event(cell: Cell, event: Event) -> None:
+        if cell.folder not in bars:
+            stack.close()
+            name = f"{cell.method} ({written(cell.options)})" if cell.options else cell.method
+            label = f"{numbers[cell.folder]} of {len(todo)}: {name}, seed {cell.seed}"
+            bars[cell.folder] = stack.enter_context(progress_bar(cell.config.run.rounds, label=label, quiet=quiet))
+        bars[cell.folder](event)
+
+    return on_event
 
 
 def is_chosen(cell: Cell, choices: Mapping[str, Choice]) -> bool:
@@ -26,14 +114,6 @@ def describe(
     folder: Path, outcomes: Sequence[Outcome], choices: Mapping[str, Choice], page: Path | None, command: str
 ) -> CompareDocument:
     """The document; there is at least one outcome that is no failure."""
-    from polyfed.cli import documents
-    from polyfed.experiments.comparing import ranked, scores
-    from polyfed.folders.lines import read_events
-    from polyfed.kinds import KINDS
-    from polyfed.report.folders import read_run
-    from polyfed.report.tables.comparison import Group
-    from polyfed.report.tables.ranking import leader, ranking
-
     found = {one.cell.folder: {} if one.error else scores(one.cell.folder) for one in outcomes}
     of_seeds: dict[str, list[Scores]] = {one.cell.method: [] for one in outcomes}
     runs: dict[str, list[RunFolder]] = {}
@@ -100,8 +180,6 @@ def describe(
 
 def tried(choices: Mapping[str, Choice]) -> list[tuple[str, str, str, bool]]:
     """A line for each combination of each grid: method, options, mean validation loss, whether it is chosen."""
-    from polyfed.experiments.tuning import written
-
     return [
         (method, written(options), number(mean) if math.isfinite(mean) else "-", options == choice.chosen)
         for method, choice in choices.items()
@@ -110,9 +188,6 @@ def tried(choices: Mapping[str, Choice]) -> list[tuple[str, str, str, bool]]:
 
 
 def show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
-    """The choice, if there was one, and the table."""
-    from polyfed.experiments.tuning import written
-
     if choices:
         rows = [[method, options, loss, "chosen" if chosen else ""] for method, options, loss, chosen in tried(choices)]
         title = "Validation rows, by which the options are chosen: log loss, mean over the clients, sum over the tasks"
@@ -133,11 +208,40 @@ def show(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
     show_table(title, headings, rows, closing=closing)
     for line in _remarks(document):
         say(line)
-    say_where(document)
+    _say_where(document)
 
 
-def say_where(document: CompareDocument) -> None:
-    """Where the runs and the report are."""
+def show_demo(document: CompareDocument, choices: Mapping[str, Choice]) -> None:
+    """What each method gains, by what a colony lacks."""
+    from polyfed.data.datasets.penguins import SILENT, UNSEXED
+
+    last = {}
+    for cell in document.cells:
+        scores = personal_scores(Path(cell.folder))
+        last[cell.method] = scores[scores["round"] == scores["round"].max()].set_index(["client", "task", "metric"])
+
+    def line(words: str, task: str, metric: str, *, only: str | None = None) -> list[str]:
+        values = []
+        for scores in last.values():
+            of_clients = scores["value"].xs((task, metric), level=("task", "metric"))
+            chosen = of_clients.drop(index=[SILENT, UNSEXED]) if only is None else of_clients.loc[[only]]
+            values.append(number(chosen.mean()))
+        return [words, *values]
+
+    rows = [
+        line(f"{LABELLED} labelled birds: body mass, error in g", "body_mass_g", "rmse"),
+        line("    birds within the 95 % interval", "body_mass_g", "coverage"),
+        line("    sex, accuracy", "sex", "accuracy"),
+        line("    species, accuracy", "species", "accuracy"),
+        line(f"no bird sexed ({UNSEXED}): sex, accuracy", "sex", "accuracy", only=UNSEXED),
+        line(f"no label at all ({SILENT}): body mass, error in g", "body_mass_g", "rmse", only=SILENT),
+        line("    sex, accuracy", "sex", "accuracy", only=SILENT),
+    ]
+    show_table("Birds that nobody has labelled, mean over the colonies", ["", *last], rows)
+    _say_where(document)
+
+
+def _say_where(document: CompareDocument) -> None:
     say(f"The runs are in {document.folder}")
     if document.report:
         say(f"The report is {document.report}")
@@ -171,10 +275,6 @@ def _remarks(document: CompareDocument) -> list[str]:
 
 def _median_skill(group: Group, task: str) -> float | None:
     """Over clients and seeds: one client with an absurd score must not decide it."""
-    from statistics import median
-
-    from polyfed.report.tables.ranking import blocks
-
     found = blocks(group, task, "skill").values()
     return median(found) if found else None
 

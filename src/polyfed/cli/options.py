@@ -32,8 +32,6 @@ _how = partial(option, panel="The run")
 
 @dataclass
 class _SourceOptions:
-    """Whose data."""
-
     data: Annotated[str | None, _column(TABLE, "PATH")] = None
     query: Annotated[str | None, _column(QUERY, "SQL")] = None
     dataset: Annotated[
@@ -59,8 +57,6 @@ _TaskOptions: Any = make_dataclass(
 
 @dataclass
 class DataOptions(_TaskOptions):
-    """Whose data, and what its columns are."""
-
     features: Annotated[Names, _column("Inputs; all other columns if not given.", _NAMES)] = None
     drop: Annotated[Names, _column("Columns that are neither inputs nor targets.", _NAMES)] = None
     derive: Annotated[Names, _column("A new column, such as disease=num>0 or y=log(income).", "NAME=TEST")] = None
@@ -91,7 +87,6 @@ class DataOptions(_TaskOptions):
     ] = None
 
     def into(self, document: Document) -> None:
-        """Add what was given to a document of settings."""
         from polyfed.data.features.transforms import ALL, AUTO
         from polyfed.experiments.reading import put
 
@@ -142,8 +137,6 @@ def _put_class_weights(document: Document, given: str) -> None:
 
 @dataclass
 class RunOptions:
-    """How the run goes."""
-
     rounds: Annotated[int | None, _how("Number of rounds (20).", "N")] = None
     sample: Annotated[float | None, _how("Clients in a round: a number, or a share below 1.", "N")] = None
     aggregation: Annotated[
@@ -216,7 +209,6 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
 
 
 def split_seeds(given: Sequence[str] | None) -> list[int] | None:
-    """Seeds, as `split_names` has them."""
     seeds = split_names(given)
     if odd := [seed for seed in seeds or () if not seed.isdecimal()]:
         remedy = "give whole numbers from 0 up, as in 0,1,2"

@@ -22,7 +22,6 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line beside the result."""
     sys.stderr.write(f"{text}\n")
 
 
@@ -98,7 +97,6 @@ def show_scores(
 
 
 def say_doubts(events: Sequence[Event]) -> None:
-    """A line for each reason not to trust the table."""
     from polyfed.report.doubts import doubts
     from polyfed.report.folders import History
 

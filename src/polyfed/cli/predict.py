@@ -142,7 +142,6 @@ def join(
 
 
 def _unseen_document(unseen: Mapping[str, Mapping[str, int]]) -> dict[str, UnseenDocument]:
-    """Categories that training did not know, as the JSON documents report them."""
     from polyfed.cli.documents import UnseenDocument
 
     return {
@@ -190,7 +189,6 @@ def _harmless(cell: object) -> object:
 
 
 def written(scores: dict[str, float | None]) -> str:
-    """Metrics and their values in a line."""
     return ", ".join(f"{metric} {number(value)}" for metric, value in scores.items())
 
 
@@ -205,7 +203,6 @@ def reject_odd_end(out: Path | None) -> None:
 
 
 def write_table(table: pd.DataFrame, out: Path, exact: Collection[str] = (), choose: str = "--out") -> None:
-    """A table as CSV or Parquet, by the end of the file's name."""
     if out.suffix.lower() == ".csv":
         content = as_csv(table, exact).encode()
     else:

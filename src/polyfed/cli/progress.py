@@ -143,7 +143,6 @@ class Lines:
             note(self.line(time.monotonic() - self._began))
 
     def line(self, seconds: float) -> str:
-        """What is reported after this many seconds."""
         done = self._completed - self._first
         head = f"{self._label}: " if self._label else ""
         reported = f"{head}{self._completed} of {self._rounds} rounds after {in_words(seconds)}"
@@ -174,7 +173,6 @@ def _bar(rounds: int, completed: int, label: str) -> Iterator[Callable[[Event], 
 
 
 def report_outlook(event: Event, label: str = "") -> None:
-    """A line before a round that will take long."""
     if event["event"] in ("outlook", "stopped"):
         note(f"{label}: {outlook_line(event)}" if label else outlook_line(event))
 

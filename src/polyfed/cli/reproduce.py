@@ -18,8 +18,7 @@ from polyfed.errors import Interrupted, PolyfedError, UsageError
 if TYPE_CHECKING:
     from polyfed.paper.presets import Block
     from polyfed.paper.records import Record
-    from polyfed.paper.reproduce import Experiment
-    from polyfed.paper.writing import Document
+    from polyfed.paper.reproduce import Document, Experiment
 
 IMAGES = "Images"
 
@@ -125,7 +124,7 @@ def _run_all(experiment: Experiment, jobs: int, argv: Sequence[str], quiet: bool
 
 def _show(document: Document, records: Sequence[Record]) -> None:
     from polyfed.paper.records import tables
-    from polyfed.paper.writing import reported, says
+    from polyfed.paper.reproduce import reported, says
 
     say(f"{document['title']}. {says(document['preset'])}")
     for table in tables(records):

@@ -80,7 +80,6 @@ def _on_flower(function: str, engine: str) -> Callable[..., Run]:
 
 
 def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> RunDocument:
-    """What the run did and found."""
     from polyfed.cli.documents import Pooled, RunDocument
     from polyfed.data import DEPLOYED
     from polyfed.engine.storage import options_of

@@ -32,7 +32,6 @@ _OF_TABLES = ("tasks", *_COLUMNS, "sha256", "split_by", "split_group", "split_co
 
 
 def build_federation(data: DataConfig, where: str) -> Federation:
-    """The clients' data."""
     if (data.source is None) == (data.dataset is None):
         what = "there are no data" if data.source is None else f"both {data.source!r} and {data.dataset!r} are given"
         raise ConfigError(what, where=where, remedy="give either a source (--data) or a data set (--dataset)")
@@ -43,7 +42,6 @@ def build_federation(data: DataConfig, where: str) -> Federation:
 
 
 def build_method(config: Config, where: str) -> Method:
-    """The method with its options."""
     from polyfed.methods import method
 
     with _at(where):
@@ -51,7 +49,6 @@ def build_method(config: Config, where: str) -> Method:
 
 
 def build_settings(config: Config, where: str) -> Settings:
-    """The engine's settings."""
     from polyfed.engine import Settings
 
     with _at(where):

@@ -110,7 +110,6 @@ def run_cells(
 
 
 def finished(cell: Cell) -> bool:
-    """Whether the run in the cell's folder has completed its rounds."""
     completed = finished_rounds(cell.folder)
     return completed is not None and completed >= cell.config.run.rounds
 

@@ -197,8 +197,6 @@ class CompareConfig(_Section):
 
 
 class Config(_Section):
-    """All sections."""
-
     data: DataConfig
     method: MethodConfig = Field(default_factory=MethodConfig)
     run: RunConfig = Field(default_factory=RunConfig)

@@ -126,7 +126,6 @@ def cut_off_on_flower(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> Config:
-    """The settings of the run in a folder."""
     path = folder / "config.toml"
     return check(read_document(path), str(path))
 

@@ -78,7 +78,6 @@ def path_of(checkpoints: Path, round: int, ending: str) -> Path:
 
 
 def read_mark(checkpoints: Path, round: int) -> Event:
-    """The JSON of the checkpoint of a round."""
     path = path_of(checkpoints, round, "json")
     described = read_document(path, CheckpointDocument, remedy="")
     if described["round"] != round:

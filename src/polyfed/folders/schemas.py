@@ -247,8 +247,6 @@ class TimingEntry(Part):
 
 
 class Owner(Part):
-    """Who holds a folder."""
-
     pid: Annotated[int, Field(gt=0, lt=2**31)]
     host: str
     since: str

@@ -33,7 +33,10 @@ class Measure(NamedTuple):
 
 def prediction(block: Block, cell: Cell) -> list[Measure]:
     """The squared error of regression and the accuracy of classification, mean over the clients."""
-    units = _units(block)
+    units = {}  # task → the standard deviation of its training labels, where errors are published in its units
+    if block.data in STANDARDISED:
+        codecs = block.federation.prepare(block.seed).spec.codecs
+        units = {task: float(codec.scale) for task, codec in codecs.items() if codec.task.kind == "regression"}
     return [
         Measure(task, metric, value / units.get(task, 1.0) ** 2 if metric == "mse" else value)
         for task, found in scores(cell.folder).items()
@@ -110,14 +113,6 @@ MEASURES: dict[str, Callable[[Block, Cell], list[Measure]]] = {
     "latents": latents,
     "ood": ood,
 }
-
-
-def _units(block: Block) -> dict[str, float]:
-    """Task → the standard deviation of its training labels, where errors are published in its units."""
-    if block.data not in STANDARDISED:
-        return {}
-    codecs = block.federation.prepare(block.seed).spec.codecs
-    return {task: float(codec.scale) for task, codec in codecs.items() if codec.task.kind == "regression"}
 
 
 def uncertainties(prediction: BinaryPrediction | MulticlassPrediction) -> dict[str, np.ndarray]:

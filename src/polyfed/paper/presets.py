@@ -79,8 +79,6 @@ class Version(_Part):
 
 
 class Preset(_Part):
-    """One experiment."""
-
     name: str
     title: str
     what: str  # which measures, tables and pictures are made: a key of `measures.MEASURES`
@@ -97,7 +95,6 @@ class Preset(_Part):
     differences: list[str] = []  # what is done differently than in the publication
 
     def made(self, version: Version) -> Preset:
-        """This experiment in another version."""
         changed = {
             "settings": version.settings or self.settings,
             "seeds": version.seeds or self.seeds,
@@ -111,13 +108,11 @@ class Preset(_Part):
 
 
 def known_presets() -> list[str]:
-    """The names of all presets."""
     names = [path.name.removesuffix(".toml") for path in FOLDER.iterdir() if path.name.endswith(".toml")]
     return sorted(name for name in names if name not in SHARED)
 
 
 def read_preset(name: str) -> Preset:
-    """The preset of this name."""
     if name not in known_presets():
         raise UsageError(f"preset {name!r} is not known", remedy=nearest(name, known_presets()))
     document = merged(EXACT, {**read_toml(name), "name": name})
@@ -127,7 +122,6 @@ def read_preset(name: str) -> Preset:
 
 
 def read_toml(name: str) -> Document:
-    """A file of the folder of presets."""
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -161,7 +155,6 @@ class Choices:
     folders: Mapping[str, Path] = field(default_factory=dict)  # data set → its folder of images
 
     def of(self, preset: Preset) -> Preset:
-        """The preset as it is chosen."""
         made = preset
         if self.quick:
             made = preset.made(preset.quick)

@@ -73,7 +73,6 @@ class Published:
 
 
 def published(preset: str) -> Published:
-    """What was published of an experiment."""
     found = read_toml("published")[preset]
     claims = tuple(Claim(**claim) for claim in found.get("claims", []))
     return Published(found["source"], found.get("figures", {}), claims)

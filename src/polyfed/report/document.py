@@ -72,7 +72,6 @@ def write_report(
 
 
 def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
-    """The page as text."""
     groups = grouped(runs)
     names = {id(run): group.name for group in groups for run in group.runs}
     detailed = runs if len(runs) <= MOST_DETAILED else [group.runs[0] for group in groups][:MOST_DETAILED]

@@ -32,8 +32,6 @@ Scores = Mapping[str, Mapping[str, Mapping[str, float | None]]]  # client → ta
 
 
 class Round(NamedTuple):
-    """One round in numbers."""
-
     round: int
     n_sampled: int
     n_rejected: int
@@ -142,7 +140,6 @@ class RunFolder:
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds are wanted in all."""
         return self.settings["rounds"]
 
     @property

@@ -21,7 +21,6 @@ PAGES = files("polyfed.report") / "pages"
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of `pages/` with these values."""
     return _environment().get_template(template).render(values).strip() + "\n"
 
 

@@ -84,7 +84,6 @@ def _charts(prefix: str, series: Sequence[Series]) -> list[Chart]:
 
 
 def _lines(task: str, series: Sequence[Series]) -> dict[str, list[Figure]]:
-    """Metric → the lines of all series."""
     found: dict[str, list[Figure]] = {}
     for i, (names, model, histories) in enumerate(series):
         for metric in dict.fromkeys(metric for history in histories for metric in history.metrics(task)):

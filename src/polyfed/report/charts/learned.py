@@ -88,7 +88,6 @@ def _ticks(x: np.ndarray, edge: float, name: str, colour: str) -> Figure:
 
 
 def correlation(prefix: str, described: Entry) -> Chart:
-    """Names and a square matrix."""
     names = [plain(name) for name in described["names"]]
     matrix = np.asarray(described["matrix"], dtype=np.float64)
     positions = list(range(len(names)))

@@ -32,8 +32,6 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a run."""
-
     state: str  # "waiting", "running", "stopped" or "finished"
     method: str
     seed: int | None
@@ -98,7 +96,6 @@ class Watcher:
         self._history, self._times = History(), list[Event]()
 
     def look(self) -> Look:
-        """Read what is new."""
         described = read_summary(self.folder)
         fresh, events = self._events.read()
         if fresh:
