@@ -74,7 +74,7 @@ def show_scores(
     title: str, scores: pd.DataFrame, guessed: pd.DataFrame, skills: pd.DataFrame, kinds: Mapping[str, str]
 ) -> None:
     """A run's `summary` of headline metrics, beside each its "baseline" in brackets, and below them the whole and "skill"."""
-    from polyfed.report.words import guess_of
+    from polyfed.report.templates import guess_of
 
     def beside(of_scores: Any, of_guess: Any) -> list[str]:
         pairs = [(number(v), number(of_guess.get((task, "baseline")))) for (task, _), v in of_scores.items()]

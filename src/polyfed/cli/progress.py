@@ -78,7 +78,7 @@ def images_bar(*, quiet: bool = False) -> Iterator[None]:
 @contextmanager
 def _images_on(bar: Progress) -> Iterator[None]:
     """While a network sees images, a line of this bar says how many are left; those that were on disk do not count."""
-    from polyfed.experiments.images import watching
+    from polyfed.experiments.building import watching
 
     line, known = None, 0  # of the images that are being seen, and how many were known before
 

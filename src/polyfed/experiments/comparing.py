@@ -1,5 +1,7 @@
 """Several methods with several seeds, one run folder for each cell; what is finished is kept, what is not goes on.
 
+Several processes may share out the cells. Each begins anew, and sends word of how far it is while it works.
+
 >>> of_seeds = {"a": [{"pulse": {"rmse": 2.0}}, {"pulse": {"rmse": 4.0}}], "b": [{"pulse": {"rmse": 5.0}}]}
 >>> ranked(of_seeds, {"pulse": "rmse"})["a"]["pulse"]
 Score(mean=3.0, std=1.4142, seeds=2, rank=1.0)
@@ -7,19 +9,21 @@ Score(mean=3.0, std=1.4142, seeds=2, rank=1.0)
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import multiprocessing
+import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from polyfed.errors import ConfigError, PolyfedError, UsageError, nearest
 from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
-from polyfed.experiments.parallel import Notify, share_out
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import OnEvent, read_config, resolved, resume, start
 from polyfed.experiments.tuning import Options, combinations, folder_name, grids, reject_without_validation
@@ -29,12 +33,22 @@ from polyfed.folders.results_file import finished_rounds
 from polyfed.metrics import badness
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
     import pandas as pd
 
     from polyfed.data import Federation
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Notify = Callable[[Event], None]
 Scores = Mapping[str, Mapping[str, float]]  # task → metric → value
 FREE = ("folder", "rounds", "workers", "keep")  # a run may go on, be faster, larger or elsewhere
+PAUSE = 0.2  # seconds between two looks at the words
+
+# Of a process that works: where its words go, and whether it was stopped by Ctrl-C.
+_words: Queue[tuple[int, Event]] | None = None
+_stopped = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +155,55 @@ def _attempt_apart(cell: Cell, notify: Notify, *, where: str, command: Sequence[
     return _attempt(cell, where, None, on_event, command)
 
 
+def share_out(
+    work: Callable[[Item, Notify], Result],
+    items: Sequence[Item],
+    jobs: int,
+    on_word: Callable[[Item, Event], None] | None = None,
+) -> Iterator[Result]:
+    """Results as they come. `work` can be pickled, and may send events, which reach `on_word` with their item."""
+    # A process that is forked while torch has threads may never come back: each begins anew.
+    fresh = multiprocessing.get_context("spawn")
+    words = fresh.Queue()
+    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=fresh, initializer=_begin, initargs=(words,)) as pool:
+        waiting = {pool.submit(_do, work, number, item) for number, item in enumerate(items)}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=PAUSE, return_when=FIRST_COMPLETED)
+                with suppress(queue.Empty):
+                    while True:
+                        number, word = words.get_nowait()
+                        if on_word is not None:
+                            on_word(items[number], word)
+                yield from (future.result() for future in done)
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+
+
+def _do(work: Callable[[Item, Notify], Result], number: int, item: Item) -> Result:
+    global _stopped
+    words = _words
+    assert words is not None
+    try:
+        if _stopped:  # the pool hands out an item ahead, which cannot be cancelled
+            raise KeyboardInterrupt
+        return work(item, lambda word: words.put((number, word)))
+    except KeyboardInterrupt:
+        _stopped = True
+        raise
+
+
+def _begin(words: Queue[tuple[int, Event]]) -> None:
+    import torch
+
+    global _words
+    torch.set_num_threads(1)
+    words.cancel_join_thread()  # words that nobody reads any more must not keep a process from its end
+    _words = words
+
+
 def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
     """A folder of another comparison must not lend its numbers to this one."""
     method = build_method(cell.config, f"{where}, compare.grid.{cell.method}" if cell.options else where)
@@ -150,7 +213,7 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
     there = read_config(cell.folder)
     found = there.model_dump()
     # An option that the method no longer has is a difference that is reported below.
-    with contextlib.suppress(PolyfedError):
+    with suppress(PolyfedError):
         # Options that did not exist when it was completed have the values they have when nobody gives them.
         found["method"] = resolved(there, build_method(there, where), federation, cell.folder)["method"]
     different = [

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from polyfed.data.images import CORRUPTIONS
+from polyfed.experiments.building import image_federation
 from polyfed.experiments.comparing import Cell, personal_scores, scores
-from polyfed.experiments.images import image_federation
 from polyfed.folders.results_file import read_results
 from polyfed.metrics import auroc, brier, ece, fpr95, nll
 from polyfed.paper.presets import Block

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.experiments.building import corrupted, image_federation, images_of, vision_room
 from polyfed.experiments.comparing import Cell
 from polyfed.experiments.config import ImagesConfig
-from polyfed.experiments.images import corrupted, image_federation, images_of, vision_room
 from polyfed.folders.results_file import read_results
 from polyfed.paper.measures import BAND, uncertainties
 from polyfed.paper.presets import Block

@@ -24,8 +24,8 @@ from typing import Any
 from polyfed.data import Federation
 from polyfed.data.images import make_images
 from polyfed.errors import DataError, PolyfedError
+from polyfed.experiments.building import vision_room
 from polyfed.experiments.comparing import Cell
-from polyfed.experiments.images import vision_room
 from polyfed.files import SHOWN, write_whole
 from polyfed.paper.beside import with_rows
 from polyfed.paper.pictures import PICTURES

@@ -20,7 +20,7 @@ from typing import Any
 from polyfed.kinds import KINDS
 from polyfed.metrics import badness
 from polyfed.report.folders import History
-from polyfed.report.words import name_of
+from polyfed.report.templates import name_of
 
 MOST = 5  # names in a line
 TIMES = 5  # an error so many times the median is absurd, if guessing is better too

@@ -11,7 +11,7 @@ from polyfed.report.charts.base import COLOURS, Chart, Figure, by_client, dots, 
 from polyfed.report.folders import means_of
 from polyfed.report.tables.comparison import Group
 from polyfed.report.tables.ranking import Ranking, blocks, kinds_of
-from polyfed.report.words import name_of
+from polyfed.report.templates import name_of
 
 ALONE = "local"
 

@@ -10,7 +10,7 @@ from polyfed.kinds import KINDS
 from polyfed.metrics import BASELINE, SHARES, advice
 from polyfed.report.charts.base import COLOURS, Chart, Figure, by_metric, figure, line, rounds_axis
 from polyfed.report.folders import History
-from polyfed.report.words import guess_of, name_of
+from polyfed.report.templates import guess_of, name_of
 
 PARTS = {"test": False, "validation": True}  # whether its line is dashed
 MODELS = {"personal": "", "global": "server's model alone, "}

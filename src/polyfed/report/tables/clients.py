@@ -15,7 +15,7 @@ from polyfed.counting import as_people_count
 from polyfed.kinds import KINDS
 from polyfed.metrics import BASELINE, advice, badness
 from polyfed.report.folders import History
-from polyfed.report.words import decimals, guess_of, name_of
+from polyfed.report.templates import decimals, guess_of, name_of
 
 MOST_CLIENTS = 200
 

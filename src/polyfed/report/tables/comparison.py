@@ -16,7 +16,7 @@ from polyfed.kinds import KINDS
 from polyfed.metrics import BASELINE, advice
 from polyfed.report.folders import RunFolder
 from polyfed.report.tables.ranking import Ranking, by_seed_of, kinds_of, leader, ranking
-from polyfed.report.words import decimals, guess_of, name_of
+from polyfed.report.templates import decimals, guess_of, name_of
 
 FREE = ("seed", "workers", "keep")  # settings that do not make it another experiment
 
