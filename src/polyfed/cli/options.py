@@ -187,17 +187,17 @@ def with_scales(config: Config, where: str, *, quiet: bool) -> Config:
     """The settings with the scales that `--transform auto` chose on held-out rows; what was tried is said on stderr."""
     from polyfed.experiments.scales import AS_IT_IS, settled
 
-    def on_trial(column: str, done: int, n_runs: int) -> None:
-        if done == 0 and not quiet:
-            note(f"note: {n_runs} short runs choose scales on rows that are neither trained nor tested on")
+    def report(text: str) -> None:
+        if not quiet:
+            note(f"note: {text}")
 
-    config, found = settled(config, where, on_trial)
+    trials = "short runs choose scales on rows that are neither trained nor tested on"
+    config, found = settled(config, where, lambda n_runs: report(f"{n_runs} {trials}"))
     for scale in found:
         known = {"as it is" if how == AS_IT_IS else how: number(loss) for how, loss in scale.losses.items()}
         losses = ", ".join(f"{how} {loss}" for how, loss in known.items())
         chosen = "left as it is" if scale.chosen == AS_IT_IS else f"taken as {scale.chosen}"
-        if not quiet:
-            note(f"note: {scale.column} is {chosen} (loss on held-out rows: {losses})")
+        report(f"{scale.column} is {chosen} (loss on held-out rows: {losses})")
     return config
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pydantic import BaseModel
 
-    from polyfed.folders.lines import Event
 
 WIDTH = 120  # of tables that go into a file
-MOST_LINES = 20  # clients in a table
 
 
 def say(text: str) -> None:
@@ -68,40 +65,3 @@ def number(value: float | None) -> str:
     if value is None or value != value:
         return "-"
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
-
-
-def show_scores(
-    title: str, scores: pd.DataFrame, guessed: pd.DataFrame, skills: pd.DataFrame, kinds: Mapping[str, str]
-) -> None:
-    """A run's `summary` of headline metrics, beside each its "baseline" in brackets, and below them the whole and "skill"."""
-    from polyfed.report.templates import guess_of
-
-    def beside(of_scores: Any, of_guess: Any) -> list[str]:
-        pairs = [(number(v), number(of_guess.get((task, "baseline")))) for (task, _), v in of_scores.items()]
-        return [value if guess == "-" else f"{value} ({guess})" for value, guess in pairs]
-
-    known = {task for task, _ in guessed.columns}
-    headings = [
-        f"{task} {metric} ({guess_of(kinds[task])})" if task in known else f"{task} {metric}"
-        for task, metric in scores.columns
-    ]
-    of_clients = guessed.reindex(scores.index)
-    rows = [[client, *beside(scores.loc[client], of_clients.loc[client])] for client in scores.index]
-    if len(rows) > MOST_LINES:
-        rows = [*rows[:MOST_LINES], [f"... and {len(rows) - MOST_LINES} more"]]
-    closing = [["mean", *beside(scores.mean(), guessed.mean())], ["std", *map(number, scores.std())]]
-    if len(skills.columns):
-        middle = skills.median()
-        closing.append(["median skill", *(number(middle.get((task, "skill"))) for task, _ in scores.columns)])
-    show_table(title, ["client", *headings], rows, closing=closing)
-
-
-def say_doubts(events: Sequence[Event]) -> None:
-    from polyfed.report.doubts import doubts
-    from polyfed.report.folders import History
-
-    history = History()
-    for event in events:
-        history.add(event)
-    for line in doubts(history):
-        say(f"warning: {line}")

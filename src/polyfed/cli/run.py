@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import typer
 from polyfed.cli.arguments import AllowCode, AsJson, Quiet, WriteReport, argument, grouped, option, reject_no_run
 from polyfed.cli.export import try_report
 from polyfed.cli.options import DataOptions, RunOptions, settings, with_scales
-from polyfed.cli.output import emit, say, say_doubts, show_scores
+from polyfed.cli.output import emit, number, say, show_table
 from polyfed.cli.progress import progress_bar
 from polyfed.counting import in_bytes
 from polyfed.defaults import METHOD
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from polyfed.cli.documents import RunDocument
     from polyfed.engine import Run
 
+MOST_LINES = 20  # clients in a table
 ENGINES = ("process", "flower-sim", "flower-ray")
 
 
@@ -85,13 +87,12 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Run
     from polyfed.engine.storage import options_of
 
     scores: dict[str, dict[str, Pooled]] = {}
-    table = _summary(run, "all")
-    if table is not None:
-        for (task, metric), column in table.items():
-            scores.setdefault(task, {})[metric] = Pooled(
-                mean=column.mean(), std=column.std(), clients=int(column.notna().sum())
-            )
-    rounds: Any = run.rounds  # pandas' own types are too wide to be of help
+    with suppress(UsageError):  # there are no test rows
+        table: Any = run.summary("all")  # pandas' own types are too wide to be of help
+        for (task, metric), of in table.items():
+            pooled = Pooled(mean=of.mean(), std=of.std(), clients=int(of.notna().sum()))
+            scores.setdefault(task, {})[metric] = pooled
+    rounds: Any = run.rounds
     return RunDocument(
         folder=str(folder),
         method=run.method.name,
@@ -116,15 +117,19 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Run
 
 
 def _show(run: Run, document: RunDocument) -> None:
-    from polyfed.report.doubts import left_out
+    from polyfed.report.doubts import doubts, left_out
+    from polyfed.report.folders import History
 
     title = f"{document.method}, round {document.rounds}, {len(document.clients)} clients, test rows"
-    table = _summary(run, "headline")
-    if table is None:
+    if not document.scores:
         say(f"{title}: there are none to measure on.")
     else:
-        show_scores(title, table, run.summary(["baseline"]), run.summary(["skill"]), document.tasks)
-        say_doubts(run.events)
+        _show_scores(title, run, document.tasks)
+        history = History()
+        for event in run.events:
+            history.add(event)
+        for line in doubts(history):
+            say(f"warning: {line}")
     if document.untrained:
         names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
         say(f"In no round was an update used of: {names}")
@@ -139,12 +144,31 @@ def _show(run: Run, document: RunDocument) -> None:
         say(f"The report is {document.report}")
 
 
-def _summary(run: Run, metrics: str | list[str]) -> Any:
-    """The table of scores, or None if there are no test rows."""
-    try:
-        return run.summary(metrics)
-    except UsageError:
-        return None
+def _show_scores(title: str, run: Run, kinds: Mapping[str, str]) -> None:
+    """The headline metrics, beside each its "baseline" in brackets, and below them the whole and "skill"."""
+    from polyfed.report.templates import guess_of
+
+    tables: Any = [run.summary(metrics) for metrics in ("headline", ["baseline"], ["skill"])]
+    scores, guessed, skills = tables
+
+    def beside(of_scores: Any, of_guess: Any) -> list[str]:
+        pairs = [(number(v), number(of_guess.get((task, "baseline")))) for (task, _), v in of_scores.items()]
+        return [value if guess == "-" else f"{value} ({guess})" for value, guess in pairs]
+
+    known = {task for task, _ in guessed.columns}
+    headings = [
+        f"{task} {metric} ({guess_of(kinds[task])})" if task in known else f"{task} {metric}"
+        for task, metric in scores.columns
+    ]
+    of_clients = guessed.reindex(scores.index)
+    rows = [[client, *beside(scores.loc[client], of_clients.loc[client])] for client in scores.index]
+    if len(rows) > MOST_LINES:
+        rows = [*rows[:MOST_LINES], [f"... and {len(rows) - MOST_LINES} more"]]
+    closing = [["mean", *beside(scores.mean(), guessed.mean())], ["std", *map(number, scores.std())]]
+    if len(skills.columns):
+        middle = skills.median()
+        closing.append(["median skill", *(number(middle.get((task, "skill"))) for task, _ in scores.columns)])
+    show_table(title, ["client", *headings], rows, closing=closing)
 
 
 def planned(folder: Path, rounds: int | None) -> tuple[int, int]:

@@ -9,7 +9,6 @@ Score(mean=3.0, std=1.4142, seeds=2, rank=1.0)
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
     from polyfed.data import Federation
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Notify = Callable[[Event], None]
 Scores = Mapping[str, Mapping[str, float]]  # task → metric → value
 FREE = ("folder", "rounds", "workers", "keep")  # a run may go on, be faster, larger or elsewhere
 PAUSE = 0.2  # seconds between two looks at the words
@@ -120,7 +116,7 @@ def run_cells(
             hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None
             yield _attempt(cell, where, federation(cell) if callable(federation) else federation, hook, command)
         return
-    yield from share_out(functools.partial(_attempt_apart, where=where, command=command), open_cells, jobs, on_event)
+    yield from _share_out(open_cells, where, jobs, on_event, command)
 
 
 def finished(cell: Cell) -> bool:
@@ -145,36 +141,26 @@ def _attempt(
     return Outcome(cell)
 
 
-def _attempt_apart(cell: Cell, notify: Notify, *, where: str, command: Sequence[str]) -> Outcome:
-    """In another process: it reads the data itself, and reports its rounds."""
-
-    def on_event(event: Event) -> None:
-        if event["event"] == "round":
-            notify({"event": "round", "round": event["round"]})
-
-    return _attempt(cell, where, None, on_event, command)
-
-
-def share_out(
-    work: Callable[[Item, Notify], Result],
-    items: Sequence[Item],
+def _share_out(
+    cells: Sequence[Cell],
+    where: str,
     jobs: int,
-    on_word: Callable[[Item, Event], None] | None = None,
-) -> Iterator[Result]:
-    """Results as they come. `work` can be pickled, and may send events, which reach `on_word` with their item."""
+    on_event: Callable[[Cell, Event], None] | None,
+    command: Sequence[str],
+) -> Iterator[Outcome]:
     # A process that is forked while torch has threads may never come back: each begins anew.
     fresh = multiprocessing.get_context("spawn")
     words = fresh.Queue()
-    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=fresh, initializer=_begin, initargs=(words,)) as pool:
-        waiting = {pool.submit(_do, work, number, item) for number, item in enumerate(items)}
+    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=fresh, initializer=_begin, initargs=(words,)) as pool:
+        waiting = {pool.submit(_attempt_apart, i, cell, where, command) for i, cell in enumerate(cells)}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=PAUSE, return_when=FIRST_COMPLETED)
                 with suppress(queue.Empty):
                     while True:
-                        number, word = words.get_nowait()
-                        if on_word is not None:
-                            on_word(items[number], word)
+                        number, event = words.get_nowait()
+                        if on_event is not None:
+                            on_event(cells[number], event)
                 yield from (future.result() for future in done)
         except BaseException:
             for future in waiting:
@@ -182,14 +168,20 @@ def share_out(
             raise
 
 
-def _do(work: Callable[[Item, Notify], Result], number: int, item: Item) -> Result:
+def _attempt_apart(number: int, cell: Cell, where: str, command: Sequence[str]) -> Outcome:
+    """In another process: it reads the data itself, and reports its rounds."""
     global _stopped
     words = _words
     assert words is not None
+
+    def on_event(event: Event) -> None:
+        if event["event"] == "round":
+            words.put((number, {"event": "round", "round": event["round"]}))
+
     try:
-        if _stopped:  # the pool hands out an item ahead, which cannot be cancelled
+        if _stopped:  # the pool hands out a cell ahead, which cannot be cancelled
             raise KeyboardInterrupt
-        return work(item, lambda word: words.put((number, word)))
+        return _attempt(cell, where, None, on_event, command)
     except KeyboardInterrupt:
         _stopped = True
         raise

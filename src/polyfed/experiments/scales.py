@@ -42,11 +42,8 @@ class Scale:
     chosen: str
 
 
-def settled(
-    config: Config, where: str, on_trial: Callable[[str, int, int], None] | None = None
-) -> tuple[Config, list[Scale]]:
-    """The settings with a scale in place of every `auto`, and what was tried; `on_trial` hears the column, how many runs
-    are done and how many there will be."""
+def settled(config: Config, where: str, on_trial: Callable[[int], None] | None = None) -> tuple[Config, list[Scale]]:
+    """The settings with a scale in place of every `auto`, and what was tried; `on_trial` hears how many runs there will be."""
     given = config.data.transform
     named = [name for name, how in given.items() if how == AUTO]
     if config.data.source is None or not named:  # data sets bring their own, and reject
@@ -56,19 +53,15 @@ def settled(
     federation = _few(build_federation(config.data, where), config.run.seed)
     inputs, targets = _candidates(federation, named, where)
     tried = [(name, (AS_IT_IS, *TRANSFORMS)) for name in inputs] + [(name, (AS_IT_IS, "log")) for name in targets]
-    n_runs, done = 1 + sum(len(scales) - 1 for _, scales in tried), 0
+    if tried and on_trial is not None:
+        on_trial(1 + sum(len(scales) - 1 for _, scales in tried))
     best: dict[str, str] = {}
     least, found = np.inf, []
     for name, scales in tried:
-        losses = {}
+        losses = {AS_IT_IS: least} if found else {}  # of the run that won before
         for scale in scales:
-            if scale == AS_IT_IS and found:
-                losses[scale] = least  # the run that won before
-                continue
-            if on_trial is not None:
-                on_trial(name, done, n_runs)
-            losses[scale] = _loss(config, where, federation, {**best, name: scale}, fixed)
-            done += 1
+            if scale not in losses:
+                losses[scale] = _loss(config, where, federation, {**best, name: scale}, fixed)
         chosen = min(losses, key=lambda scale: losses[scale] + LEAST_GAIN * (scale != AS_IT_IS))
         best[name], least = chosen, losses[chosen]
         found.append(Scale(name, losses, chosen))

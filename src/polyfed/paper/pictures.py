@@ -103,18 +103,15 @@ def points(blocks: Sequence[Block], records: Sequence[Record], failed: Container
         name = NAMES[metric].removesuffix(" %")
         title = " ".join(filter(None, [data, setting, f"{task}:", name]))
         id = "-".join(filter(None, [data, setting, task, metric])).replace(" ", "-")
+        # An axis as long as the numbers need: plotly would begin it at zero, where no point is.
+        ends = [r.mean + sign * (r.std or 0.0) for r in here for sign in (-1, 1)]
+        ends = [v for v in [*ends, *(r.published for r in here)] if v is not None and isfinite(v)]
+        margin = 0.06 * (max(ends) - min(ends)) if ends else 0.0
+        axis = {"range": short([min(ends) - margin, max(ends) + margin])} if margin else {}
         wide = len(drawn) > 2 or len({r.row for r in here}) > len(COLOURS) + 2
-        shown = figure(drawn, y=name, height=400 if wide else 300, yaxis=_around(here), scattermode="group")
+        shown = figure(drawn, y=name, height=400 if wide else 300, yaxis=axis, scattermode="group")
         charts.append(Chart(id, title, f"{title}, a point for each row of the table.", {"": shown}, wide=wide))
     return charts
-
-
-def _around(records: Sequence[Record]) -> Figure:
-    """An axis as long as the numbers need: plotly would begin it at zero, where no point is."""
-    values = [r.mean + sign * (r.std or 0.0) for r in records for sign in (-1, 1)]
-    values = [v for v in [*values, *(r.published for r in records)] if v is not None and isfinite(v)]
-    margin = 0.06 * (max(values) - min(values)) if values else 0.0
-    return {"range": short([min(values) - margin, max(values) + margin])} if margin else {}
 
 
 def _points(rows: Sequence[str], values: Sequence[float], name: str, colour: str, symbol: str = "circle") -> Figure:

@@ -96,6 +96,10 @@ def write(
     charts = PICTURES[preset.what](experiment.blocks, records, failed)
     pictures = {folder / "pictures" / f"{chart.id}.json": coloured(chart.figures[""]) for chart in charts}
     found = [(claim.text, *holds(claim, records)) for claim in known.claims]
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
     document: Document = {
         "command": "reproduce",
         "preset": preset.name,
@@ -105,7 +109,7 @@ def write(
         "invoked": shlex.join(command),
         "seconds": sum(read_run(folder).seconds for folder in begun),
         "machine": machine(),
-        "versions": versions(),
+        "versions": versions,
         "differences": differences(experiment.original, preset, experiment.blocks, quick, experiment.made_up),
         "cells": [
             {
@@ -135,7 +139,9 @@ def write(
     for path, figure in pictures.items():
         write_whole(path, json.dumps(figure, allow_nan=False).encode(), SHOWN)
     write_whole(folder / "results.json", json.dumps(document, indent=2, allow_nan=False).encode(), SHOWN)
-    text = markdown(document, made) if page is None else with_rows(page, made, beside(document))
+    later = ", ".join(dict.fromkeys(cell["method"] for cell in document["cells"] if not cell["error"]))
+    about = [f"run later than the others: {later}, by `{document['invoked']}`", *facts(document)]
+    text = markdown(document, made) if page is None else with_rows(page, made, about)
     write_whole(folder / "results.md", text.encode(), SHOWN)
     html = render(
         "reproduction.html",
@@ -196,12 +202,6 @@ def markdown(document: Document, made: Sequence[Table]) -> str:
     parts.append("\n".join(["Differences to the publication:", "", *(f"- {one}" for one in document["differences"])]))
     parts.append("\n".join(f"- {fact}" for fact in [f"command: `{document['invoked']}`", *facts(document)]))
     return "\n\n".join(parts) + "\n"
-
-
-def beside(document: Document) -> list[str]:
-    """What is said of rows that were run after the others of a page."""
-    methods = ", ".join(dict.fromkeys(cell["method"] for cell in document["cells"] if not cell["error"]))
-    return [f"run later than the others: {methods}, by `{document['invoked']}`", *facts(document)]
 
 
 def _failures(cells: Sequence[Document]) -> list[str]:
@@ -290,12 +290,3 @@ def machine() -> dict[str, float | None]:
     except (AttributeError, OSError, ValueError):  # not on every system
         memory = None
     return {"cores": cores, "memory_gb": memory}
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that the numbers depend on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
