@@ -55,8 +55,7 @@ def init(
     if json:
         guesses = [GuessDocument(**vars(guess)) for guess in found]
         client = next((guess.column for guess in found if guess.role == "client"), None)
-        emit(InitDocument(out=str(out), client=client, guesses=guesses, remarks=remarks))
-        return
+        return emit(InitDocument(out=str(out), client=client, guesses=guesses, remarks=remarks))
     rows = [[g.column, g.role, g.why] for g in found]
     show_table(f"What {data} seems to hold", ["column", "guess", "why"], rows, left=3)
     for remark in remarks:

@@ -41,7 +41,6 @@ def compare(
 ) -> None:
     """Compare methods over seeds; the same command again goes on where it was stopped."""
     from polyfed.cli.compared import run_comparison
-    from polyfed.data.tables.files import stem_of
     from polyfed.experiments.reading import read_grid
 
     values_of: dict[tuple[str, ...], list[object]] = {}
@@ -50,8 +49,7 @@ def compare(
     extra = {("compare", "methods"): split_names(methods), ("compare", "seeds"): split_seeds(seeds), **values_of}
     chosen, where = settings(config, data, how, extra=extra)
     chosen = with_scales(chosen, where, quiet=quiet)
-    name = chosen.data.dataset or stem_of(chosen.data.source or "data")
-    folder = out or Path(chosen.run.folder or Path("runs") / f"{name}-compare")
+    folder = out or Path(chosen.run.folder or Path("runs") / f"{chosen.data.name}-compare")
     run_comparison(chosen, folder, where, argv=context.obj["argv"], jobs=jobs, report=report, json=json, quiet=quiet)
 
 
@@ -80,14 +78,6 @@ def demo(
         "compare": {"methods": METHODS, "seeds": [0]},
     }
     numbered = (Path(f"runs/demo-{i}") for i in count(2))  # a demo is run again and again
-    run_comparison(
-        check(document, "demo"),
-        out or next(free for free in chain([Path("runs/demo")], numbered) if not free.exists()),
-        "demo",
-        argv=context.obj["argv"],
-        report=report,
-        json=json,
-        quiet=quiet,
-        command="demo",
-        table=show_demo,
-    )
+    folder = out or next(free for free in chain([Path("runs/demo")], numbered) if not free.exists())
+    config, how = check(document, "demo"), {"report": report, "json": json, "quiet": quiet}
+    run_comparison(config, folder, "demo", argv=context.obj["argv"], command="demo", table=show_demo, **how)

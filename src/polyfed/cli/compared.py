@@ -13,8 +13,7 @@ from polyfed.cli.arguments import reject_run
 from polyfed.cli.compare import LABELLED
 from polyfed.cli.documents import CompareDocument, ScoreDocument
 from polyfed.cli.export import try_report
-from polyfed.cli.output import emit, note, number, say, show_table
-from polyfed.cli.progress import images_bar, progress_bar, shared_bar
+from polyfed.cli.output import emit, images_bar, note, number, progress_bar, say, shared_bar, show_table
 from polyfed.data import Federation
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.experiments.building import build_federation
@@ -127,22 +126,20 @@ def describe(
     group_of = {method: Group(method, tuple(of_method)) for method, of_method in runs.items()}
     groups = list(group_of.values())
     order, best = ranking(groups), {task: leader(groups, task, metric) for task, metric in metric_of.items()}
-    table = {
-        method: documents.LineDocument(
-            scores={
-                task: documents.ScoreDocument(
-                    **score._asdict(),
-                    best=best[task] == method,
-                    baseline=_mean_baseline(of_seeds[method], task),
-                    skill=_median_skill(group_of[method], task),
-                )
-                for task, score in line.items()
-            },
-            rank=None if order is None else order.mean.get(method),
-            pools_data=method in group_of and group_of[method].pools_data,
-        )
-        for method, line in ranked(of_seeds, metric_of).items()
-    }
+    table = {}
+    for method, line in ranked(of_seeds, metric_of).items():
+        of_tasks = {}
+        for task, score in line.items():
+            guesses = [run[task]["baseline"] for run in of_seeds[method] if "baseline" in run.get(task, {})]
+            skills = blocks(group_of[method], task, "skill").values()
+            of_tasks[task] = documents.ScoreDocument(
+                **score._asdict(),
+                best=best[task] == method,
+                baseline=sum(guesses) / len(guesses) if guesses else None,
+                skill=median(skills) if skills else None,  # one client with an absurd score must not decide it
+            )
+        rank, pools_data = order and order.mean.get(method), method in group_of and group_of[method].pools_data
+        table[method] = documents.LineDocument(scores=of_tasks, rank=rank, pools_data=pools_data)
     cells = [
         documents.CellDocument(
             method=one.cell.method,
@@ -271,17 +268,6 @@ def _remarks(document: CompareDocument) -> list[str]:
     if named := "; ".join(f"{method} at {', '.join(tasks)}" for method, tasks in poor.items() if tasks):
         lines.append(f"warning: no better than guessing (median skill over the clients): {named}")
     return lines
-
-
-def _median_skill(group: Group, task: str) -> float | None:
-    """Over clients and seeds: one client with an absurd score must not decide it."""
-    found = blocks(group, task, "skill").values()
-    return median(found) if found else None
-
-
-def _mean_baseline(runs: Sequence[Scores], task: str) -> float | None:
-    values = [run[task]["baseline"] for run in runs if "baseline" in run.get(task, {})]
-    return sum(values) / len(values) if values else None
 
 
 def _cell(score: ScoreDocument | None) -> str:

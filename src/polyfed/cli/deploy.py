@@ -230,8 +230,7 @@ def _report_made(made: Deployment, names: tuple[str, ...], command: str, json: b
     folders = {name: str(made.node(name)) for name in names}
     if json:
         found = {"folder": str(made.root), "host": made.host, "port": made.port, "nodes": folders}
-        emit(DEPLOY_DOCUMENTS[command].model_validate(found))
-        return
+        return emit(DEPLOY_DOCUMENTS[command].model_validate(found))
     say(f"{made.root} is the deployment of {made.host}, port {made.port}")
     for name, path in folders.items():
         say(f"{path} goes to the machine of {name}")

@@ -119,12 +119,11 @@ def export(
     if model is None and client is not None:
         raise UsageError("--client is given without --model", remedy="say where the model goes with --model FILE")
     written: dict[str, str] = {}
-    if scores is not None:
-        write_table(exporting.scores_table(run), scores, choose="file")
-        written["scores"] = str(scores)
-    if predictions is not None:
-        write_table(exporting.predictions_table(run), predictions, choose="file")
-        written["predictions"] = str(predictions)
+    tables = {"scores": (scores, exporting.scores_table), "predictions": (predictions, exporting.predictions_table)}
+    for what, (out, table_of) in tables.items():
+        if out is not None:
+            write_table(table_of(run), out, choose="file")
+            written[what] = str(out)
     if model is not None:
         written["model"], written["client"] = str(model), _write_model(run, client, model, allow_code)
     if mlflow is not None:
@@ -132,9 +131,8 @@ def export(
     if tensorboard is not None:
         written["tensorboard"] = str(exporting.to_tensorboard(run, tensorboard))
     if json:
-        emit(ExportDocument.model_validate({"run": str(run), **written}))
-        return
-    for what in ("scores", "predictions"):
+        return emit(ExportDocument.model_validate({"run": str(run), **written}))
+    for what in tables:
         if what in written:
             say(f"The {what} are in {written[what]}")
     if model is not None:

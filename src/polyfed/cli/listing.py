@@ -44,8 +44,7 @@ def names(
         raise ConfigError(f"there is no list of {what!r}", remedy=nearest(what, LISTS))
     found = {key: names_of(key) for key in LISTS if what in (None, key)}
     if json:
-        emit(NamesDocument(names=found))
-        return
+        return emit(NamesDocument(names=found))
     rows = [[key, ", ".join(of_key), LISTS[key][1]] for key, of_key in found.items()]
     show_table("Names", ["of", "names", "where they are given"], rows, left=3)
 
@@ -67,8 +66,7 @@ def datasets(json: AsJson = False) -> None:
         for name, made in DATASETS.items()
     ]
     if json:
-        emit(DatasetsDocument(datasets=entries))
-        return
+        return emit(DatasetsDocument(datasets=entries))
     rows = [[e.name, e.summary, ", ".join(f"{o.name}={o.default}" for o in e.options)] for e in entries]
     show_table("Data sets", ["name", "what it is", "options (--set data.options.NAME=...)"], rows, left=3)
 
@@ -97,8 +95,7 @@ def methods(
         if name in (None, called)
     ]
     if json:
-        emit(MethodsDocument(methods=entries))
-        return
+        return emit(MethodsDocument(methods=entries))
     rows: list[list[object]] = [[e.name, e.summary, len(e.options)] for e in entries]
     show_table("Methods", ["name", "what it is", "options"], rows, left=2)
     alike: dict[str, list[EntryDocument]] = {}

@@ -32,8 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = command().main(arguments or ["--help"], prog_name="polyfed", standalone_mode=False, obj=state)
             sys.stdout.flush()
             return code if isinstance(code, int) else 0
-        except PolyfedError as error:
-            return _fail(str(error), error.exit_code, state)
         except KeyboardInterrupt:
             return _fail("interrupted.", 130, state)
         except BrokenPipeError:

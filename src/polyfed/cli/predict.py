@@ -78,8 +78,7 @@ def predict(
         unseen=_unseen_document(found.unseen),
     )
     if json:
-        emit(document)
-        return
+        return emit(document)
     tell = note if out is None else say  # a table on stdout is for another program
     if out is None:
         typer.echo(as_csv(found.table, exact=found.kept), nl=False)
@@ -127,8 +126,7 @@ def join(
     if json:
         unseen = _unseen_document(unseen_in(loaded, name, table))
         counts = {"rows": len(own.x), "labels": own.counts(), "test_rows": n_test}
-        emit(JoinDocument(run=str(run), client=name, updated=update, scores=scores, unseen=unseen, **counts))
-        return
+        return emit(JoinDocument(run=str(run), client=name, updated=update, scores=scores, unseen=unseen, **counts))
     did = f"{name} is updated in {run}" if update else f"{name} joined {run}"
     if not own.n_labels:
         say(f"{did} with {len(own.x)} rows and no label: it is served by what the others have learned")

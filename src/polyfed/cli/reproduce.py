@@ -11,8 +11,7 @@ import typer
 
 from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option, reject_run
 from polyfed.cli.options import COMMAND_LINE, split_names, split_seeds
-from polyfed.cli.output import emit, note, say, show_table
-from polyfed.cli.progress import images_bar, shared_bar
+from polyfed.cli.output import emit, images_bar, note, say, shared_bar, show_table
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:

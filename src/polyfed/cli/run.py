@@ -14,8 +14,7 @@ import typer
 from polyfed.cli.arguments import AllowCode, AsJson, Quiet, WriteReport, argument, grouped, option, reject_no_run
 from polyfed.cli.export import try_report
 from polyfed.cli.options import DataOptions, RunOptions, settings, with_scales
-from polyfed.cli.output import emit, number, say, show_table
-from polyfed.cli.progress import progress_bar
+from polyfed.cli.output import emit, number, progress_bar, say, show_table
 from polyfed.counting import in_bytes
 from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest

@@ -58,6 +58,9 @@ class Cell:
     options: Options = field(default_factory=dict)
 
 
+OnCell = Callable[[Cell, Event], None]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of a cell: nothing to say, or why it failed."""
@@ -100,7 +103,7 @@ def run_cells(
     where: str,
     *,
     jobs: int = 1,
-    on_event: Callable[[Cell, Event], None] | None = None,
+    on_event: OnCell | None = None,
     command: Sequence[str] = (),
 ) -> Iterator[Outcome]:
     """Every cell as it ends; one that fails does not keep the others from their end.
@@ -142,11 +145,7 @@ def _attempt(
 
 
 def _share_out(
-    cells: Sequence[Cell],
-    where: str,
-    jobs: int,
-    on_event: Callable[[Cell, Event], None] | None,
-    command: Sequence[str],
+    cells: Sequence[Cell], where: str, jobs: int, on_event: OnCell | None, command: Sequence[str]
 ) -> Iterator[Outcome]:
     # A process that is forked while torch has threads may never come back: each begins anew.
     fresh = multiprocessing.get_context("spawn")

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from polyfed.data.features.transforms import ALL, AUTO
 from polyfed.data.schema.limits import Limits
 from polyfed.data.splits import DEFAULT_SPLIT, Split
+from polyfed.data.tables.files import stem_of
 from polyfed.data.task import Task
 from polyfed.defaults import COMPARED, METHOD
 
@@ -131,6 +132,10 @@ class DataConfig(_Section):
     split_column: str | None = None
     min_rows: int | None = None
     min_count: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.dataset or stem_of(self.source or "data")
 
     def split(self, usual: Split = DEFAULT_SPLIT) -> Split:
         """How rows are divided, with what these settings leave open as is usual."""

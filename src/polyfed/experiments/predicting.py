@@ -69,11 +69,10 @@ class Predicted:
 def client_table(run: Run, source: Path) -> Table:
     """A file of new rows, with the columns that the settings of the run derive."""
     data = _data_of(run)
-    if data is None:
-        return load_table(source, written=written_columns(run.prepared.agreed.tasks, None), missing=None)
-    missing = None if data.missing is None else tuple(data.missing)
-    table = load_table(source, written=written_columns(run.prepared.agreed.tasks, data.client), missing=missing)
-    absent = [comparison for comparison in comparisons(data.derive) if comparison.name not in table.frame.columns]
+    client, texts, derive = (None, None, {}) if data is None else (data.client, data.missing, data.derive)
+    written, missing = written_columns(run.prepared.agreed.tasks, client), None if texts is None else tuple(texts)
+    table = load_table(source, written=written, missing=missing)
+    absent = [comparison for comparison in comparisons(derive) if comparison.name not in table.frame.columns]
     return with_derived(table, absent, partly=True)
 
 

@@ -12,7 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polyfed.data.tables.files import stem_of
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, reject_changed
@@ -39,8 +38,7 @@ OnEvent = Callable[[Event], None]
 
 def default_folder(config: Config) -> Path:
     """runs/<data>-<method>-<seed>"""
-    name = config.data.dataset or stem_of(config.data.source or "data")
-    return Path("runs") / f"{name}-{config.method.name}-{config.run.seed}"
+    return Path("runs") / f"{config.data.name}-{config.method.name}-{config.run.seed}"
 
 
 def start(

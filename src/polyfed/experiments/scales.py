@@ -65,7 +65,13 @@ def settled(config: Config, where: str, on_trial: Callable[[int], None] | None =
         chosen = min(losses, key=lambda scale: losses[scale] + LEAST_GAIN * (scale != AS_IT_IS))
         best[name], least = chosen, losses[chosen]
         found.append(Scale(name, losses, chosen))
-    return _with_scales(config, best, set(targets)), found
+    # The settings as if they had been written so: inputs by `transform`, targets by `derive`.
+    data, logs = config.data, {name for name in targets if best[name] == "log"}
+    transform = {name: how for name, how in best.items() if how in TRANSFORMS and name not in targets}
+    renamed = [t.model_copy(update={"name": f"log_{t.name}"}) if t.name in logs else t for t in data.tasks]
+    derived = {f"log_{name}": f"log(`{name}`)" for name in best if name in logs}
+    changes = {"transform": {**fixed, **transform}, "derive": {**data.derive, **derived}, "tasks": renamed}
+    return config.model_copy(update={"data": data.model_copy(update=changes)}), found
 
 
 def _few(federation: Federation, seed: int) -> Federation:
@@ -130,18 +136,3 @@ def _loss(
         means = [part.codecs[task].decode(part.labels[task][1]).mean() for part in held_out]
         loss += float(np.mean(means)) if means else 0.0
     return loss
-
-
-def _with_scales(config: Config, chosen: Mapping[str, str], targets: set[str]) -> Config:
-    """The settings as if they had been written so: inputs by `transform`, targets by `derive`."""
-    data = config.data
-    logs = [name for name, how in chosen.items() if how == "log" and name in targets]
-    transform = {name: how for name, how in chosen.items() if how in TRANSFORMS and name not in targets}
-    changes = {
-        "transform": {**data.transform, **transform},
-        "derive": {**data.derive, **{f"log_{name}": f"log(`{name}`)" for name in logs}},
-        "tasks": [
-            task.model_copy(update={"name": f"log_{task.name}"}) if task.name in logs else task for task in data.tasks
-        ],
-    }
-    return config.model_copy(update={"data": data.model_copy(update=changes)})

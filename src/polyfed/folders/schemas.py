@@ -7,20 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from polyfed.errors import ConfigError
 from polyfed.kinds import KINDS
 
 LARGEST = 1e300  # beyond it sums overflow; `tidy` writes such numbers as null
 
 
-def _known(kind: str) -> str:
-    try:
-        return KINDS[kind].name
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-
-
-Kind = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(KINDS)})]
+Kind = Annotated[str, AfterValidator(lambda kind: KINDS[kind].name), Field(json_schema_extra={"enum": list(KINDS)})]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]

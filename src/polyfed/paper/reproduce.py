@@ -51,7 +51,6 @@ class Experiment:
     choices: Choices
     blocks: Sequence[Block]
     folder: Path
-    made_up: bool = False
 
     @property
     def cells(self) -> list[Cell]:
@@ -78,8 +77,7 @@ def prepare(
     """Check everything, and read the data or compute features; what experiments with the same `runs` share is run once."""
     preset = choices.of(original)
     made = with_cells(blocks(preset, choices, where), runs or folder / "runs", where, on_block)
-    made_up = any(path.parent == folder / "images" for path in choices.folders.values())
-    return Experiment(original, preset, choices, made, folder, made_up)
+    return Experiment(original, preset, choices, made, folder)
 
 
 def write(
@@ -96,6 +94,7 @@ def write(
     charts = PICTURES[preset.what](experiment.blocks, records, failed)
     pictures = {folder / "pictures" / f"{chart.id}.json": coloured(chart.figures[""]) for chart in charts}
     found = [(claim.text, *holds(claim, records)) for claim in known.claims]
+    made_up = any(path.parent == folder / "images" for path in experiment.choices.folders.values())
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -110,7 +109,7 @@ def write(
         "seconds": sum(read_run(folder).seconds for folder in begun),
         "machine": machine(),
         "versions": versions,
-        "differences": differences(experiment.original, preset, experiment.blocks, quick, experiment.made_up),
+        "differences": differences(experiment.original, preset, experiment.blocks, quick, made_up),
         "cells": [
             {
                 "data": block.data,
@@ -164,7 +163,14 @@ def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick:
         return {}
     vision_room()
     if data_dir is None and quick:
-        return {name: _made_up(folder / "images" / name, layout=name) for name in preset.data}
+        places = {name: folder / "images" / name for name in preset.data}
+        for name, place in places.items():
+            if not place.is_dir():
+                unfinished = place.with_name(f".{place.name}")  # of a command that was stopped here
+                shutil.rmtree(unfinished, ignore_errors=True)
+                make_images(unfinished, MADE_UP, layout=name)
+                unfinished.rename(place)
+        return places
     wanted = " and ".join(f"{name}/" for name in preset.data)
     remedy = f"put {wanted} into one folder and name it with --data-dir, or try --quick, which makes images up"
     if data_dir is None:
@@ -172,15 +178,6 @@ def image_folders(preset: Preset, data_dir: Path | None, folder: Path, *, quick:
     if absent := [name for name in preset.data if not (data_dir / name).is_dir()]:
         raise DataError(f"there is no folder {absent[0]}/ in it", where=data_dir, remedy=remedy)
     return {name: data_dir / name for name in preset.data}
-
-
-def _made_up(place: Path, layout: str) -> Path:
-    if not place.is_dir():
-        unfinished = place.with_name(f".{place.name}")  # of a command that was stopped here
-        shutil.rmtree(unfinished, ignore_errors=True)
-        make_images(unfinished, MADE_UP, layout=layout)
-        unfinished.rename(place)
-    return place
 
 
 def says(preset: str) -> str:

@@ -12,15 +12,13 @@ from typing import NamedTuple
 from polyfed.errors import UsageError
 from polyfed.files import SHOWN, write_whole
 from polyfed.kinds import KINDS
-from polyfed.report.charts import curves, learned
+from polyfed.report.charts import learned, scores
 from polyfed.report.charts.base import Chart
-from polyfed.report.charts.comparison import gains, ranked
 from polyfed.report.charts.learned import Entry
 from polyfed.report.charts.predictions import balance, coverages, predicted, reliability
 from polyfed.report.doubts import doubts, left_out
 from polyfed.report.folders import RunFolder, read_run
-from polyfed.report.tables.clients import client_table
-from polyfed.report.tables.comparison import comparison, grouped
+from polyfed.report.tables.comparison import client_table, comparison, grouped
 from polyfed.report.templates import as_json, figures_of, render
 
 FEW = 4  # runs of which everything is shown
@@ -81,9 +79,9 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
         for i, run in enumerate(detailed)
     ]
     histories = {group.name: [run.history for run in group.runs] for group in groups}
-    by_round = curves.compared("all", histories) if len(groups) > 1 else []
-    gained, headline = gains("all", groups), comparison(groups)
-    ranks = [ranked("all-ranks", headline.ranking)] if headline.ranking else []
+    by_round = scores.compared("all", histories) if len(groups) > 1 else []
+    gained, headline = scores.gains("all", groups), comparison(groups)
+    ranks = [scores.ranked("all-ranks", headline.ranking)] if headline.ranking else []
     charts = [*ranks, *gained, *by_round, *(chart for one in shown for found in one.charts.values() for chart in found)]
     counts = {
         "method": len(groups),
@@ -130,15 +128,15 @@ def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> Simpl
 
     found: dict[str, list[Chart] | list[Chart | None]] = {
         "balance": each("balance", of_classes, lambda i, t: balance(i, t, tasks[t]["classes"] or [], data)),
-        "curves": curves.evaluated(id, history),
+        "curves": scores.evaluated(id, history),
         "reliability": each("reliable", of_classes, lambda i, t: reliability(i, t, predictions)),
         "predicted": each("predicted", of_numbers, lambda i, t: predicted(i, t, predictions, points)),
         "coverage": each("coverage", of_numbers, lambda i, t: coverages(i, t, predictions)),
         "latents": functions,  # partial dependence, where inputs have several dimensions
-        "training": [curves.trained(id, history)],
+        "training": [scores.trained(id, history)],
         "importance": [learned.importance(f"{id}-importance", model, inputs, moved)],
         "correlation": [learned.correlation(f"{id}-correlation", related)] if related else [],
-        "traffic": [curves.traffic(id, history)],
+        "traffic": [scores.traffic(id, history)],
     }
     done = f"{history.round} of {run.n_rounds} rounds"
     return SimpleNamespace(

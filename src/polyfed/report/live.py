@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from polyfed.counting import in_bytes
 from polyfed.errors import DataError, UsageError
 from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, Event, parse_events, parse_timing
-from polyfed.report.charts import curves
+from polyfed.report.charts import scores
 from polyfed.report.document import MOST_REJECTIONS, duration
 from polyfed.report.folders import History, durations, read_summary
 from polyfed.report.templates import figures_of, render
@@ -124,23 +124,20 @@ class Watcher:
             return Look("waiting", "", None, 0, self._history, None, warnings)
         n_rounds, seed = described["settings"]["rounds"], described["settings"]["seed"]
         recent = durations(self._times)[-RECENT:]
-        state = self._state(n_rounds, recent)
+        state = "finished"
+        if self._history.round < n_rounds:
+            files = (self.folder / name for name in (EVENTS_FILE, TIMING_FILE, "run.json"))
+            silence = time.time() - max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
+            state = "stopped" if silence > max(QUIET, PATIENCE * max(recent, default=0.0)) else "running"
         left = fmean(recent) * (n_rounds - self._history.round) if recent and state == "running" else None
         return Look(state, described["method"], seed, n_rounds, self._history, left, warnings)
-
-    def _state(self, n_rounds: int, recent: list[float]) -> str:
-        if self._history.round >= n_rounds:
-            return "finished"
-        files = (self.folder / name for name in (EVENTS_FILE, TIMING_FILE, "run.json"))
-        silence = time.time() - max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
-        return "stopped" if silence > max(QUIET, PATIENCE * max(recent, default=0.0)) else "running"
 
 
 def snapshot(look: Look) -> dict[str, Any]:
     """One look as JSON: pieces of the page, and figures for its charts; a page that has this version gets nothing more."""
     history = look.history
-    extra = (curves.trained("live", history), curves.traffic("live", history))
-    shown = [*curves.evaluated("live", history), *(chart for chart in extra if chart)]
+    extra = (scores.trained("live", history), scores.traffic("live", history))
+    shown = [*scores.evaluated("live", history), *(chart for chart in extra if chart)]
     last, n = history.rejections[-MOST_REJECTIONS:], len(history.rejections)
     content = {
         "state": look.state,
@@ -240,18 +237,16 @@ class _Handler(BaseHTTPRequestHandler):
         if address.path == "/":
             self._send(HTTPStatus.OK, "text/html", render("live.html"))
         elif address.path == "/data":
-            self._send_data(parse_qs(address.query).get("version", [""])[0])
+            version = parse_qs(address.query).get("version", [""])[0]
+            try:
+                found = self.server.data()
+            except DataError as error:  # a damaged file is said on the page; it may be mended while one looks
+                found = {"version": "", "trouble": str(error)}
+            if version and version == found["version"]:
+                found = {"version": version}
+            self._send(HTTPStatus.OK, "application/json", json.dumps(found, allow_nan=False))
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "There is / and /data.\n")
-
-    def _send_data(self, version: str) -> None:
-        try:
-            found = self.server.data()
-        except DataError as error:  # a damaged file is said on the page; it may be mended while one looks
-            found = {"version": "", "trouble": str(error)}
-        if version and version == found["version"]:
-            found = {"version": version}
-        self._send(HTTPStatus.OK, "application/json", json.dumps(found, allow_nan=False))
 
     def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
         content = text.encode()

@@ -7,7 +7,7 @@ import pytest
 from run_folders import make_run, results
 from scipy import stats
 
-from polyfed.report.charts import comparison, curves, learned, predictions
+from polyfed.report.charts import learned, predictions, scores
 from polyfed.report.charts.predictions import MOST_POINTS
 from polyfed.report.document import details
 from polyfed.report.folders import read_run
@@ -57,7 +57,7 @@ def test_the_interval_is_drawn_around_the_mean():
 
 def test_curves_are_solid_for_test_rows_and_dashed_for_validation(tmp_path):
     history = read_run(make_run(tmp_path / "a", models=("personal", "global"))).history
-    chart = curves.evaluated("x", history)[0]
+    chart = scores.evaluated("x", history)[0]
     lines = chart.figures["rmse"]["data"]
     assert {(line["name"], line["line"]["dash"]) for line in lines} == {
         ("test", "solid"),
@@ -72,7 +72,7 @@ def test_compared_curves_are_means_over_seeds(tmp_path):
     runs = [
         read_run(make_run(tmp_path / str(seed), seed=seed, score=lambda *_, seed=seed: 1.0 + seed)) for seed in (0, 2)
     ]
-    chart = curves.compared("all", {"mul": [run.history for run in runs]})[0]
+    chart = scores.compared("all", {"mul": [run.history for run in runs]})[0]
     test = next(line for line in chart.figures["rmse"]["data"] if line["name"] == "mul")
     assert (test["x"], test["y"]) == ([2.0, 4.0], [2.0, 2.0])
 
@@ -127,17 +127,17 @@ def two_methods(tmp_path, values, metric="rmse", kind="regression"):
 
 def test_the_gain_over_learning_alone_is_by_client(tmp_path):
     groups = two_methods(tmp_path, {"local": (2.0, 4.0, 1.0), "pfed-hier": (1.0, 5.0, 1.0)})
-    (chart,) = comparison.gains("g", groups)
+    (chart,) = scores.gains("g", groups)
     (dots,) = chart.figures[""]["data"]
     assert dict(zip(dots["text"], dots["x"], strict=True)) == {"b": -25.0, "c": 0.0, "a": 50.0}, "from the worst"
     assert chart.title == "y: better off at 1 of 3 with pfed-hier"
     assert chart.figures[""]["layout"]["shapes"][0]["x0"] == 0.0
-    assert comparison.gains("g", groups[1:]) == [], "there is nothing to compare with"
+    assert scores.gains("g", groups[1:]) == [], "there is nothing to compare with"
 
 
 def test_the_gain_of_a_share_is_in_percentage_points(tmp_path):
     groups = two_methods(tmp_path, {"local": (0.5, 0.8, 1.0), "x": (0.75, 0.7, 1.0)}, "accuracy", "binary")
-    (dots,) = comparison.gains("g", groups)[0].figures[""]["data"]
+    (dots,) = scores.gains("g", groups)[0].figures[""]["data"]
     assert dict(zip(dots["text"], dots["x"], strict=True)) == pytest.approx({"b": -10.0, "c": 0.0, "a": 25.0})
 
 
@@ -185,7 +185,7 @@ def test_importance_is_by_movement_where_there_is_not():
 
 def test_shares_end_at_one_and_a_guess_is_dotted(tmp_path):
     run = read_run(make_run(tmp_path / "a", guess=True))
-    height, high = curves.evaluated("x", run.history)
+    height, high = scores.evaluated("x", run.history)
     assert high.figures["accuracy"]["layout"]["yaxis"]["range"] == [None, 1]
     assert "range" not in height.figures["rmse"]["layout"]["yaxis"]
     assert [trace["line"]["dash"] for trace in height.figures["rmse"]["data"]][-1] == "dot"
@@ -194,7 +194,7 @@ def test_shares_end_at_one_and_a_guess_is_dotted(tmp_path):
 
 def test_every_round_has_its_bound(tmp_path):
     history = read_run(make_run(tmp_path / "a", rounds=60)).history
-    chart = curves.trained("x", history)
+    chart = scores.trained("x", history)
     assert chart is not None
     assert chart.figures[""]["data"][0]["x"] == list(range(1, 61)), "also rounds without an evaluation"
 
