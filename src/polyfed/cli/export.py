@@ -34,7 +34,13 @@ def report(
     """Write a self-contained HTML report of one run or several."""
     from polyfed.cli.documents import ReportDocument
 
-    folders = [run for given in runs for run in _runs_in(given)]
+    folders: list[Path] = []
+    for given in runs:  # the folder itself, or the runs in it, as `compare` leaves them
+        inside = sorted(path.parent for path in given.glob("*/run.json")) if given.is_dir() else []
+        if not inside or (given / "run.json").exists():
+            reject_no_run(given)
+            inside = [given]
+        folders += inside
     out = out or runs[0] / "report.html"
     reject_no_folder(out)
     page = _report_room().write_report(folders, out)
@@ -80,15 +86,6 @@ def _report_room() -> ModuleType:
     except ImportError as error:
         what = f"reports need {error.name or 'a package'}, which is not installed"
         raise MissingExtraError(what, remedy=f"pip install {error.name or 'polyfed'}") from None
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    """The folder itself, or the runs in it, as `compare` leaves them."""
-    inside = sorted(path.parent for path in folder.glob("*/run.json")) if folder.is_dir() else []
-    if inside and not (folder / "run.json").exists():
-        return inside
-    reject_no_run(folder)
-    return [folder]
 
 
 def export(

@@ -54,7 +54,13 @@ def command(
     if resume is not None:
         on_flower = running.cut_off_on_flower(resume)
         go_on = _on_flower("resume", engine) if on_flower else running.resume
-        _reject_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
+        # A run goes on as it was begun, but it may be longer.
+        of_run = {f"--{name}": getattr(how, name) for name in ("sample", "aggregation", "workers", "set")}
+        of_data = {f"--{name.replace('_', '-')}": value for name, value in vars(data).items()}
+        others = {"--method": method, "--seed": seed, "--out": out, **of_data, **of_run, str(config): config}
+        if given := [name for name, value in others.items() if value is not None]:
+            remedy = "a run goes on as it was begun: leave it out"
+            raise UsageError(f"{given[0]} is given beside --resume", remedy=remedy)
         folder, kept = resume, resume / "flower" / "server" if on_flower else resume
         reject_no_run(kept)
         rounds, completed = planned(kept, how.rounds)
@@ -181,13 +187,3 @@ def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
         return wanted, max(rounds_of(folder / CHECKPOINTS, "json"), default=0)
     except DataError:
         return rounds or 0, 0
-
-
-def _reject_beside_resume(config: Path | None, data: DataOptions, how: RunOptions, others: dict[str, object]) -> None:
-    """A run goes on as it was begun, but it may be longer."""
-    given = [name for name, value in others.items() if value is not None]
-    given += [f"--{name.replace('_', '-')}" for name, value in vars(data).items() if value is not None]
-    given += [f"--{name}" for name in ("sample", "aggregation", "workers", "set") if getattr(how, name) is not None]
-    given += [str(config)] if config is not None else []
-    if given:
-        raise UsageError(f"{given[0]} is given beside --resume", remedy="a run goes on as it was begun: leave it out")

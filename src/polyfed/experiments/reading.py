@@ -63,7 +63,12 @@ def read_document(path: Path) -> Document:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save it in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise _not_toml(path, str(error)) from None
+        # tomllib ends its sentence with the place, which belongs to the beginning of ours.
+        found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error), re.S)
+        lines = path.read_bytes().count(b"\n") + 1
+        what, line = (found[1], found[2]) if found else (str(error).removesuffix(" (at end of document)"), lines)
+        what = f"is not TOML: {what[:1].lower()}{what[1:]}"
+        raise ConfigError(what, where=f"line {line} of {path}", remedy="correct it") from None
     except _Beyond as error:
         raise ConfigError(str(error), where=path, remedy="correct it") from None
     move_paths(document, lambda name: str(path.parent / Path(name).expanduser()))
@@ -193,13 +198,3 @@ def _sentence(error: Mapping[str, Any], where: str) -> ConfigError:
     given = error["input"]
     shown = "a table" if isinstance(given, dict) else str(given).lower() if isinstance(given, bool) else repr(given)
     return ConfigError(f"is {shown}", where=place, remedy=f"give {wanted}")
-
-
-def _not_toml(path: Path, message: str) -> ConfigError:
-    """tomllib ends its sentence with the place, which belongs to the beginning of ours."""
-    found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.S)
-    lines = path.read_bytes().count(b"\n") + 1
-    what, line = (found[1], found[2]) if found else (message.removesuffix(" (at end of document)"), lines)
-    return ConfigError(
-        f"is not TOML: {what[:1].lower()}{what[1:]}", where=f"line {line} of {path}", remedy="correct it"
-    )

@@ -155,13 +155,10 @@ class Choices:
     folders: Mapping[str, Path] = field(default_factory=dict)  # data set → its folder of images
 
     def of(self, preset: Preset) -> Preset:
-        made = preset
-        if self.quick:
-            made = preset.made(preset.quick)
-        elif self.trained:
-            if preset.trained is None:
-                raise UsageError(f"preset {preset.name!r} has no version with trained networks", remedy="try table1")
-            made = preset.made(preset.trained)
+        version = preset.quick if self.quick else preset.trained if self.trained else None
+        if version is None and self.trained:
+            raise UsageError(f"preset {preset.name!r} has no version with trained networks", remedy="try table1")
+        made = preset if version is None else preset.made(version)
         changed: dict[str, object] = {}
         if self.rounds is not None:
             changed["base"] = merged(made.base, {"run": {"rounds": self.rounds}})
@@ -192,15 +189,12 @@ class Block:
 def blocks(preset: Preset, choices: Choices, where: str) -> list[Block]:
     """All blocks, without their data; the preset is as it was chosen."""
 
-    def config(data: str, setting: Setting, variant: Variant, seed: int) -> Config:
-        return check(_document(preset, choices, data, setting, variant, seed), where)
-
-    return [
-        Block(
-            data, setting, variant, seed, config(data, setting, variant, seed), config(data, setting, Variant(), seed)
-        )
-        for data, setting, variant, seed in product(preset.data, preset.settings, preset.variants, preset.seeds)
-    ]
+    made = []
+    for data, setting, variant, seed in product(preset.data, preset.settings, preset.variants, preset.seeds):
+        documents = (_document(preset, choices, data, setting, one, seed) for one in (variant, Variant()))
+        config, usual = (check(document, where) for document in documents)
+        made.append(Block(data, setting, variant, seed, config, usual))
+    return made
 
 
 def with_cells(

@@ -87,14 +87,13 @@ def write(
 
     The rows go into the tables of a `page`, if there is one.
     """
-    preset, folder, quick = experiment.preset, experiment.folder, experiment.choices.quick
+    preset, folder = experiment.preset, experiment.folder
     begun = [cell.folder for cell in experiment.cells if (cell.folder / "run.json").is_file()]
     known = published(preset.name)
     records = collect(experiment.blocks, preset.what, failed, known)
     charts = PICTURES[preset.what](experiment.blocks, records, failed)
     pictures = {folder / "pictures" / f"{chart.id}.json": coloured(chart.figures[""]) for chart in charts}
     found = [(claim.text, *holds(claim, records)) for claim in known.claims]
-    made_up = any(path.parent == folder / "images" for path in experiment.choices.folders.values())
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -104,12 +103,12 @@ def write(
         "preset": preset.name,
         "title": preset.title,
         "folder": str(folder),
-        "quick": quick,
+        "quick": experiment.choices.quick,
         "invoked": shlex.join(command),
         "seconds": sum(read_run(folder).seconds for folder in begun),
         "machine": machine(),
         "versions": versions,
-        "differences": differences(experiment.original, preset, experiment.blocks, quick, made_up),
+        "differences": differences(experiment),
         "cells": [
             {
                 "data": block.data,
@@ -257,12 +256,12 @@ def _colours() -> dict[str, str]:
     return dict(re.findall(r"(--[\w-]+): (#\w+);", light))
 
 
-def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], quick: bool, made_up: bool) -> list[str]:
+def differences(experiment: Experiment) -> list[str]:
     """In what this differs from the publication: what the preset says, and what follows from the choices."""
-    found = []
-    if quick:
+    original, chosen, choices, found = experiment.original, experiment.preset, experiment.choices, []
+    if choices.quick:
         found.append("a quick run: federations, rounds and seeds are smaller than in the publication")
-    if made_up:
+    if any(path.parent == experiment.folder / "images" for path in choices.folders.values()):
         found.append("the images are made up (discs and crosses): the numbers say nothing about the data sets")
     rounds, published = (preset.base["run"]["rounds"] for preset in (chosen, original))
     if rounds != published:
@@ -270,7 +269,7 @@ def differences(original: Preset, chosen: Preset, blocks: Sequence[Block], quick
     if len(chosen.seeds) > 1:
         found.append(f"{len(chosen.seeds)} seeds and their std; the publication has one number for each cell")
     varied = any(variant.backbone for variant in chosen.variants)
-    used = {block.config.data.images.backbone for block in blocks if block.config.data.images is not None}
+    used = {block.config.data.images.backbone for block in experiment.blocks if block.config.data.images is not None}
     others = sorted(used - {PAPERS_BACKBONE})
     if others and not varied:
         found.append(f"the backbone is {', '.join(others)} instead of ResNet-18")

@@ -85,20 +85,16 @@ def _charts(prefix: str, series: Sequence[Series]) -> list[Chart]:
     for i, (task, kind) in enumerate(kinds.items()):
         # What a guess would have scored; all methods are measured against the same one.
         guessed = _mean(history.curve(task, BASELINE, part=history.part or "") for history in histories)
-        if lines := _lines(task, series):
+        lines: dict[str, list[Figure]] = {}
+        for k, (names, model, of_series) in enumerate(series):
+            for metric in dict.fromkeys(metric for history in of_series for metric in history.metrics(task)):
+                for part, dashed in PARTS.items() if metric != BASELINE else ():
+                    if means := _mean(history.curve(task, metric, part=part, model=model) for history in of_series):
+                        drawn = line(means, means.values(), names[part], COLOURS[k % len(COLOURS)], dashed=dashed)
+                        lines.setdefault(metric, []).append(drawn)
+        if lines:
             made.append(_chart(f"{prefix}-curve-{i}", task, kind, lines, guessed))
     return made
-
-
-def _lines(task: str, series: Sequence[Series]) -> dict[str, list[Figure]]:
-    found: dict[str, list[Figure]] = {}
-    for i, (names, model, histories) in enumerate(series):
-        for metric in dict.fromkeys(metric for history in histories for metric in history.metrics(task)):
-            for part, dashed in PARTS.items() if metric != BASELINE else ():
-                if means := _mean(history.curve(task, metric, part=part, model=model) for history in histories):
-                    drawn = line(means, means.values(), names[part], COLOURS[i % len(COLOURS)], dashed=dashed)
-                    found.setdefault(metric, []).append(drawn)
-    return found
 
 
 def _mean(of_seeds: Iterable[Mapping[int, float]]) -> dict[int, float]:
