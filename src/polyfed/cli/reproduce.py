@@ -61,6 +61,10 @@ def command(
     from polyfed.paper.presets import Choices, read_preset
     from polyfed.paper.reproduce import image_folders, prepare, write
 
+    def looks_at(block: Block) -> None:
+        what = " ".join(filter(None, [block.data, block.setting.name, block.variant.title]))
+        note(f"{what}, seed {block.seed}: looking at the images")
+
     original, argv = read_preset(preset), context.obj["argv"]
     page = None if beside is None else read_page(beside)
     if quick and trained:
@@ -74,17 +78,11 @@ def command(
         os.environ["POLYFED_WEIGHTS"] = str(weights_dir)
     images = {"backbone": backbone, "weights_dir": weights_dir}
     try:
-        choices = Choices(
-            seeds=split_seeds(seeds),
-            methods=split_names(methods),
-            rounds=rounds,
-            quick=quick,
-            trained=trained,
-            images={key: str(value) for key, value in images.items() if value is not None},
-            folders=image_folders(original, data_dir, folder, quick=quick),
-        )
-        reported = (lambda block: None) if quiet or json or not choices.folders else _report
+        given = {key: str(value) for key, value in images.items() if value is not None}
+        folders = image_folders(original, data_dir, folder, quick=quick)
+        choices = Choices(split_seeds(seeds), split_names(methods), rounds, quick, trained, given, folders)
         with images_bar(quiet=quiet or json):
+            reported = None if quiet or json or not folders else looks_at
             experiment = prepare(original, choices, folder, COMMAND_LINE, reported, runs)
         failed = _run_all(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
@@ -98,11 +96,6 @@ def command(
     if failed:
         first = str(next(iter(failed.values()))).rstrip(".")
         raise PolyfedError(f"{len(failed)} of {n_runs} runs failed, the first with: {first}")
-
-
-def _report(block: Block) -> None:
-    what = " ".join(filter(None, [block.data, block.setting.name, block.variant.title]))
-    note(f"{what}, seed {block.seed}: looking at the images")
 
 
 def _run_all(experiment: Experiment, jobs: int, argv: Sequence[str], quiet: bool) -> dict[Path, PolyfedError]:

@@ -141,9 +141,7 @@ def _at(where: str) -> Iterator[None]:
 
 def image_federation(data: DataConfig, corruption: str | None = None) -> Federation:
     """The federation of the features; with a corruption, the test images are corrupted before they are seen."""
-    made = images_of(data)
-    if corruption is not None:
-        made = made.corrupted(corruption)
+    made = images_of(data) if corruption is None else images_of(data).corrupted(corruption)
     return made.with_features(embedder(data.images or ImagesConfig()))
 
 

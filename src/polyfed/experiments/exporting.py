@@ -53,8 +53,7 @@ def predictions_table(folder: Path) -> pd.DataFrame:
 def _lines(columns: dict[str, Any], classes: list[object] | None) -> Iterator[dict[str, object]]:
     if columns.get("proba") is None:
         named = {"true": columns["y"], **{name: columns.get(name) or [None] * len(columns["y"]) for name in NUMBERS}}
-        for values in zip(*named.values(), strict=True):
-            yield dict(zip(named, values, strict=True))
+        yield from (dict(zip(named, values, strict=True)) for values in zip(*named.values(), strict=True))
         return
     for y, proba in zip(columns["y"], columns["proba"], strict=True):
         if y is None or None in proba or not classes:

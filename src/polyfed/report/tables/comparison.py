@@ -88,10 +88,14 @@ def grouped(runs: Sequence[RunFolder]) -> list[Group]:
         identity = json.dumps([run.method, _choices(run), sorted(run.history.clients)], sort_keys=True)
         found.setdefault(identity, {}).setdefault(run.seed, run)
     firsts = [next(iter(by_seed.values())) for by_seed in found.values()]
-    return [
-        Group(_name(first, firsts), tuple(by_seed.values()))
-        for first, by_seed in zip(firsts, found.values(), strict=True)
-    ]
+    groups = []
+    for first, by_seed in zip(firsts, found.values(), strict=True):
+        # The method, and what sets this line apart from others of the same method.
+        namesakes, own = [_choices(other) for other in firsts if other.method == first.method], _choices(first)
+        different = [f"{name}={own[name]}" for name in own if any(other.get(name) != own[name] for other in namesakes)]
+        name = f"{first.method} ({', '.join(different)})" if different else first.method
+        groups.append(Group(name, tuple(by_seed.values())))
+    return groups
 
 
 def comparison(groups: Sequence[Group], *, every_metric: bool = False) -> Comparison:
@@ -134,14 +138,6 @@ def _mean_and_std(group: Group, task: str, metric: str) -> tuple[float, float | 
     means = [fmean(values) for values in by_seed]
     spread_over = means if len(means) > 1 else by_seed[0]
     return fmean(means), stdev(spread_over) if len(spread_over) > 1 else None
-
-
-def _name(run: RunFolder, others: Sequence[RunFolder]) -> str:
-    """The method, and what sets this line apart from others of the same method."""
-    namesakes = [_choices(other) for other in others if other.method == run.method]
-    own = _choices(run).items()
-    different = [f"{name}={value}" for name, value in own if any(other.get(name) != value for other in namesakes)]
-    return f"{run.method} ({', '.join(different)})" if different else run.method
 
 
 def _choices(run: RunFolder) -> dict[str, Any]:
