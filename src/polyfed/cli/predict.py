@@ -79,22 +79,22 @@ def predict(
     )
     if json:
         return emit(document)
-    tell = note if out is None else say  # a table on stdout is for another program
+    report = note if out is None else say  # a table on stdout is for another program
     if out is None:
         typer.echo(as_csv(found.table, exact=found.kept), nl=False)
     for column, strange in found.unseen.items():
-        tell(unseen_message(column, strange))
+        report(unseen_message(column, strange))
     if document.far:
-        tell(f"{document.far} of {document.rows} rows are far from all that the model was trained on (notes, ood)")
+        report(f"{document.far} of {document.rows} rows are far from all that the model was trained on (notes, ood)")
     if document.trained_on:
-        tell(f"{document.trained_on} of {document.rows} rows were trained on, and are no measure of what is new")
+        report(f"{document.trained_on} of {document.rows} rows were trained on, and are no measure of what is new")
     for scores, of, remark in (
         (document.scores, found.scores, ""),
         (document.training_scores, found.training_scores, ", rows that were trained on"),
     ):
         over = f", mean over {len(of)} clients" if len(of) > 1 else ""
         for task, metrics in scores.items():
-            tell(f"{task}{remark}{over}: {written(metrics)}")
+            report(f"{task}{remark}{over}: {written(metrics)}")
     if out is not None:
         whose = document.client or f"{len(found.clients)} clients"
         say(f"{len(found.table)} rows of {whose} are predicted in {out}")

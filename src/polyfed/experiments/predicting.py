@@ -214,7 +214,7 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, level: flo
         shown = prediction.columns()
         if "lower" in shown:
             shown["lower"], shown["upper"] = prediction.interval(level)
-        usual = np.median(_variance(familiar[task]))  # a method without a latent variance cannot tell
+        usual = np.median(_variance(familiar[task]))  # not above 0 for a method without a latent variance
         shown["ood"] = _variance(prediction) / usual if usual > 0 else np.full(len(prediction), np.nan)
         far |= shown["ood"] >= FAR  # not where it is not known
         made |= {f"{task}.{name}": values for name, values in shown.items()}
@@ -233,7 +233,7 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, level: flo
 
 
 def outside(x: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Whether a row has an input far beyond those of the training rows: where a model goes flat, its variance does not tell.
+    """Whether a row has an input far beyond those of the training rows: where a model goes flat, its variance says nothing.
 
     >>> outside(np.array([[2.0], [90.0]]), np.array([[0.0], [1.0]]))
     array([False,  True])

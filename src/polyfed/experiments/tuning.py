@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 ALL = "all"  # in place of a method: every method that has the option
 AS_IT_IS = "none"
-ROUNDS = 5  # enough to tell scales apart; the run itself goes on from nothing
+ROUNDS = 5  # enough to compare scales; the run itself goes on from nothing
 HELD_OUT = 0.25  # the share of a client's rows, without those for testing
 MOST_CLIENTS, MOST_ROWS = 50, 200  # that choose, so that a choice costs less than the run
 MOST_TRIED = 6  # skewed columns, if nobody says which

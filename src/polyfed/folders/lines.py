@@ -30,7 +30,7 @@ def read_events(folder: Path) -> list[Event]:
 
 
 def content_until(path: Path, size: int, sha256: str) -> bytes:
-    """The first so many bytes of a file, which must have this digest."""
+    """The first `size` bytes of a file, which must have this digest."""
     content = read_content(path, REMEDY) if path.exists() else b""
     if len(content) < size:
         what = f"has {len(content)} bytes, but the checkpoint was written when it had {size}"

@@ -52,7 +52,7 @@ def write_report(
 ) -> Path:
     """Read the runs in these folders, finished or not, and write the report about them.
 
-    Runs of several methods and seeds are compared. `tried` tells how the options of these runs were chosen.
+    Runs of several methods and seeds are compared. `tried` reports how the options of these runs were chosen.
     """
     if not folders:
         raise UsageError("there is no run to report on", where="write_report", remedy="give the folder of a run")

@@ -23,7 +23,7 @@ from polyfed.report.folders import History
 from polyfed.report.templates import name_of
 
 MOST = 5  # names in a line
-TIMES = 5  # an error so many times the median is absurd, if guessing is better too
+TIMES = 5  # an error this many times the median is absurd, if guessing is better too
 FEWEST = 10  # labels that a node sends anything of, unless its owner says otherwise: `polyfed.data.DEPLOYED`
 
 

@@ -28,7 +28,7 @@ from polyfed.report.folders import History, durations, read_summary
 from polyfed.report.templates import figures_of, render
 
 QUIET = 30.0  # seconds without an event after which a run counts as stopped ...
-PATIENCE = 5  # ... or so many of its own rounds, if these take longer
+PATIENCE = 5  # ... or this many of its own rounds, if these take longer
 RECENT = 20  # rounds by which the time that is left is judged
 SENTENCES = {
     "waiting": "The run has not begun.",
@@ -60,7 +60,7 @@ class Tail:
     """A file of JSON lines that someone else writes, read on from where one was.
 
     A run that is resumed cuts its events back to its last checkpoint and may write as much again before the next look, so
-    the size alone does not tell; what was read last must still stand where it stood.
+    the size alone does not show it; what was read last must still stand where it stood.
     """
 
     def __init__(self, path: Path, parse: Callable[[bytes, Path, int], Iterator[Event]]) -> None:
