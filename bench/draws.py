@@ -11,7 +11,7 @@ import warnings
 import pandas as pd
 
 import polyfed as pf
-from polyfed.cli.demo import LABELLED, METHODS, ROUNDS
+from polyfed.cli.compare import LABELLED, METHODS, ROUNDS
 from polyfed.data.datasets.penguins import SILENT, UNSEXED, penguins
 
 

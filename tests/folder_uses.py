@@ -20,8 +20,7 @@ from polyfed.experiments import running
 from polyfed.experiments.predicting import client_table, predict_table
 from polyfed.report.document import report_html
 from polyfed.report.folders import read_run
-from polyfed.report.live.snapshot import snapshot
-from polyfed.report.live.watcher import Watcher
+from polyfed.report.live import Watcher, snapshot
 
 ROUNDS = 3  # of the run as it was made
 HEADER = "ward,age,sex,pulse,sick,stage"

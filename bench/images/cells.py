@@ -19,8 +19,8 @@ import torch
 
 import polyfed as pf
 from polyfed.data.datasets import load_images
+from polyfed.experiments.building import embedder
 from polyfed.experiments.config import ImagesConfig
-from polyfed.experiments.images import embedder
 from polyfed.methods import Method, method
 from polyfed.methods.gp.by_width import PFedHier
 from polyfed.methods.gp.separate import SeparateTasks

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import polyfed.engine.run as engine
-from polyfed.cli.reproduce_documents import ReproduceDocument
+from polyfed.cli.documents import ReproduceDocument
 
 SMALL = ["--methods", "fedavg,pfed-mul", "--rounds", "1", "--quiet"]
 OF_IMAGES = {"table1": SMALL, "convergence": SMALL, "calibration": SMALL, "ood": [*SMALL, "--seeds", "0"]}

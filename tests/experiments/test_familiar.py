@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polyfed.data import ClientData, LabelCodec, Task
-from polyfed.experiments.familiar import trained_on
+from polyfed.experiments.predicting import trained_on
 
 
 def coded(x, **seen):

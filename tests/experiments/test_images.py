@@ -10,8 +10,7 @@ import pytest
 from polyfed.cli import main
 from polyfed.data.images import make_images
 from polyfed.errors import ConfigError
-from polyfed.experiments.building import build_federation
-from polyfed.experiments.images import corrupted, image_federation
+from polyfed.experiments.building import build_federation, corrupted, image_federation
 from polyfed.experiments.reading import check, read_document
 
 STUDY = """

@@ -14,9 +14,9 @@ import polyfed.engine.run as engine
 from polyfed.cli.documents import CompareDocument
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.comparing import cells, run_cells
-from polyfed.experiments.grid import folder_name
 from polyfed.experiments.reading import check
-from polyfed.experiments.tuning import Choice, validation_loss
+from polyfed.experiments.tuning import Choice, folder_name, loss_of
+from polyfed.folders.lines import read_events
 
 COMPARE = ["compare", "--data", "hospitals.csv", "--client", "ward", "--features", "age", "--regression", "pulse"]
 COMPARE += ["--methods", "local,pfed-st", "--rounds", "1", "--out", "all", "--no-report", "--quiet"]
@@ -103,19 +103,18 @@ def test_the_loss_of_a_run(tmp_path):
         evaluation(4, "test", a={"pulse": {"nlpd": -9.0}, "sick": {"nll": 0.0}}),
     ]
     write(others[0], last, *others[1:])
-    assert validation_loss(tmp_path) == (1 + 4) / 2 + 0.5
+    assert loss_of(read_events(tmp_path)) == (1 + 4) / 2 + 0.5
     last["clients"]["b"]["pulse"]["nlpd"] = None  # as an endless loss is written: that client must not be left out
     write(others[0], last, *others[1:])
-    assert validation_loss(tmp_path) == math.inf
+    assert loss_of(read_events(tmp_path)) == math.inf
     write(others[2])
-    assert validation_loss(tmp_path) == math.inf
+    assert loss_of(read_events(tmp_path)) == math.inf
 
 
 def test_of_equal_combinations_the_first_and_never_an_endless_one():
-    tried = [{"a": 1}, {"a": 2}, {"a": 3}]
-    assert Choice({"a": [1, 2, 3]}, tried, [[2.0, 2.0], [1.0, 1.0], [0.0, 2.0]]).chosen == {"a": 2}
-    assert Choice({"a": [1, 2, 3]}, tried, [[-math.inf, math.inf], [0.0, math.inf], [5.0, 5.0]]).chosen == {"a": 3}
-    assert Choice({"a": [1, 2]}, tried[:2], [[math.inf], [math.nan]]).chosen is None
+    assert Choice({"a": [1, 2, 3]}, [[2.0, 2.0], [1.0, 1.0], [0.0, 2.0]]).chosen == {"a": 2}
+    assert Choice({"a": [1, 2, 3]}, [[-math.inf, math.inf], [0.0, math.inf], [5.0, 5.0]]).chosen == {"a": 3}
+    assert Choice({"a": [1, 2]}, [[math.inf], [math.nan]]).chosen is None
 
 
 def test_a_combination_that_diverges_is_not_chosen(polyfed, home):

@@ -23,8 +23,7 @@ from polyfed.gp import ExactModel, infer
 from polyfed.methods import PFedMul, method
 from polyfed.methods.checks import check_method
 from polyfed.modelling.rows import rows_of
-from polyfed.paper.pfed_mul_published import PFedMulPublished
-from polyfed.paper.published_inference import Objective, adamw_step, mean_field, mini_batches
+from polyfed.paper.pfed_mul_published import Objective, PFedMulPublished, adamw_step, mean_field, mini_batches
 from polyfed.seeds import Stream
 
 KINDS = ("regression", "binary")

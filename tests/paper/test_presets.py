@@ -9,8 +9,7 @@ import pytest
 from polyfed.errors import UsageError
 from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
-from polyfed.paper.blocks import Choices, blocks
-from polyfed.paper.presets import known_presets, read_preset
+from polyfed.paper.presets import Choices, blocks, known_presets, read_preset
 from polyfed.paper.records import published
 
 METHODS = {"fedavg", "fedper", "scaffold", "pfedme", "fedpac", "pfedgp", "pfedvem", "pfed-st", "pfed-mul"}

@@ -7,11 +7,9 @@ import math
 import pytest
 
 from polyfed.paper import records as room
-from polyfed.paper.blocks import Block
 from polyfed.paper.measures import Measure
-from polyfed.paper.presets import Setting, Variant
-from polyfed.paper.records import Claim, Record, collect, holds, published
-from polyfed.paper.tables import tables
+from polyfed.paper.presets import Block, Setting, Variant
+from polyfed.paper.records import Claim, Record, collect, holds, published, tables
 
 
 class Cell:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from polyfed.cli import begin, compare, demo, deploy, doctor, export, join, listing, pages, predict, reproduce, run
+from polyfed.cli import compare, deploy, export, listing, predict, reproduce, run
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import reject_unnameable
 
@@ -17,20 +17,20 @@ Function = Callable[..., None]
 
 # Panel of the help → its commands.
 PANELS: dict[str, dict[str, Function]] = {
-    "Begin here": {"demo": demo.command, "examples": begin.examples, "init": begin.init},
-    "Runs": {"run": run.command, "compare": compare.command, "reproduce": reproduce.command},
+    "Begin here": {"demo": compare.demo, "examples": listing.examples, "init": listing.init},
+    "Runs": {"run": run.command, "compare": compare.compare, "reproduce": reproduce.command},
     "What a run knows": {
-        "predict": predict.command,
-        "join": join.command,
-        "report": pages.report,
-        "watch": pages.watch,
-        "export": export.command,
+        "predict": predict.predict,
+        "join": predict.join,
+        "report": export.report,
+        "watch": export.watch,
+        "export": export.export,
     },
     "What there is": {
         "methods": listing.methods,
         "names": listing.names,
         "datasets": listing.datasets,
-        "doctor": doctor.command,
+        "doctor": listing.doctor,
         "schema": listing.schema,
     },
 }
@@ -71,7 +71,7 @@ class Stopped(PolyfedError):
 
 def _stoppable(function: Function) -> Function:
     @functools.wraps(function)
-    def run(*arguments: Any, **options: Any) -> None:
+    def run(*arguments: object, **options: object) -> None:
         try:
             for name, value in options.items():
                 if isinstance(value, Path) or (name == "data" and isinstance(value, str)):
@@ -97,7 +97,6 @@ app.add_typer(_deploy, name="deploy", rich_help_panel="Many machines")
 
 @functools.cache
 def command() -> Any:
-    """All commands, as click has them."""
     group: Any = typer.main.get_command(app)
     for commands in PANELS.values():
         _restore_help(group, commands)

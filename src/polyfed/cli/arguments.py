@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -30,10 +30,8 @@ LISTS = {
 
 
 def names_of(what: str) -> list[str]:
-    """The names of a list, as they are known now."""
     found: Any = resolve_name(LISTS[what][0])  # a collection, or a function that returns one
-    known: Any = found() if callable(found) else found
-    return list(known)
+    return list(found if isinstance(found, Collection) else found())
 
 
 def completion(what: str) -> Callable[[str], list[str]]:
@@ -48,17 +46,18 @@ def completion(what: str) -> Callable[[str], list[str]]:
 
 def option(
     text: str, metavar: str | None = None, *, names: str | None = None, panel: str | None = None, **more: Any
-) -> Any:
+) -> object:
     """An option; the shell completes those of the `names` that polyfed lists."""
     complete = None if names is None else completion(names)
     return typer.Option(help=text, metavar=metavar, autocompletion=complete, rich_help_panel=panel, **more)
 
 
-def argument(text: str, metavar: str | None = None, *, names: str | None = None) -> Any:
-    """An argument, as `option`."""
+def argument(text: str, metavar: str | None = None, *, names: str | None = None) -> object:
     return typer.Argument(help=text, metavar=metavar, autocompletion=None if names is None else completion(names))
 
 
+TABLE = "A table (CSV, Parquet, ...), a pattern, a folder with a file for each client, or a database's URL."
+QUERY = "What is read, if the data are a database: SELECT ..."
 Names = list[str] | None
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
@@ -71,7 +70,7 @@ AllowCode = Annotated[
 ]
 
 
-def grouped(function: Callable[..., Any]) -> Callable[..., Any]:
+def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """The function with the fields of its dataclass parameters, which are options that commands share, as its own.
 
     @grouped
@@ -87,9 +86,9 @@ def grouped(function: Callable[..., Any]) -> Callable[..., Any]:
         parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
     @functools.wraps(function)
-    def command(**given: Any) -> Any:
+    def command(**given: object) -> None:
         made = {name: group(**{f.name: given.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
-        return function(**given, **made)
+        function(**given, **made)
 
     del command.__wrapped__  # or its own signature would be taken
     command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
@@ -98,7 +97,6 @@ def grouped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reject_no_run(folder: Path) -> None:
-    """An error unless there is a run in the folder."""
     if not folder.is_dir():
         what = "is a file, not the folder of a run" if folder.exists() else "there is no such folder"
         near = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
@@ -108,8 +106,13 @@ def reject_no_run(folder: Path) -> None:
         raise DataError("there is no run in it", where=folder, remedy="give the folder of a run")
 
 
+def reject_run(folder: Path, what: str) -> None:
+    """An error if a folder for many runs is a run itself."""
+    if folder.is_file() or (folder / "run.json").exists():
+        raise UsageError(f"is not a folder for {what}", where=folder, remedy="choose another with --out")
+
+
 def load_run(folder: Path, allow_code: list[str] | None = None) -> Run:
-    """The run in a folder, as its last round left it."""
     reject_no_run(folder)
     from polyfed.engine import load
 

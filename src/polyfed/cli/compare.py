@@ -1,33 +1,27 @@
-"""`polyfed compare`: several methods and seeds on the same data, one table and one report; `demo` does the same."""
+"""`polyfed compare`: several methods and seeds on the same data, one table and one report; `polyfed demo`: the same of what a
+federation buys where labels are few, on nine colonies of penguins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, WriteReport, argument, grouped, option
-from polyfed.cli.compared import describe, is_chosen, show, tried
 from polyfed.cli.options import DataOptions, RunOptions, settings, split_names, split_seeds, with_scales
-from polyfed.cli.output import emit, note
-from polyfed.cli.pages import try_report
-from polyfed.cli.progress import images_bar, progress_bar, report_outlook, shared_bar
+from polyfed.cli.output import note
 from polyfed.defaults import COMPARED
-from polyfed.errors import Interrupted, PolyfedError, UsageError
 
-if TYPE_CHECKING:
-    from polyfed.cli.documents import CompareDocument
-    from polyfed.data import Federation
-    from polyfed.experiments.comparing import Cell, Outcome
-    from polyfed.experiments.config import Config
-    from polyfed.experiments.tuning import Choice
+# Of the demo.
+METHODS = ["local", "fedavg", "pfed-hier"]
+ROUNDS, QUICK_ROUNDS = 25, 4
+LABELLED = 5
 
 
 @grouped
-def command(
+def compare(
     context: typer.Context,
     data: DataOptions,
     how: RunOptions,
@@ -46,122 +40,44 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Compare methods over seeds; the same command again goes on where it was stopped."""
-    from polyfed.data.tables.files import stem_of
+    from polyfed.cli.compared import run_comparison
     from polyfed.experiments.reading import read_grid
 
-    extra: dict[tuple[str, ...], Any] = {
-        ("compare", "methods"): split_names(methods),
-        ("compare", "seeds"): split_seeds(seeds),
-    }
+    values_of: dict[tuple[str, ...], list[object]] = {}
     for keys, values in map(read_grid, grid or ()):
-        extra.setdefault(("compare", "grid", *keys), []).extend(values)
+        values_of.setdefault(("compare", "grid", *keys), []).extend(values)
+    extra = {("compare", "methods"): split_names(methods), ("compare", "seeds"): split_seeds(seeds), **values_of}
     chosen, where = settings(config, data, how, extra=extra)
     chosen = with_scales(chosen, where, quiet=quiet)
-    name = chosen.data.dataset or stem_of(chosen.data.source or "data")
-    folder = out or Path(chosen.run.folder or Path("runs") / f"{name}-compare")
+    folder = out or Path(chosen.run.folder or Path("runs") / f"{chosen.data.name}-compare")
     run_comparison(chosen, folder, where, argv=context.obj["argv"], jobs=jobs, report=report, json=json, quiet=quiet)
 
 
-def run_comparison(
-    config: Config,
-    folder: Path,
-    where: str,
-    *,
-    argv: Sequence[str],
-    jobs: int = 1,
-    report: bool = True,
-    json: bool = False,
-    quiet: bool = False,
-    command: str = "compare",
-    table: Callable[[CompareDocument, dict[str, Choice]], None] = show,
+def demo(
+    context: typer.Context,
+    quick: Annotated[bool, typer.Option("--quick", help="A few rounds only.")] = False,
+    out: Annotated[Path | None, option("Folder of the runs. By default runs/demo, or the next that is free.")] = None,
+    report: WriteReport = True,
+    json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Everything from the settings to the table."""
-    from polyfed.experiments.building import build_federation
-    from polyfed.experiments.comparing import cells
-    from polyfed.experiments.grid import grids, lacking
-    from polyfed.experiments.tuning import tune
+    """Weigh, sex and name penguins from a few labelled birds with three methods, and write a report."""
+    from polyfed.cli.compared import run_comparison, show_demo
+    from polyfed.data.datasets.penguins import SILENT, UNSEXED
+    from polyfed.experiments.reading import check
 
-    if folder.is_file() or (folder / "run.json").exists():
-        raise UsageError("is not a folder for comparisons", where=folder, remedy="choose another with --out")
-    with images_bar(quiet=quiet):
-        federation = build_federation(config.data, where)
-    todo = cells(config, federation, folder, where)
-    for tuned, methods in lacking(config.compare).items():
-        if methods:
-            note(f"note: {', '.join(methods)} without option {tuned!r}: not tuned by it")
-    try:
-        outcomes = _run_all(todo, federation, where, jobs, argv, quiet)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped", where=folder, remedy="the same command goes on with what is left") from None
-    failed = {one.cell.folder: one.error for one in outcomes if one.error is not None}
-    if len(failed) == len(todo):
-        raise next(iter(failed.values()))
-    choices = tune(grids(config.compare, where), todo, failed)
-    shown = [cell.folder for cell in todo if cell.folder not in failed and is_chosen(cell, choices)]
-    page = try_report(shown, folder / "report.html", tried=tried(choices)) if report and shown else None
-    document = describe(folder, outcomes, choices, page, command)
-    emit(document) if json else table(document, choices)
-    _reject_incomplete(list(failed.values()), len(todo), choices)
-
-
-def _run_all(
-    todo: Sequence[Cell], federation: Federation, where: str, jobs: int, argv: Sequence[str], quiet: bool
-) -> list[Outcome]:
-    """What came of each cell, in the order of the cells."""
-    from polyfed.experiments.comparing import finished, run_cells
-
-    with ExitStack() as stack:
-        if jobs > 1:
-            rounds = {cell.folder: cell.config.run.rounds for cell in todo}
-            ended = {cell.folder for cell in todo if finished(cell)}
-            bar = stack.enter_context(shared_bar(rounds, ended, quiet=quiet))
-            on_event = _all_at_once(bar, quiet)
-        else:
-            bar, on_event = (lambda run: None), _one_by_one(todo, stack, quiet)
-        done = {}
-        for outcome in run_cells(todo, federation, where, jobs=jobs, on_event=on_event, command=argv):
-            done[outcome.cell.folder] = outcome
-            bar(outcome.cell.folder)
-            if outcome.error is not None:
-                if jobs == 1:
-                    stack.close()  # the bar of what failed; one that is shared goes on
-                note(f"warning: {outcome.cell.folder.name} failed: {outcome.error}")
-        return [done[cell.folder] for cell in todo]
-
-
-def _all_at_once(bar: Any, quiet: bool) -> Any:
-    def on_event(cell: Cell, event: dict[str, Any]) -> None:
-        if event["event"] == "round":
-            bar(cell.folder, event["round"])
-        elif not quiet:
-            report_outlook(event, cell.folder.name)
-
-    return on_event
-
-
-def _one_by_one(todo: Sequence[Cell], stack: ExitStack, quiet: bool) -> Any:
-    """A bar for each cell, one at a time; those before it stay on the screen."""
-    from polyfed.experiments.grid import written
-
-    bars: dict[Path, Any] = {}
-    numbers = {cell.folder: i for i, cell in enumerate(todo, start=1)}
-
-    def on_event(cell: Cell, event: dict[str, Any]) -> None:
-        if cell.folder not in bars:
-            stack.close()
-            name = f"{cell.method} ({written(cell.options)})" if cell.options else cell.method
-            label = f"{numbers[cell.folder]} of {len(todo)}: {name}, seed {cell.seed}"
-            bars[cell.folder] = stack.enter_context(progress_bar(cell.config.run.rounds, label=label, quiet=quiet))
-        bars[cell.folder](event)
-
-    return on_event
-
-
-def _reject_incomplete(failed: Sequence[PolyfedError], n_cells: int, choices: dict[str, Choice]) -> None:
-    """What was found is reported by now; what is missing makes it a failure."""
-    if failed:
-        raise PolyfedError(f"{len(failed)} of {n_cells} runs failed, the first with: {str(failed[0]).rstrip('.')}")
-    for method, choice in choices.items():
-        if choice.chosen is None:
-            what = "no combination has a finite loss on the validation rows with every seed"
-            raise PolyfedError(what, where=f"the grid of {method}", remedy="give it other values")
+    if not json and not quiet:
+        note(
+            f"Nine colonies of penguins weigh, sex and name their birds from three measurements, {LABELLED} birds labelled in "
+            f"each.\n{UNSEXED} has never sexed a bird, {SILENT} has labelled none at all.\n"
+            "local: nothing shared; fedavg: one network for all; pfed-hier: shared functions and a personal part."
+        )
+    document = {
+        "data": {"dataset": "penguins", "options": {"labelled": LABELLED}},
+        "run": {"rounds": QUICK_ROUNDS if quick else ROUNDS},
+        "compare": {"methods": METHODS, "seeds": [0]},
+    }
+    numbered = (Path(f"runs/demo-{i}") for i in count(2))  # a demo is run again and again
+    folder = out or next(free for free in chain([Path("runs/demo")], numbered) if not free.exists())
+    config, how = check(document, "demo"), {"report": report, "json": json, "quiet": quiet}
+    run_comparison(config, folder, "demo", argv=context.obj["argv"], command="demo", table=show_demo, **how)

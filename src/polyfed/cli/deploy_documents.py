@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from polyfed.cli.documents import _Document
+from polyfed.cli.output import by_command
 
 
 class DeployInitDocument(_Document):
@@ -99,11 +100,4 @@ class DeployDoctorDocument(_Document):
     checks: list[DeployCheckDocument]
 
 
-DEPLOY_DOCUMENTS: dict[str, type[_Document]] = {
-    "deploy init": DeployInitDocument,
-    "deploy add": DeployAddDocument,
-    "deploy run": DeployRunDocument,
-    "deploy resume": DeployResumeDocument,
-    "deploy status": DeployStatusDocument,
-    "deploy doctor": DeployDoctorDocument,
-}
+DEPLOY_DOCUMENTS = by_command(__name__)

@@ -1,15 +1,10 @@
-"""What each command prints with --json, as models; `polyfed schema COMMAND` prints the JSON schema of one.
-
-Numbers that do not exist (a score of a client without test rows, the std of one run) are null.
-"""
-
-from __future__ import annotations
+"""What each command prints with --json, as models; `polyfed schema COMMAND` prints the JSON schema of one."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from polyfed.cli.reproduce_documents import ReproduceDocument
+from polyfed.cli.output import by_command
 
 
 class _Document(BaseModel):
@@ -177,10 +172,72 @@ class CompareDocument(_Document):
     report: str | None
 
 
-class DemoDocument(CompareDocument):
-    """`polyfed demo`: as `compare`."""
+class ExperimentCell(_Document):
+    """One run of an experiment; runs that are equal under two variants share a folder."""
 
-    command: Literal["compare", "demo"] = "demo"
+    data: str
+    setting: str
+    variant: str
+    method: str
+    seed: int
+    folder: str
+    error: str | None
+
+
+class FigureDocument(_Document):
+    """One number of an experiment: over its seeds, its rank among the rows, and what was published; accuracies are shares."""
+
+    data: str
+    setting: str
+    group: str
+    row: str
+    method: str
+    task: str
+    metric: str
+    case: str
+    round: int | None
+    mean: float | None
+    std: float | None
+    seeds: int
+    rank: float | None
+    published: float | None
+
+
+class ClaimDocument(_Document):
+    """What a picture of the publication says: in how many of the cases that were looked at it is so here."""
+
+    text: str
+    holds: int
+    of: int
+
+
+class MachineDocument(_Document):
+    """How large the machine is."""
+
+    cores: int
+    memory_gb: float | None
+
+
+class ReproduceDocument(_Document):
+    """`polyfed reproduce`: numbers beside the published ones, how they differ in origin, and where the files are."""
+
+    command: Literal["reproduce"] = "reproduce"
+    preset: str
+    title: str
+    folder: str
+    quick: bool
+    invoked: str
+    seconds: float
+    machine: MachineDocument
+    versions: dict[str, str]
+    differences: list[str]
+    cells: list[ExperimentCell]
+    source: str
+    figures: list[FigureDocument]
+    claims: list[ClaimDocument]
+    markdown: str
+    report: str
+    pictures: list[str]
 
 
 class ReportDocument(_Document):
@@ -284,19 +341,10 @@ class NamesDocument(_Document):
     names: dict[str, list[str]]
 
 
-DOCUMENTS: dict[str, type[BaseModel]] = {
-    "run": RunDocument,
-    "predict": PredictDocument,
-    "join": JoinDocument,
-    "compare": CompareDocument,
-    "reproduce": ReproduceDocument,
-    "report": ReportDocument,
-    "watch": WatchDocument,
-    "export": ExportDocument,
-    "doctor": DoctorDocument,
-    "methods": MethodsDocument,
-    "datasets": DatasetsDocument,
-    "init": InitDocument,
-    "names": NamesDocument,
-    "demo": DemoDocument,
-}
+class DemoDocument(CompareDocument):
+    """`polyfed demo`: as `compare`."""
+
+    command: Literal["compare", "demo"] = "demo"
+
+
+DOCUMENTS = by_command(__name__)

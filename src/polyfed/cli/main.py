@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,22 +20,18 @@ from polyfed.errors import PolyfedError, UsageError, in_words
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; the table of codes is in `docs/cli.md`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    state: dict[str, Any] = {"argv": ["polyfed", *arguments]}
+    state: dict[str, object] = {"argv": ["polyfed", *arguments]}
     with warnings.catch_warnings(), _few_collections():
         _report_warnings()
         try:
-            for (
-                argument
-            ) in arguments:  # no shell can hand one over, but a program can; the parser would stumble over it
-                if "\0" in argument:
-                    raise UsageError(f"argument {argument!r} has a null character in it", remedy="leave it out")
+            # No shell can hand one over, but a program can; the parser would stumble over it.
+            if odd := [argument for argument in arguments if "\0" in argument]:
+                raise UsageError(f"argument {odd[0]!r} has a null character in it", remedy="leave it out")
             from polyfed.cli.app import command
 
             code = command().main(arguments or ["--help"], prog_name="polyfed", standalone_mode=False, obj=state)
             sys.stdout.flush()
             return code if isinstance(code, int) else 0
-        except PolyfedError as error:
-            return _fail(str(error), error.exit_code, state)
         except KeyboardInterrupt:
             return _fail("interrupted.", 130, state)
         except BrokenPipeError:
@@ -76,7 +72,7 @@ def _unread() -> int:
     return 0
 
 
-def _fail(sentence: str, code: int, state: dict[str, Any]) -> int:
+def _fail(sentence: str, code: int, state: Mapping[str, object]) -> int:
     if state.get("debug"):
         traceback.print_exc()
     sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
@@ -85,7 +81,7 @@ def _fail(sentence: str, code: int, state: dict[str, Any]) -> int:
 
 def _usage(error: Any) -> str:
     """What click says, in one sentence with the nearest name and the way to the help."""
-    context: Any = getattr(error, "ctx", None)
+    context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "polyfed"
     what = re.sub(r"\(?Did you mean.*", "", error.format_message(), flags=re.S).strip().rstrip(".")
     close: list[str] = []
@@ -103,7 +99,7 @@ def _report_warnings() -> None:
     warnings.simplefilter("ignore")
     warnings.filterwarnings("always", category=UserWarning, module=r"polyfed\.")
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, *_: object, **__: object) -> None:
         sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")
 
     warnings.showwarning = show

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from polyfed.cli.arguments import Names, option
+from polyfed.cli.arguments import QUERY, TABLE, Names, option
 from polyfed.cli.output import note, number
 from polyfed.errors import UsageError, nearest
 from polyfed.kinds import KINDS, LabelForm
 
 if TYPE_CHECKING:
     from polyfed.experiments.config import Config
+    from polyfed.experiments.reading import Document
 
 _NAMES = "A,B"
 # Options that are settings of the data as they are given, but for the names of three.
@@ -31,15 +32,8 @@ _how = partial(option, panel="The run")
 
 @dataclass
 class _SourceOptions:
-    """Whose data."""
-
-    data: Annotated[
-        str | None,
-        _column(
-            "A table (CSV, Parquet, ...), a pattern, a folder with a file for each client, or a database's URL.", "PATH"
-        ),
-    ] = None
-    query: Annotated[str | None, _column("What is read, if the data are a database: SELECT ...", "SQL")] = None
+    data: Annotated[str | None, _column(TABLE, "PATH")] = None
+    query: Annotated[str | None, _column(QUERY, "SQL")] = None
     dataset: Annotated[
         str | None, _column("A data set that polyfed brings: see polyfed datasets.", "NAME", names="datasets")
     ] = None
@@ -63,8 +57,6 @@ _TaskOptions: Any = make_dataclass(
 
 @dataclass
 class DataOptions(_TaskOptions):
-    """Whose data, and what its columns are."""
-
     features: Annotated[Names, _column("Inputs; all other columns if not given.", _NAMES)] = None
     drop: Annotated[Names, _column("Columns that are neither inputs nor targets.", _NAMES)] = None
     derive: Annotated[Names, _column("A new column, such as disease=num>0 or y=log(income).", "NAME=TEST")] = None
@@ -94,8 +86,7 @@ class DataOptions(_TaskOptions):
         str | None, _column("Shots of the tasks on different rows (the default) or on the same.", "HOW")
     ] = None
 
-    def into(self, document: dict[str, Any]) -> None:
-        """Add what was given to a document of settings."""
+    def into(self, document: Document) -> None:
         from polyfed.data.features.transforms import ALL, AUTO
         from polyfed.experiments.reading import put
 
@@ -120,7 +111,7 @@ class DataOptions(_TaskOptions):
             put(document, ("data", "transform", name), how)
 
 
-def _put_class_weights(document: dict[str, Any], given: str) -> None:
+def _put_class_weights(document: Document, given: str) -> None:
     """`balanced` for all tasks, or for one task `balanced` or the weights of its classes."""
     from polyfed.data.task import BALANCED
     from polyfed.experiments.reading import put
@@ -146,8 +137,6 @@ def _put_class_weights(document: dict[str, Any], given: str) -> None:
 
 @dataclass
 class RunOptions:
-    """How the run goes."""
-
     rounds: Annotated[int | None, _how("Number of rounds (20).", "N")] = None
     sample: Annotated[float | None, _how("Clients in a round: a number, or a share below 1.", "N")] = None
     aggregation: Annotated[
@@ -157,7 +146,7 @@ class RunOptions:
     workers: Annotated[int | None, _how("Threads that share out the clients.", "N")] = None
     set: Annotated[Names, _how("Any setting of the config file, such as run.quorum=0.8.", "KEY=VALUE")] = None
 
-    def into(self, document: dict[str, Any]) -> None:
+    def into(self, document: Document) -> None:
         """Add what was given to a document of settings; --set has the last word."""
         from polyfed.experiments.reading import put, set_value
 
@@ -175,7 +164,9 @@ class RunOptions:
 COMMAND_LINE = "command line"
 
 
-def settings(config: Path | None, *groups: Any, extra: dict[tuple[str, ...], Any]) -> tuple[Config, str]:
+def settings(
+    config: Path | None, *groups: DataOptions | RunOptions, extra: Mapping[tuple[str, ...], object]
+) -> tuple[Config, str]:
     """The settings of a file, of options, or of both (options win), and what errors call the place they are from."""
     from polyfed.experiments.reading import check, put, read_document
 
@@ -194,20 +185,19 @@ def settings(config: Path | None, *groups: Any, extra: dict[tuple[str, ...], Any
 
 def with_scales(config: Config, where: str, *, quiet: bool) -> Config:
     """The settings with the scales that `--transform auto` chose on held-out rows; what was tried is said on stderr."""
-    from polyfed.experiments.scales import AS_IT_IS, settled
+    from polyfed.experiments.tuning import AS_IT_IS, settled
 
-    def on_trial(column: str, done: int, n_runs: int) -> None:
-        if done == 0 and not quiet:
-            note(f"note: {n_runs} short runs choose scales on rows that are neither trained nor tested on")
-
-    config, found = settled(config, where, on_trial)
-    for scale in found:
-        losses = ", ".join(
-            f"{'as it is' if how == AS_IT_IS else how} {number(loss)}" for how, loss in scale.losses.items()
-        )
-        chosen = "left as it is" if scale.chosen == AS_IT_IS else f"taken as {scale.chosen}"
+    def report(text: str) -> None:
         if not quiet:
-            note(f"note: {scale.column} is {chosen} (loss on held-out rows: {losses})")
+            note(f"note: {text}")
+
+    trials = "short runs choose scales on rows that are neither trained nor tested on"
+    config, found = settled(config, where, lambda n_runs: report(f"{n_runs} {trials}"))
+    for scale in found:
+        known = {"as it is" if how == AS_IT_IS else how: number(loss) for how, loss in scale.losses.items()}
+        losses = ", ".join(f"{how} {loss}" for how, loss in known.items())
+        chosen = "left as it is" if scale.chosen == AS_IT_IS else f"taken as {scale.chosen}"
+        report(f"{scale.column} is {chosen} (loss on held-out rows: {losses})")
     return config
 
 
@@ -219,12 +209,10 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
 
 
 def split_seeds(given: Sequence[str] | None) -> list[int] | None:
-    """Seeds, as `split_names` has them."""
     seeds = split_names(given)
-    for seed in seeds or ():
-        if not seed.isdecimal():
-            remedy = "give whole numbers from 0 up, as in 0,1,2"
-            raise UsageError(f"{seed!r} is no seed", where="--seeds", remedy=remedy)
+    if odd := [seed for seed in seeds or () if not seed.isdecimal()]:
+        remedy = "give whole numbers from 0 up, as in 0,1,2"
+        raise UsageError(f"{odd[0]!r} is no seed", where="--seeds", remedy=remedy)
     return None if seeds is None else list(map(int, seeds))
 
 

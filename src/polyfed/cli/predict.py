@@ -1,12 +1,13 @@
-"""`polyfed predict`: a table of predictions for new rows of clients."""
+"""`polyfed predict`: a table of predictions for new rows of clients; `polyfed join`: a client that was not there takes part in
+what was learned, with no further round."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,13 +27,16 @@ from polyfed.cli.output import emit, note, number, say
 from polyfed.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
     from polyfed.cli.documents import UnseenDocument
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a cell begins with that a spreadsheet computes
 MOST_NAMED = 20  # categories that nobody knew
 
 
-def command(
+def predict(
     run: RunFolder,
     new: Annotated[Path, argument("A table with the features, with or without labels.", "NEW")],
     client: Annotated[
@@ -69,36 +73,73 @@ def command(
         scores=mean_scores(found.scores),
         training_scores=mean_scores(found.training_scores),
         client_scores=found.scores,
-        trained_on=int(found.trained_on.sum()),
-        far=int(found.far.sum()),
-        unseen=unseen_document(found.unseen),
+        trained_on=found.trained_on,
+        far=found.far,
+        unseen=_unseen_document(found.unseen),
     )
     if json:
-        emit(document)
-        return
-    tell = note if out is None else say  # a table on stdout is for another program
+        return emit(document)
+    report = note if out is None else say  # a table on stdout is for another program
     if out is None:
         typer.echo(as_csv(found.table, exact=found.kept), nl=False)
     for column, strange in found.unseen.items():
-        tell(unseen_message(column, strange))
+        report(unseen_message(column, strange))
     if document.far:
-        tell(f"{document.far} of {document.rows} rows are far from all that the model was trained on (notes, ood)")
+        report(f"{document.far} of {document.rows} rows are far from all that the model was trained on (notes, ood)")
     if document.trained_on:
-        tell(f"{document.trained_on} of {document.rows} rows were trained on, and are no measure of what is new")
+        report(f"{document.trained_on} of {document.rows} rows were trained on, and are no measure of what is new")
     for scores, of, remark in (
         (document.scores, found.scores, ""),
         (document.training_scores, found.training_scores, ", rows that were trained on"),
     ):
         over = f", mean over {len(of)} clients" if len(of) > 1 else ""
         for task, metrics in scores.items():
-            tell(f"{task}{remark}{over}: {written(metrics)}")
+            report(f"{task}{remark}{over}: {written(metrics)}")
     if out is not None:
         whose = document.client or f"{len(found.clients)} clients"
         say(f"{len(found.table)} rows of {whose} are predicted in {out}")
 
 
-def unseen_document(unseen: dict[str, dict[str, int]]) -> dict[str, UnseenDocument]:
-    """Categories that training did not know, as the JSON documents tell them."""
+def join(
+    run: RunFolder,
+    new_client: Annotated[Path, argument("A table with the client's rows.", "NEW_CLIENT")],
+    name: Annotated[str, option("What the client is called.", "NAME")],
+    test_fraction: Annotated[float, option("Share of its rows to hold out and to measure on.", "SHARE")] = 0.0,
+    update: Annotated[bool, typer.Option("--update", help="Replace the data of a client that joined before.")] = False,
+    allow_code: AllowCode = None,
+    json: AsJson = False,
+) -> None:
+    """Add a client to a run without a round; predict --client NAME then uses its model."""
+    from polyfed.cli.documents import JoinDocument
+    from polyfed.experiments.predicting import client_table, held_out_scores, unseen_in
+
+    if not name.strip():
+        raise UsageError("a client without a name cannot join", where="--name", remedy="give it one")
+    loaded = load_run(run, allow_code)
+    table = client_table(loaded, new_client)
+    loaded.join(name, table, test=test_fraction, update=update)
+    scores = held_out_scores(loaded, name)
+    loaded.save(run)
+    assert loaded.late_clients is not None
+    parts = loaded.late_clients.clients[name]
+    own, n_test = parts.train, len(parts.test.x)
+    if json:
+        unseen = _unseen_document(unseen_in(loaded, name, table))
+        counts = {"rows": len(own.x), "labels": own.counts(), "test_rows": n_test}
+        return emit(JoinDocument(run=str(run), client=name, updated=update, scores=scores, unseen=unseen, **counts))
+    did = f"{name} is updated in {run}" if update else f"{name} joined {run}"
+    if not own.n_labels:
+        say(f"{did} with {len(own.x)} rows and no label: it is served by what the others have learned")
+        return
+    labels = ", ".join(f"{n} of {task}" for task, n in own.counts().items())
+    say(f"{did} with {len(own.x)} rows; labels: {labels}")
+    for task, metrics in scores.items():
+        say(f"{task}, {n_test} rows held out: {written(metrics)}")
+    if not n_test:
+        say("No row was held out to measure on: --test-fraction 0.2 would")
+
+
+def _unseen_document(unseen: Mapping[str, Mapping[str, int]]) -> dict[str, UnseenDocument]:
     from polyfed.cli.documents import UnseenDocument
 
     return {
@@ -107,27 +148,27 @@ def unseen_document(unseen: dict[str, dict[str, int]]) -> dict[str, UnseenDocume
     }
 
 
-def as_csv(table: Any, exact: Collection[str] = ()) -> str:
+def as_csv(table: pd.DataFrame, exact: Collection[str] = ()) -> str:
     """The table as CSV, its numbers with six digits but for the columns that are to be `exact`.
 
     A spreadsheet would run a text that begins a formula (class labels are whatever a client called them): such a text, which is
     no number, gets a ' before it, as spreadsheets themselves mark a text.
     """
     safe = table.rename(columns=_harmless)
-    unchanged = {_harmless(name) for name in exact}
-    for name in [name for name in safe.columns if safe[name].dtype.kind == "f" and name not in unchanged]:
-        safe[name] = significant(safe[name].to_numpy())
-    texts = [name for name in safe.columns if safe[name].dtype.kind == "O"]
-    for name in texts:
-        safe[name] = safe[name].map(_harmless)
-    cells = [*safe.columns, *(cell for name in texts for cell in safe[name])]
+    unchanged, cells = {_harmless(name) for name in exact}, list(safe.columns)
+    for name, column in safe.items():
+        if column.dtype.kind == "f" and name not in unchanged:
+            safe[name] = significant(column.to_numpy())
+        elif column.dtype.kind == "O":
+            safe[name] = column.map(_harmless)
+            cells += list(safe[name])
     # A bare carriage return would end the row, and what follows it begin a cell.
     returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
     return safe.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
 
 
-def significant(values: Any, digits: int = 6) -> Any:
-    """Numbers rounded to so many digits that matter.
+def significant(values: np.ndarray, digits: int = 6) -> np.ndarray:
+    """Numbers rounded to the digits that matter.
 
     >>> import numpy as np
     >>> significant(np.array([123456.789, -0.00123456789, 0.0, np.nan])).tolist()
@@ -135,20 +176,17 @@ def significant(values: Any, digits: int = 6) -> Any:
     """
     import numpy as np
 
-    rounded = [float(f"{value:.{digits}g}") for value in values.tolist()]
-    return np.array(rounded, dtype=np.float64)
+    return np.array([float(f"{value:.{digits}g}") for value in values.tolist()], dtype=np.float64)
 
 
-def _harmless(cell: Any) -> Any:
+def _harmless(cell: object) -> object:
     from polyfed.data.features.matrix import reads_as_number
 
-    if not isinstance(cell, str) or not cell.startswith(FORMULA):
-        return cell
-    return cell if reads_as_number(cell) else f"'{cell}"
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA) and not reads_as_number(cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def written(scores: dict[str, float | None]) -> str:
-    """Metrics and their values in a line."""
     return ", ".join(f"{metric} {number(value)}" for metric, value in scores.items())
 
 
@@ -162,8 +200,7 @@ def reject_odd_end(out: Path | None) -> None:
     reject_no_folder(out)
 
 
-def write_table(table: Any, out: Path, exact: Collection[str] = (), choose: str = "--out") -> None:
-    """A table as CSV or Parquet, by the end of the file's name."""
+def write_table(table: pd.DataFrame, out: Path, exact: Collection[str] = (), choose: str = "--out") -> None:
     if out.suffix.lower() == ".csv":
         content = as_csv(table, exact).encode()
     else:

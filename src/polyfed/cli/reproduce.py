@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option
+from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option, reject_run
 from polyfed.cli.options import COMMAND_LINE, split_names, split_seeds
-from polyfed.cli.output import emit, note, say, show_table
-from polyfed.cli.progress import images_bar, shared_bar
+from polyfed.cli.output import emit, images_bar, note, say, shared_bar, show_table
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:
-    from polyfed.paper.reproduce import Experiment
+    from polyfed.paper.presets import Block
+    from polyfed.paper.records import Record
+    from polyfed.paper.reproduce import Document, Experiment
 
 IMAGES = "Images"
 
@@ -54,37 +56,33 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment of the paper; the same command again goes on where it was stopped."""
-    from polyfed.cli.reproduce_documents import ReproduceDocument
+    from polyfed.cli.documents import ReproduceDocument
     from polyfed.paper.beside import read_page
-    from polyfed.paper.blocks import Choices
-    from polyfed.paper.presets import read_preset
+    from polyfed.paper.presets import Choices, read_preset
     from polyfed.paper.reproduce import image_folders, prepare, write
+
+    def looks_at(block: Block) -> None:
+        what = " ".join(filter(None, [block.data, block.setting.name, block.variant.title]))
+        note(f"{what}, seed {block.seed}: looking at the images")
 
     original, argv = read_preset(preset), context.obj["argv"]
     page = None if beside is None else read_page(beside)
     if quick and trained:
         raise UsageError("--quick has no trained networks", remedy="leave one of the two out")
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else '-trained' if trained else ''}"
-    if folder.is_file() or (folder / "run.json").exists():
-        raise UsageError("is not a folder for experiments", where=folder, remedy="choose another with --out")
+    reject_run(folder, "experiments")
     if original.family != "images" and (data_dir or backbone or weights_dir):
         what = f"preset {preset!r} has no images"
         raise UsageError(what, remedy="leave --data-dir, --backbone and --weights-dir out")
     if weights_dir is not None:  # networks that methods train look there too
         os.environ["POLYFED_WEIGHTS"] = str(weights_dir)
-    images = {"backbone": backbone, "weights_dir": None if weights_dir is None else str(weights_dir)}
+    images = {"backbone": backbone, "weights_dir": weights_dir}
     try:
-        choices = Choices(
-            seeds=split_seeds(seeds),
-            methods=split_names(methods),
-            rounds=rounds,
-            quick=quick,
-            trained=trained,
-            images={key: value for key, value in images.items() if value is not None},
-            folders=image_folders(original, data_dir, folder, quick=quick),
-        )
-        reported = (lambda block: None) if quiet or json or not choices.folders else _report
+        given = {key: str(value) for key, value in images.items() if value is not None}
+        folders = image_folders(original, data_dir, folder, quick=quick)
+        choices = Choices(split_seeds(seeds), split_names(methods), rounds, quick, trained, given, folders)
         with images_bar(quiet=quiet or json):
+            reported = None if quiet or json or not folders else looks_at
             experiment = prepare(original, choices, folder, COMMAND_LINE, reported, runs)
         failed = _run_all(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
@@ -100,39 +98,25 @@ def command(
         raise PolyfedError(f"{len(failed)} of {n_runs} runs failed, the first with: {first}")
 
 
-def _report(block: Any) -> None:
-    what = " ".join(filter(None, [block.data, block.setting.name, block.variant.title]))
-    note(f"{what}, seed {block.seed}: looking at the images")
-
-
-def _run_all(experiment: Experiment, jobs: int, argv: Any, quiet: bool) -> dict[Path, PolyfedError]:
+def _run_all(experiment: Experiment, jobs: int, argv: Sequence[str], quiet: bool) -> dict[Path, PolyfedError]:
     """The runs that failed; one bar over all rounds."""
-    from polyfed.experiments.comparing import finished, run_cells
+    from polyfed.experiments.comparing import run_cells
 
     cells, failed = experiment.cells, experiment.unfinished
     for error in dict.fromkeys(map(str, failed.values())):
         note(f"warning: {error}")
-    rounds = {cell.folder: cell.config.run.rounds for cell in cells}
-    with shared_bar(rounds, {cell.folder for cell in cells if finished(cell)}, quiet=quiet) as bar:
-
-        def on_event(cell: Any, event: dict[str, Any]) -> None:
-            if event["event"] == "round":
-                bar(cell.folder, event["round"])
-
-        outcomes = run_cells(
-            experiment.cells, experiment.federation, COMMAND_LINE, jobs=jobs, on_event=on_event, command=argv
-        )
-        for outcome in outcomes:
-            bar(outcome.cell.folder)
+    with shared_bar(cells, quiet=quiet) as bar:
+        for outcome in run_cells(cells, experiment.federation, COMMAND_LINE, jobs=jobs, on_event=bar, command=argv):
+            bar(outcome.cell)
             if outcome.error is not None:
                 failed[outcome.cell.folder] = outcome.error
                 note(f"warning: {outcome.cell.folder} failed: {outcome.error}")
     return failed
 
 
-def _show(document: dict[str, Any], records: Any) -> None:
-    from polyfed.paper.tables import tables
-    from polyfed.paper.writing import reported, says
+def _show(document: Document, records: Sequence[Record]) -> None:
+    from polyfed.paper.records import tables
+    from polyfed.paper.reproduce import reported, says
 
     say(f"{document['title']}. {says(document['preset'])}")
     for table in tables(records):

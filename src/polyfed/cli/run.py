@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyfed.cli.arguments import AllowCode, AsJson, Quiet, WriteReport, argument, grouped, option, reject_no_run
+from polyfed.cli.export import try_report
 from polyfed.cli.options import DataOptions, RunOptions, settings, with_scales
-from polyfed.cli.output import emit, say, say_doubts, show_scores
-from polyfed.cli.pages import try_report
-from polyfed.cli.progress import in_bytes, progress_bar
+from polyfed.cli.output import emit, number, progress_bar, say, show_table
+from polyfed.counting import in_bytes
 from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from polyfed.cli.documents import RunDocument
     from polyfed.engine import Run
 
+MOST_LINES = 20  # clients in a table
 ENGINES = ("process", "flower-sim", "flower-ray")
 
 
@@ -52,7 +54,13 @@ def command(
     if resume is not None:
         on_flower = running.cut_off_on_flower(resume)
         go_on = _on_flower("resume", engine) if on_flower else running.resume
-        _reject_beside_resume(config, data, how, {"--method": method, "--seed": seed, "--out": out})
+        # A run goes on as it was begun, but it may be longer.
+        of_run = {f"--{name}": getattr(how, name) for name in ("sample", "aggregation", "workers", "set")}
+        of_data = {f"--{name.replace('_', '-')}": value for name, value in vars(data).items()}
+        others = {"--method": method, "--seed": seed, "--out": out, **of_data, **of_run, str(config): config}
+        if given := [name for name, value in others.items() if value is not None]:
+            remedy = "a run goes on as it was begun: leave it out"
+            raise UsageError(f"{given[0]} is given beside --resume", remedy=remedy)
         folder, kept = resume, resume / "flower" / "server" if on_flower else resume
         reject_no_run(kept)
         rounds, completed = planned(kept, how.rounds)
@@ -79,19 +87,17 @@ def _on_flower(function: str, engine: str) -> Callable[..., Run]:
 
 
 def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> RunDocument:
-    """What the run did and found."""
     from polyfed.cli.documents import Pooled, RunDocument
     from polyfed.data import DEPLOYED
     from polyfed.engine.storage import options_of
 
     scores: dict[str, dict[str, Pooled]] = {}
-    table = _summary(run, "all")
-    if table is not None:
-        for (task, metric), column in table.items():
-            scores.setdefault(task, {})[metric] = Pooled(
-                mean=column.mean(), std=column.std(), clients=int(column.notna().sum())
-            )
-    rounds: Any = run.rounds  # pandas' own types are too wide to be of help
+    with suppress(UsageError):  # there are no test rows
+        table: Any = run.summary("all")  # pandas' own types are too wide to be of help
+        for (task, metric), of in table.items():
+            pooled = Pooled(mean=of.mean(), std=of.std(), clients=int(of.notna().sum()))
+            scores.setdefault(task, {})[metric] = pooled
+    rounds: Any = run.rounds
     return RunDocument(
         folder=str(folder),
         method=run.method.name,
@@ -116,15 +122,19 @@ def describe(run: Run, folder: Path, seconds: float, report: Path | None) -> Run
 
 
 def _show(run: Run, document: RunDocument) -> None:
-    from polyfed.report.doubts import left_out
+    from polyfed.report.doubts import doubts, left_out
+    from polyfed.report.folders import History
 
     title = f"{document.method}, round {document.rounds}, {len(document.clients)} clients, test rows"
-    table = _summary(run, "headline")
-    if table is None:
+    if not document.scores:
         say(f"{title}: there are none to measure on.")
     else:
-        show_scores(title, table, _summary(run, ["baseline"]), _summary(run, ["skill"]), document.tasks)
-        say_doubts(run.events)
+        _show_scores(title, run, document.tasks)
+        history = History()
+        for event in run.events:
+            history.add(event)
+        for line in doubts(history):
+            say(f"warning: {line}")
     if document.untrained:
         names = ", ".join(document.untrained[:5]) + (", ..." if len(document.untrained) > 5 else "")
         say(f"In no round was an update used of: {names}")
@@ -139,12 +149,31 @@ def _show(run: Run, document: RunDocument) -> None:
         say(f"The report is {document.report}")
 
 
-def _summary(run: Run, metrics: str | list[str]) -> Any:
-    """The table of scores, or None if there are no test rows."""
-    try:
-        return run.summary(metrics)
-    except UsageError:
-        return None
+def _show_scores(title: str, run: Run, kinds: Mapping[str, str]) -> None:
+    """The headline metrics, beside each its "baseline" in brackets, and below them the whole and "skill"."""
+    from polyfed.report.templates import guess_of
+
+    tables: Any = [run.summary(metrics) for metrics in ("headline", ["baseline"], ["skill"])]
+    scores, guessed, skills = tables
+
+    def beside(of_scores: Any, of_guess: Any) -> list[str]:
+        pairs = [(number(v), number(of_guess.get((task, "baseline")))) for (task, _), v in of_scores.items()]
+        return [value if guess == "-" else f"{value} ({guess})" for value, guess in pairs]
+
+    known = {task for task, _ in guessed.columns}
+    headings = [
+        f"{task} {metric} ({guess_of(kinds[task])})" if task in known else f"{task} {metric}"
+        for task, metric in scores.columns
+    ]
+    of_clients = guessed.reindex(scores.index)
+    rows = [[client, *beside(scores.loc[client], of_clients.loc[client])] for client in scores.index]
+    if len(rows) > MOST_LINES:
+        rows = [*rows[:MOST_LINES], [f"... and {len(rows) - MOST_LINES} more"]]
+    closing = [["mean", *beside(scores.mean(), guessed.mean())], ["std", *map(number, scores.std())]]
+    if len(skills.columns):
+        middle = skills.median()
+        closing.append(["median skill", *(number(middle.get((task, "skill"))) for task, _ in scores.columns)])
+    show_table(title, ["client", *headings], rows, closing=closing)
 
 
 def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
@@ -158,13 +187,3 @@ def planned(folder: Path, rounds: int | None) -> tuple[int, int]:
         return wanted, max(rounds_of(folder / CHECKPOINTS, "json"), default=0)
     except DataError:
         return rounds or 0, 0
-
-
-def _reject_beside_resume(config: Path | None, data: DataOptions, how: RunOptions, others: dict[str, Any]) -> None:
-    """A run goes on as it was begun, but it may be longer."""
-    given = [name for name, value in others.items() if value is not None]
-    given += [f"--{name.replace('_', '-')}" for name, value in vars(data).items() if value is not None]
-    given += [f"--{name}" for name in ("sample", "aggregation", "workers", "set") if getattr(how, name) is not None]
-    given += [str(config)] if config is not None else []
-    if given:
-        raise UsageError(f"{given[0]} is given beside --resume", remedy="a run goes on as it was begun: leave it out")

@@ -1,31 +1,50 @@
-"""Several methods with several seeds, one run folder for each cell; what is finished is kept, what is not goes on."""
+"""Several methods with several seeds, one run folder for each cell; what is finished is kept, what is not goes on.
+
+Several processes may share out the cells. Each begins anew, and sends word of how far it is while it works.
+
+>>> of_seeds = {"a": [{"pulse": {"rmse": 2.0}}, {"pulse": {"rmse": 4.0}}], "b": [{"pulse": {"rmse": 5.0}}]}
+>>> ranked(of_seeds, {"pulse": "rmse"})["a"]["pulse"]
+Score(mean=3.0, std=1.4142, seeds=2, rank=1.0)
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
+import multiprocessing
+import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from polyfed.errors import ConfigError, PolyfedError, UsageError, nearest
 from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
-from polyfed.experiments.grid import combinations, folder_name, grids
-from polyfed.experiments.parallel import Notify, share_out
 from polyfed.experiments.reading import check
-from polyfed.experiments.running import read_config, resolved, resume, start
-from polyfed.experiments.tuning import reject_without_validation
-from polyfed.folders.lines import read_events
+from polyfed.experiments.running import OnEvent, read_config, resolved, resume, start
+from polyfed.experiments.tuning import Options, combinations, folder_name, grids, reject_without_validation
+from polyfed.folders.lines import Event, read_events
 from polyfed.folders.making import is_half_made
 from polyfed.folders.results_file import finished_rounds
+from polyfed.metrics import badness
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+    import pandas as pd
+
     from polyfed.data import Federation
 
-
+Scores = Mapping[str, Mapping[str, float]]  # task → metric → value
 FREE = ("folder", "rounds", "workers", "keep")  # a run may go on, be faster, larger or elsewhere
+PAUSE = 0.2  # seconds between two looks at the words
+
+# Of a process that works: where its words go, and whether it was stopped by Ctrl-C.
+_words: Queue[tuple[int, Event]] | None = None
+_stopped = False
 
 
 @dataclass(frozen=True)
@@ -36,7 +55,10 @@ class Cell:
     seed: int
     folder: Path
     config: Config
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
+
+
+OnCell = Callable[[Cell, Event], None]
 
 
 @dataclass(frozen=True)
@@ -81,7 +103,7 @@ def run_cells(
     where: str,
     *,
     jobs: int = 1,
-    on_event: Callable[[Cell, dict[str, Any]], None] | None = None,
+    on_event: OnCell | None = None,
     command: Sequence[str] = (),
 ) -> Iterator[Outcome]:
     """Every cell as it ends; one that fails does not keep the others from their end.
@@ -97,40 +119,80 @@ def run_cells(
             hook = (lambda event, cell=cell: on_event(cell, event)) if on_event else None
             yield _attempt(cell, where, federation(cell) if callable(federation) else federation, hook, command)
         return
-    work = functools.partial(_attempt_apart, where=where, command=command)
-    on_word = (lambda cell, round: on_event(cell, {"event": "round", "round": round})) if on_event else None
-    yield from share_out(work, open_cells, jobs, on_word)
+    yield from _share_out(open_cells, where, jobs, on_event, command)
 
 
 def finished(cell: Cell) -> bool:
-    """Whether the run in the cell's folder has completed its rounds."""
     completed = finished_rounds(cell.folder)
     return completed is not None and completed >= cell.config.run.rounds
 
 
-def _attempt(cell: Cell, where: str, federation: Federation | None, on_event: Any, command: Sequence[str]) -> Outcome:
+def _attempt(
+    cell: Cell, where: str, federation: Federation | None, on_event: OnEvent | None, command: Sequence[str]
+) -> Outcome:
     try:
         if (cell.folder / "run.json").is_file():
             resume(cell.folder, cell.config.run.rounds, on_event=on_event, command=command)
         else:
             start(cell.config, cell.folder, where, federation=federation, on_event=on_event, command=command)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # also `Interrupted`, which is a PolyfedError
         raise
     except PolyfedError as error:
         return Outcome(cell, error)
     except Exception as error:
-        return Outcome(cell, PolyfedError(f"{type(error).__name__}: {error}", where=str(cell.folder)))
+        return Outcome(cell, PolyfedError(f"{type(error).__name__}: {error}", where=cell.folder))
     return Outcome(cell)
 
 
-def _attempt_apart(cell: Cell, tell: Notify, *, where: str, command: Sequence[str]) -> Outcome:
-    """In another process: it reads the data itself, and tells its rounds."""
+def _share_out(
+    cells: Sequence[Cell], where: str, jobs: int, on_event: OnCell | None, command: Sequence[str]
+) -> Iterator[Outcome]:
+    # A process that is forked while torch has threads may never come back: each begins anew.
+    fresh = multiprocessing.get_context("spawn")
+    words = fresh.Queue()
+    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=fresh, initializer=_begin, initargs=(words,)) as pool:
+        waiting = {pool.submit(_attempt_apart, i, cell, where, command) for i, cell in enumerate(cells)}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=PAUSE, return_when=FIRST_COMPLETED)
+                with suppress(queue.Empty):
+                    while True:
+                        number, event = words.get_nowait()
+                        if on_event is not None:
+                            on_event(cells[number], event)
+                yield from (future.result() for future in done)
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
 
-    def on_event(event: dict[str, Any]) -> None:
+
+def _attempt_apart(number: int, cell: Cell, where: str, command: Sequence[str]) -> Outcome:
+    """In another process: it reads the data itself, and reports its rounds."""
+    global _stopped
+    words = _words
+    assert words is not None
+
+    def on_event(event: Event) -> None:
         if event["event"] == "round":
-            tell(event["round"])
+            words.put((number, {"event": "round", "round": event["round"]}))
 
-    return _attempt(cell, where, None, on_event, command)
+    try:
+        if _stopped:  # the pool hands out a cell ahead, which cannot be cancelled
+            raise KeyboardInterrupt
+        return _attempt(cell, where, None, on_event, command)
+    except KeyboardInterrupt:
+        _stopped = True
+        raise
+
+
+def _begin(words: Queue[tuple[int, Event]]) -> None:
+    import torch
+
+    global _words
+    torch.set_num_threads(1)
+    words.cancel_join_thread()  # words that nobody reads any more must not keep a process from its end
+    _words = words
 
 
 def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
@@ -142,7 +204,7 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
     there = read_config(cell.folder)
     found = there.model_dump()
     # An option that the method no longer has is a difference that is reported below.
-    with contextlib.suppress(PolyfedError):
+    with suppress(PolyfedError):
         # Options that did not exist when it was completed have the values they have when nobody gives them.
         found["method"] = resolved(there, build_method(there, where), federation, cell.folder)["method"]
     different = [
@@ -155,17 +217,50 @@ def _reject_other(cell: Cell, federation: Federation, where: str) -> None:
         different.append("rounds")  # beside shorter runs it would look better than it is
     if different:
         remedy = "choose another folder with --out"
-        raise UsageError(f"the run there differs in {', '.join(different)}", where=str(cell.folder), remedy=remedy)
+        raise UsageError(f"the run there differs in {', '.join(different)}", where=cell.folder, remedy=remedy)
 
 
-def scores(folder: Path) -> Mapping[str, Mapping[str, float]]:
-    """Task → metric → its mean over the clients, on the test rows, after the last round of the run in a folder."""
+def personal_scores(folder: Path) -> pd.DataFrame:
+    """Scores of the personal models of the run in a folder, on the test rows: round, client, task, metric and value."""
     from polyfed.engine.tables import history
 
-    table: Any = history(read_events(folder))
-    table = table[(table["part"] == "test") & (table["model"] == "personal")]
-    table = table[table["round"] == table["round"].max()]
+    table = history(read_events(folder))
+    return table.loc[(table["part"] == "test") & (table["model"] == "personal")]
+
+
+def scores(folder: Path) -> Scores:
+    """Task → metric → its mean over the clients, on the test rows, after the last round of the run in a folder."""
+    table = personal_scores(folder)
+    last = table.loc[table["round"] == table["round"].max()]
     found: dict[str, dict[str, float]] = {}
-    for (task, metric), value in table.groupby(["task", "metric"], sort=False)["value"].mean().items():
+    for (task, metric), value in last.groupby(["task", "metric"], sort=False)["value"].mean().items():
         found.setdefault(task, {})[metric] = float(value)
+    return found
+
+
+class Score(NamedTuple):
+    """One task's score of a method: over its seeds (one has no std), and its rank among the methods (ties share)."""
+
+    mean: float
+    std: float
+    seeds: int
+    rank: float
+
+
+def ranked(of_seeds: Mapping[str, Sequence[Scores]], metric_of: Mapping[str, str]) -> dict[str, dict[str, Score]]:
+    """Method → task → score. `of_seeds` has the scores of each run of a method, `metric_of` the metric that ranks a task."""
+    from scipy import stats
+
+    found: dict[str, dict[str, Score]] = {method: {} for method in of_seeds}
+    for task, metric in metric_of.items():
+        values = {
+            method: [run[task][metric] for run in runs if metric in run.get(task, {})]
+            for method, runs in of_seeds.items()
+        }
+        values = {method: numbers for method, numbers in values.items() if numbers}
+        means = np.array([np.mean(numbers) for numbers in values.values()])
+        ranks = stats.rankdata([badness(metric, mean) for mean in means])
+        for (method, numbers), mean, rank in zip(values.items(), means, ranks, strict=True):
+            std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else float("nan")
+            found[method][task] = Score(float(mean), std, len(numbers), float(rank))
     return found

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from polyfed.data.features.transforms import ALL, AUTO
 from polyfed.data.schema.limits import Limits
 from polyfed.data.splits import DEFAULT_SPLIT, Split
+from polyfed.data.tables.files import stem_of
 from polyfed.data.task import Task
 from polyfed.defaults import COMPARED, METHOD
 
@@ -36,9 +37,9 @@ class TaskConfig(_Section):
     class_weights: str | dict[str, float] | None = None
 
     def task(self) -> Task:
-        described = self.model_dump()
-        classes = described.pop("classes")
-        return Task(**described, classes=None if classes is None else tuple(classes))
+        return Task(
+            **self.model_dump(exclude={"classes"}), classes=None if self.classes is None else tuple(self.classes)
+        )
 
 
 class ImagesConfig(_Section):
@@ -132,6 +133,10 @@ class DataConfig(_Section):
     min_rows: int | None = None
     min_count: int | None = None
 
+    @property
+    def name(self) -> str:
+        return self.dataset or stem_of(self.source or "data")
+
     def split(self, usual: Split = DEFAULT_SPLIT) -> Split:
         """How rows are divided, with what these settings leave open as is usual."""
         given = {option: getattr(self, key) for key, option in SPLIT_OPTIONS.items()}
@@ -197,8 +202,6 @@ class CompareConfig(_Section):
 
 
 class Config(_Section):
-    """All sections."""
-
     data: DataConfig
     method: MethodConfig = Field(default_factory=MethodConfig)
     run: RunConfig = Field(default_factory=RunConfig)

@@ -30,7 +30,7 @@ def scores_table(folder: Path) -> pd.DataFrame:
 
     table = history(read_events(folder))
     if table.empty:
-        raise DataError("nothing has been evaluated yet", where=str(folder), remedy="wait until the run evaluates")
+        raise DataError("nothing has been evaluated yet", where=folder, remedy="wait until the run evaluates")
     return table
 
 
@@ -46,15 +46,14 @@ def predictions_table(folder: Path) -> pd.DataFrame:
         for line in _lines(columns, results["tasks"][task]["classes"])
     ]
     if not lines:
-        raise DataError("the run was measured on no label", where=str(folder), remedy="give it a split with test rows")
+        raise DataError("the run was measured on no label", where=folder, remedy="give it a split with test rows")
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def _lines(columns: dict[str, Any], classes: list[Any] | None) -> Iterator[dict[str, Any]]:
+def _lines(columns: dict[str, Any], classes: list[object] | None) -> Iterator[dict[str, object]]:
     if columns.get("proba") is None:
         named = {"true": columns["y"], **{name: columns.get(name) or [None] * len(columns["y"]) for name in NUMBERS}}
-        for values in zip(*named.values(), strict=True):
-            yield dict(zip(named, values, strict=True))
+        yield from (dict(zip(named, values, strict=True)) for values in zip(*named.values(), strict=True))
         return
     for y, proba in zip(columns["y"], columns["proba"], strict=True):
         if y is None or None in proba or not classes:
@@ -101,18 +100,18 @@ def to_tensorboard(folder: Path, logdir: Path) -> Path:
 
     options, place = _options(folder), logdir / folder.resolve().name
     if place.exists():
-        raise UsageError("is there already", where=str(place), remedy="choose another --tensorboard")
+        raise UsageError("is there already", where=place, remedy="choose another --tensorboard")
     try:
         with SummaryWriter(str(place)) as writer:
             writer.add_text("options", "\n".join(f"    {name} = {value}" for name, value in options.items()))
             for name, step, value in _figures(folder):
                 writer.add_scalar(name, value, step)
     except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", where=str(place), remedy="choose another") from None
+        raise UsageError(f"cannot be written ({error.strerror})", where=place, remedy="choose another") from None
     return place
 
 
-def _options(folder: Path) -> dict[str, Any]:
+def _options(folder: Path) -> dict[str, object]:
     described = read_document(folder / "run.json", RunDocument)
     return {"method": described["method"], **described["options"], **described["settings"]}
 

@@ -4,6 +4,10 @@
 >>> table = pd.DataFrame({"ward": [*"aabb"], "age": [50.5, 60.1, 70.2, 80.3], "sick": [0, 1, 0, 1]})
 >>> [(g.column, g.role) for g in guess_columns(table)]
 [('ward', 'client'), ('age', 'feature'), ('sick', 'binary')]
+>>> is_skewed(np.exp(2 * np.random.default_rng(0).standard_normal(1000)))
+True
+>>> is_skewed(np.random.default_rng(0).standard_normal(1000))
+False
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +26,10 @@ from polyfed.data.tables.columns import is_named_like_one, why_identifier, words
 from polyfed.data.tables.files import is_table_file, load_table
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import DataError
-from polyfed.experiments.skewness import far_from_the_rest, has_far_ones, is_skewed, is_skewed_target
 from polyfed.kinds import KINDS, LabelForm, own_kinds
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Words of names of targets, the surest first.
 _TARGETS = (
@@ -39,7 +45,10 @@ FEW = 30  # a count that matters is small
 MOST_UNLABELLED = 0.4  # the share of rows without a value, of a target
 MOST_ALIKE = 0.9  # the share of rows with the same number, of a target that is a number
 TOLD = 0.99  # the area under the curve from which a single number gives a class away
-LEAST_ROWS = 50  # of both classes together, to say so
+LEAST_ROWS = 50  # of both classes together, to say so; of an input, to call it skewed
+FEW_VALUES = 30  # different numbers: fewer are rather a count or a code
+LEAST_FAR = 1e-3  # the share of a target's numbers far from the rest that a normal distribution does not have
+Column = Any  # a pandas Series; pandas' own types are too wide to be of help
 _HOW = "--transform auto lets held-out rows choose"
 
 
@@ -58,14 +67,14 @@ def guess(source: str | Path, query: str | None = None) -> tuple[list[Guess], li
     if in_folder:
         files = sorted(filter(is_table_file, Path(source).iterdir()))
         if not files:
-            raise DataError("has no table in it", where=str(source), remedy="put one file for each client there")
+            raise DataError("has no table in it", where=source, remedy="put one file for each client there")
         path = files[0]
     frame = load_table(path, query=query).frame
     guesses = guess_columns(frame, in_folder=in_folder)
     return guesses, remarks(frame, guesses, in_folder=in_folder)
 
 
-def guess_columns(frame: Any, *, in_folder: bool = False) -> list[Guess]:
+def guess_columns(frame: pd.DataFrame, *, in_folder: bool = False) -> list[Guess]:
     """One guess for each column, in the order of the columns."""
     likely = [] if in_folder else likely_clients(frame, leave_out=[name for name in frame if _rank(name) == 0])
     found = {name: _feature_or_drop(frame[name]) for name in frame.columns}
@@ -86,7 +95,7 @@ def guess_columns(frame: Any, *, in_folder: bool = False) -> list[Guess]:
     return list(found.values())
 
 
-def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> list[str]:
+def remarks(frame: pd.DataFrame, guesses: list[Guess], *, in_folder: bool = False) -> list[str]:
     """What is to be known of the guesses beside their reasons."""
     said = []
     client = next((guess.column for guess in guesses if guess.role == "client"), None)
@@ -103,26 +112,26 @@ def remarks(frame: Any, guesses: list[Guess], *, in_folder: bool = False) -> lis
     return said
 
 
-def kind_of(values: Any) -> tuple[str, str]:
+def kind_of(values: Column) -> tuple[str, str]:
     """The kind of task that predicts a column, and why: the last that knows a reason, for the first are the most general."""
     present = values.dropna()
     guesses = [(name, kind.part("guess")) for name, kind in reversed(KINDS.items()) if kind.guess is not None]
     return next((name, why) for name, guess in guesses if (why := guess(present)) is not None)
 
 
-def two_values(present: Any) -> str | None:
+def two_values(present: Column) -> str | None:
     """Why a column's values are of a binary task."""
     if present.nunique() != 2:
         return None
     return f"two values, {' and '.join(str(v) for v in sorted(present.unique(), key=str))}"
 
 
-def texts(present: Any) -> str | None:
+def texts(present: Column) -> str | None:
     """Why they are of a multiclass task."""
     return None if _is_number(present) or present.nunique() == 2 else f"{present.nunique()} texts"
 
 
-def whole_numbers(present: Any) -> str | None:
+def whole_numbers(present: Column) -> str | None:
     """Why they are counts."""
     if not _is_number(present) or present.nunique() == 2:
         return None
@@ -136,7 +145,7 @@ def whole_numbers(present: Any) -> str | None:
     return None
 
 
-def outliers(present: Any) -> str | None:
+def outliers(present: Column) -> str | None:
     """Why they are numbers with outliers."""
     values = present.to_numpy(dtype=np.float64)  # what is no number is a class, and claimed before
     if is_skewed_target(values) or not has_far_ones(values):
@@ -144,18 +153,18 @@ def outliers(present: Any) -> str | None:
     return f"{present.nunique()} numbers, {far_from_the_rest(values)} of them far from the rest"
 
 
-def numbers(present: Any) -> str:
+def numbers(present: Column) -> str:
     """What else they are."""
     skewed = is_skewed_target(present.to_numpy(dtype=np.float64))
     hint = ", skewed: their logarithm may be easier to predict (--transform auto)" if skewed else ""
     return f"{present.nunique()} numbers{hint}"
 
 
-def _is_number(present: Any) -> bool:
+def _is_number(present: Column) -> bool:
     return present.dtype.kind in "biuf"
 
 
-def _feature_or_drop(values: Any) -> Guess:
+def _feature_or_drop(values: Column) -> Guess:
     name, present = str(values.name), values.dropna()
     n = int(present.nunique())
     if n <= 1:
@@ -172,7 +181,7 @@ def _feature_or_drop(values: Any) -> Guess:
     return Guess(name, "feature", "numbers")
 
 
-def _can_be_target(values: Any) -> bool:
+def _can_be_target(values: Column) -> bool:
     """Whether it has enough labels, of a kind that can be predicted."""
     present = values.dropna()
     if len(present) < (1 - MOST_UNLABELLED) * len(values) or are_dates(present):
@@ -183,9 +192,9 @@ def _can_be_target(values: Any) -> bool:
     return n <= MOST_CLASSES
 
 
-def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None:
+def _gives_away(frame: pd.DataFrame, name: str, found: Mapping[str, Guess]) -> str | None:
     """The binary target whose classes this number tells apart nearly without fail, if there is one."""
-    values = frame[name]
+    values: Column = frame[name]
     if values.dtype.kind not in "iuf" or values.nunique() <= 2:
         return None
     for target in (column for column, guess in found.items() if guess.role in own_kinds(LabelForm.BINARY)):
@@ -201,7 +210,40 @@ def _gives_away(frame: Any, name: str, found: Mapping[str, Guess]) -> str | None
     return None
 
 
-def _rank(name: Any) -> int:
+def _rank(name: object) -> int:
     """How sure the name of a column is one of a target, from 0; len(_TARGETS) if it is not."""
     words = set(words_of(str(name)))
     return next((i for i, known in enumerate(_TARGETS) if words & set(known.split())), len(_TARGETS))
+
+
+def far_from_the_rest(numbers: np.ndarray) -> int:
+    """How many lie more than five standard deviations from the median, as the middle half of the numbers measures them.
+
+    Of a normal distribution that is one in two million, of Student's with four degrees of freedom one in two hundred.
+
+    >>> far_from_the_rest(np.array([*range(100), 500.0]))
+    1
+    """
+    from_median = np.abs(numbers - np.median(numbers))
+    spread = 1.4826 * np.median(from_median)  # that of a normal distribution with this middle half
+    return int((from_median > 5.0 * spread).sum()) if spread > 0 else 0
+
+
+def is_skewed(numbers: np.ndarray) -> bool:
+    """Whether an input is never negative with a few values far above the rest, and its logarithms are not."""
+    numbers = numbers[~np.isnan(numbers)]
+    if len(numbers) < LEAST_ROWS or numbers.min() < 0 or len(np.unique(numbers)) <= FEW_VALUES:
+        return False
+    far, log_far = far_from_the_rest(numbers), far_from_the_rest(np.log1p(numbers))
+    return far >= 0.01 * len(numbers) and 2 * log_far < far
+
+
+def has_far_ones(numbers: np.ndarray) -> bool:
+    """Whether more of a target's numbers are far from the rest than those of a normal distribution are."""
+    far = far_from_the_rest(numbers)
+    return far >= LEAST_FAR * len(numbers) and far > 1
+
+
+def is_skewed_target(numbers: np.ndarray) -> bool:
+    """Whether a target is positive with a few values far above the rest, and its logarithms are not."""
+    return bool((numbers > 0).all()) and has_far_ones(numbers) and far_from_the_rest(np.log(numbers)) <= 1

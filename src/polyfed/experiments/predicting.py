@@ -2,19 +2,24 @@
 
 The warning sign `<task>.ood` is the variance of the latent function at a row, in units of its median at the rows that the
 client learned from: about 1 where the row is like them, large where the model knows nothing.
+
+Rows that a model has been trained on already are marked: what it says of them is no measure of what it will say of others.
+A row is known if its features, and every label it brings, are those of a training row. Each training row answers for one
+row, so that many people of the same age and sex are not taken for the one who was trained on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polyfed.data import ClientData
 from polyfed.data.schema.coding import code_rows
 from polyfed.data.tables.client_column import client_names
 from polyfed.data.tables.columns import written_columns
@@ -22,7 +27,6 @@ from polyfed.data.tables.derived import comparisons, with_derived
 from polyfed.data.tables.files import Table, load_table
 from polyfed.data.tables.reading import read_client_table
 from polyfed.errors import DataError, UnknownNameError, UsageError, nearest
-from polyfed.experiments.familiar import trained_on
 from polyfed.experiments.running import read_config
 from polyfed.gp.compiled import by_torch
 from polyfed.metrics import score
@@ -31,9 +35,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from polyfed.data import PreparedFederation
+    from polyfed.data.raw import RawClient
     from polyfed.engine import Run
     from polyfed.experiments.config import DataConfig
-
+    from polyfed.predictions import Prediction
 
 FAR = 10.0  # times the usual variance of the latent function, from which a row is marked as far from training
 BEYOND = 3.0  # ranges of an input beyond its training rows, from which a row is too, whatever the method says of it
@@ -42,38 +47,39 @@ NOTES = "notes"
 Scores = dict[str, dict[str, float | None]]  # task → metric → value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Predicted:
     """What the clients' models say of the rows of a file."""
 
-    table: pd.DataFrame  # one row for each row given; columns that are kept first, and notes on each row last
-    kept: list[str]  # the columns that are kept as they were
-    clients: dict[str, int]  # client → how many rows it was asked for
-    scores: dict[str, Scores]  # client → scores from the labels of rows that its model was not trained on
-    training_scores: dict[str, Scores]  # the same from those that it was
     kinds: dict[str, str]  # task → kind
-    trained_on: np.ndarray  # for each row, whether the model was trained on it
-    far: np.ndarray  # for each row, whether it is far from all that the model was trained on
-    unseen: dict[str, dict[str, int]]  # text column → category that training did not know → rows with it
+    clients: dict[str, int]  # client → how many rows it was asked for
+    table: pd.DataFrame = field(init=False)  # a row for each row given: columns that are kept first, and notes last
+    kept: list[str] = field(init=False)  # the columns that are kept as they were
+    scores: dict[str, Scores] = field(
+        default_factory=dict
+    )  # client → scores, of rows that its model was not trained on
+    training_scores: dict[str, Scores] = field(default_factory=dict)  # the same of those that it was
+    trained_on: int = 0  # how many rows the models were trained on
+    far: int = 0  # how many are far from all that the models were trained on
+    unseen: dict[str, Counter[str]] = field(
+        default_factory=dict
+    )  # text column → category new to training → rows with it
 
 
 def client_table(run: Run, source: Path) -> Table:
     """A file of new rows, with the columns that the settings of the run derive."""
     data = _data_of(run)
-    if data is None:
-        return load_table(source, written=written_columns(run.prepared.agreed.tasks, None), missing=None)
-    missing = None if data.missing is None else tuple(data.missing)
-    table = load_table(source, written=written_columns(run.prepared.agreed.tasks, data.client), missing=missing)
-    absent = [comparison for comparison in comparisons(data.derive) if comparison.name not in table.frame.columns]
+    client, texts, derive = (None, None, {}) if data is None else (data.client, data.missing, data.derive)
+    written, missing = written_columns(run.prepared.agreed.tasks, client), None if texts is None else tuple(texts)
+    table = load_table(source, written=written, missing=missing)
+    absent = [comparison for comparison in comparisons(derive) if comparison.name not in table.frame.columns]
     return with_derived(table, absent, partly=True)
 
 
 def unseen_in(run: Run, client: str, table: Table) -> dict[str, dict[str, int]]:
     """Text column → category of a joined client's table that training did not know → rows with it."""
-    prepared = _study_of(run, client)
-    columns = [column.name for column in prepared.agreed.columns]
-    raw = read_client_table(client, table, prepared.agreed.tasks, columns)
-    return prepared.encoders[client].unseen(raw.features, f"client {client!r}")
+    unseen = _study_of(run, client).encoders[client].unseen
+    return unseen(_raw(run, client, table).features, f"client {client!r}")
 
 
 def held_out_scores(run: Run, client: str) -> Scores:
@@ -122,34 +128,23 @@ def predict_table(
     for name in keep:
         table.column(name)
     rows_of, column = _rows_by_client(run, table, client)
-    wanted = tasks or list(known)
+    kinds = {task: known[task].kind for task in tasks or known}
+    found = Predicted(kinds, {name: len(rows) for name, rows in rows_of.items()})
     held = [_study_of(run, name).clients.get(name) for name in rows_of]
     # The models of few and small clients are found sooner than compiled code is loaded.
     few = len(held) <= FEW and all(own is None or own.train.n_labels <= SMALL for own in held)
     with by_torch() if few else nullcontext():
-        parts = [_of_client(run, name, table, rows, wanted, level) for name, rows in rows_of.items()]
+        parts = [_of_client(run, name, table, rows, level, found) for name, rows in rows_of.items()]
     order = np.argsort(np.concatenate(list(rows_of.values())), kind="stable")
-    made = pd.concat([part.table for part in parts], ignore_index=True).iloc[order].reset_index(drop=True)
+    made = pd.concat(parts, ignore_index=True).iloc[order].reset_index(drop=True)
     kept = list(dict.fromkeys(keep if column is None else [column, *keep]))
     if clash := [name for name in kept if name in made.columns]:
         remedy = "leave it out, or rename it"
         raise UsageError(f"column {clash[0]!r} would be there twice", where="--keep", remedy=remedy)
-    beside = table.frame[kept].reset_index(drop=True)
-    unseen: dict[str, Counter[str]] = {}
-    for part in parts:
-        for name, strange in part.unseen.items():
-            unseen.setdefault(name, Counter()).update(strange)
-    return Predicted(
-        table=pd.concat([beside, made], axis=1),
-        kept=[str(name) for name in kept],
-        clients={name: len(rows) for name, rows in rows_of.items()},
-        scores={name: scores for part in parts for name, scores in part.scores.items()},
-        training_scores={name: scores for part in parts for name, scores in part.training_scores.items()},
-        kinds={task: known[task].kind for task in wanted},
-        trained_on=np.concatenate([part.trained_on for part in parts])[order],
-        far=np.concatenate([part.far for part in parts])[order],
-        unseen={name: dict(strange.most_common()) for name, strange in unseen.items()},
-    )
+    found.table = pd.concat([table.frame[kept].reset_index(drop=True), made], axis=1)
+    found.kept = [str(name) for name in kept]
+    found.unseen = {name: Counter(dict(strange.most_common())) for name, strange in found.unseen.items()}
+    return found
 
 
 def _data_of(run: Run) -> DataConfig | None:
@@ -192,14 +187,19 @@ def _rows_by_client(run: Run, table: Table, client: str | None) -> tuple[dict[st
     return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}, column
 
 
-def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Sequence[str], level: float) -> Predicted:
+def _raw(run: Run, client: str, table: Table) -> RawClient:
+    """The client's rows with the columns that training knows."""
+    agreed = _study_of(run, client).agreed
+    return read_client_table(client, table, agreed.tasks, [column.name for column in agreed.columns])
+
+
+def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, level: float, found: Predicted) -> pd.DataFrame:
+    """The predictions for a client's rows; what else there is to say of them is added to what was found."""
     import pandas as pd
 
     model, prepared = run.client(client), _study_of(run, client)
-    known = {task.name: task for task in prepared.agreed.tasks}
-    columns = [column.name for column in prepared.agreed.columns]
     mine = replace(table, frame=table.frame.iloc[rows], row_name=lambda row: table.row_name(int(rows[row])))
-    raw = read_client_table(client, mine, list(known.values()), columns)
+    raw = _raw(run, client, mine)
     own, encoder, where = prepared.clients[client].train, prepared.encoders[client], f"client {client!r}, {table.where}"
     unseen, is_unseen = encoder.unseen(raw.features, where), encoder.unseen_rows(raw.features, where)
     coded = replace(code_rows(client, raw, encoder, own.codecs), x=encoder.encode(raw.features, where))
@@ -207,41 +207,33 @@ def _of_client(run: Run, client: str, table: Table, rows: np.ndarray, tasks: Seq
     everyone = [parts.train for parts in run.prepared.clients.values()] if run.method.pools_data else []
     is_known = trained_on(coded, [*everyone, own])
 
-    made: dict[str, Any] = {}
-    scores: dict[bool, Scores] = {False: {}, True: {}}
+    made: dict[str, object] = {}
     far = outside(coded.x, own.x)
-    for task in tasks:
+    for task, kind in found.kinds.items():
         prediction = predictions[task]
         shown = prediction.columns()
         if "lower" in shown:
             shown["lower"], shown["upper"] = prediction.interval(level)
-        usual = np.median(_variance(familiar[task]))  # a method without a latent variance cannot tell
+        usual = np.median(_variance(familiar[task]))  # not above 0 for a method without a latent variance
         shown["ood"] = _variance(prediction) / usual if usual > 0 else np.full(len(prediction), np.nan)
         far |= shown["ood"] >= FAR  # not where it is not known
         made |= {f"{task}.{name}": values for name, values in shown.items()}
         at, y = coded.labels.get(task, (np.zeros(0, dtype=int), np.zeros(0)))
-        for of_known in scores if len(at) else ():
-            chosen = is_known[at] == of_known
+        for scores, chosen in ((found.scores, ~is_known[at]), (found.training_scores, is_known[at])):
             if chosen.any():
                 truth = own.codecs[task].decode(y[chosen])
-                scores[of_known][task] = _measured(known[task].kind, prediction.take(at[chosen]), truth)
+                scores.setdefault(client, {})[task] = _measured(kind, prediction.take(at[chosen]), truth)
     marks = {"trained on": is_known, "unseen category": is_unseen, "far from training": far}
     made[NOTES] = ["; ".join(mark for mark, marked in marks.items() if marked[row]) for row in range(len(rows))]
-    return Predicted(
-        table=pd.DataFrame(made),
-        kept=[],
-        clients={client: len(rows)},
-        scores={client: scores[False]} if scores[False] else {},
-        training_scores={client: scores[True]} if scores[True] else {},
-        kinds={},
-        trained_on=is_known,
-        far=far,
-        unseen=unseen,
-    )
+    found.trained_on += int(is_known.sum())
+    found.far += int(far.sum())
+    for name, strange in unseen.items():
+        found.unseen.setdefault(name, Counter()).update(strange)
+    return pd.DataFrame(made)
 
 
 def outside(x: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Whether a row has an input far beyond those of the training rows: where a model goes flat, its variance does not tell.
+    """Whether a row has an input far beyond those of the training rows: where a model goes flat, its variance says nothing.
 
     >>> outside(np.array([[2.0], [90.0]]), np.array([[0.0], [1.0]]))
     array([False,  True])
@@ -253,11 +245,42 @@ def outside(x: np.ndarray, known: np.ndarray) -> np.ndarray:
     return (off > BEYOND).any(1)
 
 
-def _measured(kind: str, prediction: Any, truth: Any) -> dict[str, float | None]:
+def _measured(kind: str, prediction: Prediction, truth: np.ndarray) -> dict[str, float | None]:
     return {metric: float(value) for metric, value in score(kind, prediction, truth).items()}
 
 
-def _variance(prediction: Any) -> np.ndarray:
+def _variance(prediction: Prediction) -> np.ndarray:
     """Of the latent function; of a task with several, their sum."""
     variance = prediction.latent_std**2
     return variance.sum(axis=1) if variance.ndim > 1 else variance
+
+
+def trained_on(rows: ClientData, known: Iterable[ClientData]) -> np.ndarray:
+    """Whether each of these coded rows is one of the training rows."""
+    keys = [_key(x) for x in rows.x]
+    wanted, labels = set(keys), _labels_by_row(rows)
+    left: dict[bytes, list[dict[str, tuple[float, ...]]]] = {}
+    for data in known:
+        theirs = _labels_by_row(data)
+        for row, x in enumerate(data.x):
+            if theirs[row] and (key := _key(x)) in wanted:  # nothing is learned from a row without labels
+                left.setdefault(key, []).append(theirs[row])
+    found = np.zeros(len(keys), dtype=bool)
+    for row, key in enumerate(keys):
+        same = next((one for one in left.get(key, ()) if labels[row].items() <= one.items()), None)
+        if same is not None:
+            left[key].remove(same)
+            found[row] = True
+    return found
+
+
+def _key(x: np.ndarray) -> bytes:
+    return (x + 0.0).tobytes()  # minus zero is zero
+
+
+def _labels_by_row(data: ClientData) -> list[dict[str, tuple[float, ...]]]:
+    labels: list[dict[str, tuple[float, ...]]] = [{} for _ in range(len(data.x))]
+    for task, (at, y) in data.labels.items():
+        for row, value in zip(at.tolist(), np.atleast_2d(y.T).T.tolist(), strict=True):
+            labels[row][task] = tuple(value)
+    return labels

@@ -52,20 +52,25 @@ _WANTED = {
 def read_document(path: Path) -> Document:
     """The content of a TOML file, unchecked, with its source and folders relative to where we are."""
     if is_table_file(path) and path.is_file():
-        raise ConfigError("is a table, and not a file of settings", where=str(path), remedy=f"give it as --data {path}")
+        raise ConfigError("is a table, and not a file of settings", where=path, remedy=f"give it as --data {path}")
     try:
         document = _loads(path.read_bytes().decode())
     except OSError as error:
         absent = isinstance(error, FileNotFoundError)
         reason = "there is no such file" if absent else f"cannot be read: {error.strerror}"
-        raise ConfigError(reason, where=str(path), remedy="correct the path, or write one with polyfed init") from None
+        raise ConfigError(reason, where=path, remedy="correct the path, or write one with polyfed init") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError("is not UTF-8 text", where=f"line {line} of {path}", remedy="save it in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise _not_toml(path, str(error)) from None
+        # tomllib ends its sentence with the place, which belongs to the beginning of ours.
+        found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error), re.S)
+        lines = path.read_bytes().count(b"\n") + 1
+        what, line = (found[1], found[2]) if found else (str(error).removesuffix(" (at end of document)"), lines)
+        what = f"is not TOML: {what[:1].lower()}{what[1:]}"
+        raise ConfigError(what, where=f"line {line} of {path}", remedy="correct it") from None
     except _Beyond as error:
-        raise ConfigError(str(error), where=str(path), remedy="correct it") from None
+        raise ConfigError(str(error), where=path, remedy="correct it") from None
     move_paths(document, lambda name: str(path.parent / Path(name).expanduser()))
     return document
 
@@ -93,7 +98,7 @@ def set_value(document: Document, assignment: str) -> None:
         raise UsageError(str(error), where="--set", remedy="correct it") from None
 
 
-def read_grid(assignment: str) -> tuple[tuple[str, ...], list[Any]]:
+def read_grid(assignment: str) -> tuple[tuple[str, ...], list[object]]:
     """One option of a grid as `--grid` has it.
 
     >>> read_grid("local.kernel=rbf,matern52"), read_grid("fedavg.hidden=[32],[64, 64]")
@@ -128,7 +133,7 @@ def _loads(text: str) -> Document:
         raise _Beyond("holds a number of thousands of digits") from None
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     """As TOML writes it, and plain text where it is not TOML."""
     try:
         return _loads(f"value = {text}")["value"]
@@ -136,7 +141,7 @@ def _value(text: str) -> Any:
         return text.strip()
 
 
-def put(document: Document, names: Iterable[str], value: Any) -> None:
+def put(document: Document, names: Iterable[str], value: object) -> None:
     """Set document[a][b] and make the tables on the way."""
     *tables, last = names
     at = document
@@ -149,18 +154,18 @@ def put(document: Document, names: Iterable[str], value: Any) -> None:
     at[last] = value
 
 
-def check(document: Mapping[str, Any], where: str) -> Config:
+def check(document: Mapping[str, object], where: str) -> Config:
     """The settings, or an error about the first that is wrong."""
-    document = dict(document)
-    if isinstance(document.get("data"), dict) and isinstance(document["data"].get("tasks"), dict):
-        document["data"] = {**document["data"], "tasks": _as_tables(document["data"]["tasks"], where)}
+    document, data = dict(document), document.get("data")
+    if isinstance(data, dict) and isinstance(data.get("tasks"), dict):
+        document["data"] = {**data, "tasks": _as_tables(data["tasks"], where)}
     try:
         return Config.model_validate(document)
     except ValidationError as error:
         raise _sentence(dict(error.errors()[0]), where) from None
 
 
-def _as_tables(by_kind: Mapping[str, Any], where: str) -> list[Document]:
+def _as_tables(by_kind: Mapping[str, object], where: str) -> list[Document]:
     """`tasks.binary = ["sick"]` as the tables that tasks with options are written as."""
     tables = []
     for kind, names in by_kind.items():
@@ -180,31 +185,16 @@ def _sentence(error: Mapping[str, Any], where: str) -> ConfigError:
     place = f"{where}, {path}" if path else where
     kind = str(error["type"])
     if kind == "extra_forbidden":
-        section = tuple(part for part in location[:-1] if isinstance(part, str))
-        return _unknown_key(str(location[-1]), section, place)
+        section, key = tuple(part for part in location[:-1] if isinstance(part, str)), str(location[-1])
+        elsewhere = [s for s, model in _SECTIONS.items() if len(s) == 1 and key in model.model_fields]
+        name = f"[{'.'.join(section)}]" if section else "the settings"
+        remedy = nearest(key, _SECTIONS[section].model_fields)
+        if elsewhere and not remedy.startswith("did you mean"):
+            remedy = f"it belongs to [{elsewhere[0][0]}]"
+        return ConfigError(f"is no key of {name}", where=place, remedy=remedy)
     if kind == "missing":
         return ConfigError("is missing", where=place, remedy="add it")
     wanted = _WANTED.get(kind.split("_")[0], error["msg"])
     given = error["input"]
     shown = "a table" if isinstance(given, dict) else str(given).lower() if isinstance(given, bool) else repr(given)
     return ConfigError(f"is {shown}", where=place, remedy=f"give {wanted}")
-
-
-def _unknown_key(key: str, section: tuple[str, ...], place: str) -> ConfigError:
-    known = list(_SECTIONS[section].model_fields)
-    elsewhere = [s for s, model in _SECTIONS.items() if len(s) == 1 and key in model.model_fields]
-    name = f"[{'.'.join(section)}]" if section else "the settings"
-    remedy = nearest(key, known)
-    if elsewhere and not remedy.startswith("did you mean"):
-        remedy = f"it belongs to [{elsewhere[0][0]}]"
-    return ConfigError(f"is no key of {name}", where=place, remedy=remedy)
-
-
-def _not_toml(path: Path, message: str) -> ConfigError:
-    """tomllib ends its sentence with the place, which belongs to the beginning of ours."""
-    found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.S)
-    lines = path.read_bytes().count(b"\n") + 1
-    what, line = (found[1], found[2]) if found else (message.removesuffix(" (at end of document)"), lines)
-    return ConfigError(
-        f"is not TOML: {what[:1].lower()}{what[1:]}", where=f"line {line} of {path}", remedy="correct it"
-    )

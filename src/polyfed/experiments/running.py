@@ -10,18 +10,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from polyfed.data.tables.files import stem_of
 from polyfed.data.tables.servers import is_url
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 from polyfed.experiments.building import build_federation, build_method, build_settings, digest, reject_changed
 from polyfed.experiments.config import SPLIT_OPTIONS, Config
-from polyfed.experiments.reading import check, move_paths, read_document
+from polyfed.experiments.reading import Document, check, move_paths, read_document
 from polyfed.experiments.toml_text import to_toml
 from polyfed.files import reject_unnameable
 from polyfed.folders import making
-from polyfed.folders.lines import CHECKPOINTS, rounds_of
+from polyfed.folders.lines import CHECKPOINTS, Event, rounds_of
 from polyfed.folders.lock import owned
 from polyfed.folders.making import is_free
 from polyfed.folders.results_file import finished_rounds
@@ -34,13 +33,12 @@ if TYPE_CHECKING:
 
 SAMPLE = 300  # of very many clients, how many take part in a round
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[Event], None]
 
 
 def default_folder(config: Config) -> Path:
     """runs/<data>-<method>-<seed>"""
-    name = config.data.dataset or stem_of(config.data.source or "data")
-    return Path("runs") / f"{name}-{config.method.name}-{config.run.seed}"
+    return Path("runs") / f"{config.data.name}-{config.method.name}-{config.run.seed}"
 
 
 def start(
@@ -64,13 +62,13 @@ def start(
     settings = build_settings(config, where)
     with leaving_nothing(folder):
         write(folder / "config.toml", to_toml(resolved(config, method, federation, folder)).encode())
-        with logging_to(folder, command) as log:
-            kept = {"folder": folder, "on_event": _both(log, on_event), "command": list(command) or None}
+        with logging_to(folder, command, on_event) as log:
+            kept = {"folder": folder, "on_event": log, "command": list(command) or None}
             return simulate(method, prepared, **settings.to_dict(), **kept)
 
 
 def sampled(config: Config, method: Method, prepared: PreparedFederation) -> Config:
-    """The settings for so many clients: of very many, a part takes part in each round unless it is said how many do.
+    """The settings for this number of clients: of very many, a part takes part in each round unless it is said how many do.
 
     Only where a client that was never asked is served as well as others: its labels count when it predicts.
     """
@@ -101,25 +99,23 @@ def resume(
     from polyfed.engine import load
 
     if (folder / "flower.json").is_file():
-        remedy = "go on with polyfed deploy resume"
-        raise UsageError("this run was completed on many machines", where=str(folder), remedy=remedy)
+        what, remedy = "this run was completed on many machines", "go on with polyfed deploy resume"
+        raise UsageError(what, where=folder, remedy=remedy)
     if (folder / "config.toml").is_file():
         reject_changed(read_config(folder).data)
     with owned(folder):
         run = load(folder, allow_code=allow_code)
-        _reject_finished(run, rounds)
-        with with_path_in_errors(folder), logging_to(folder, command) as log:
-            return run.resume(rounds, on_event=_both(log, on_event))
-
-
-def _reject_finished(run: Run, rounds: int | None) -> None:
-    """A run that has nothing left to do; results that are missing or damaged are."""
-    assert run.folder is not None
-    wanted, completed = run.settings.rounds if rounds is None else rounds, run.federation_state.round
-    if wanted < completed or (wanted == completed and finished_rounds(run.folder) == completed):
-        done, already = f"all {run.settings.rounds} rounds are completed", f"{completed} rounds are completed already"
-        remedy = f"to go on give --rounds with a number above {completed}"
-        raise UsageError(done if wanted == completed else already, where=str(run.folder), remedy=remedy)
+        wanted, completed = run.settings.rounds if rounds is None else rounds, run.federation_state.round
+        # Results that are missing or damaged are left to be done.
+        if wanted < completed or (wanted == completed and finished_rounds(folder) == completed):
+            done, already = (
+                f"all {run.settings.rounds} rounds are completed",
+                f"{completed} rounds are completed already",
+            )
+            remedy = f"to go on give --rounds with a number above {completed}"
+            raise UsageError(done if wanted == completed else already, where=folder, remedy=remedy)
+        with with_path_in_errors(folder), logging_to(folder, command, on_event) as log:
+            return run.resume(rounds, on_event=log)
 
 
 def cut_off_on_flower(folder: Path) -> bool:
@@ -128,12 +124,11 @@ def cut_off_on_flower(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> Config:
-    """The settings of the run in a folder."""
     path = folder / "config.toml"
     return check(read_document(path), str(path))
 
 
-def resolved(config: Config, method: Method, federation: Federation, folder: Path) -> dict[str, Any]:
+def resolved(config: Config, method: Method, federation: Federation, folder: Path) -> Document:
     """The settings with all that was left open filled in, so that the same settings give the same run."""
     from polyfed.engine.storage import options_of
 
@@ -155,12 +150,12 @@ def reject_used(folder: Path) -> None:
     """A run starts in a folder of its own."""
     reject_unnameable(folder)
     if folder.is_file():
-        raise UsageError("is a file", where=str(folder), remedy="choose another folder with --out")
+        raise UsageError("is a file", where=folder, remedy="choose another folder with --out")
     if (folder / "run.json").exists():
         remedy = f"go on with --resume {folder}, or choose --out"
-        raise UsageError("there is a run in it already", where=str(folder), remedy=remedy)
+        raise UsageError("there is a run in it already", where=folder, remedy=remedy)
     if folder.is_dir() and not is_free(folder):
-        raise UsageError("is not empty", where=str(folder), remedy="choose a new folder with --out")
+        raise UsageError("is not empty", where=folder, remedy="choose a new folder with --out")
 
 
 @contextmanager
@@ -182,19 +177,24 @@ def leaving_nothing(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def logging_to(folder: Path, command: Sequence[str]) -> Iterator[OnEvent]:
-    """`run.log`: when what happened, and the traceback of an error that nobody expected."""
+def logging_to(folder: Path, command: Sequence[str], on_event: OnEvent | None = None) -> Iterator[OnEvent]:
+    """`run.log`: when what happened, and the traceback of an error that nobody expected; its value hands events on."""
 
     def write(text: str) -> None:
         with suppress(UsageError):  # a full disk is reported by those who write what is needed
             append(folder / "run.log", f"{datetime.now().isoformat(timespec='seconds')} {text}\n".encode())
 
+    def take(event: Event) -> None:
+        write(_line(event))
+        if on_event is not None:
+            on_event(event)
+
     write(f"begin: {' '.join(command) or 'from Python'}")
     try:
-        yield lambda event: write(_line(event))
+        yield take
     except Interrupted as error:
         write(f"interrupted: {error.what}")
-        raise Interrupted(error.what, where=str(folder), remedy=f"go on with: polyfed run --resume {folder}") from None
+        raise Interrupted(error.what, where=folder, remedy=f"go on with: polyfed run --resume {folder}") from None
     except PolyfedError as error:
         write(f"error: {error}")
         raise
@@ -204,7 +204,7 @@ def logging_to(folder: Path, command: Sequence[str]) -> Iterator[OnEvent]:
     write("end")
 
 
-def _line(event: dict[str, Any]) -> str:
+def _line(event: Event) -> str:
     if event["event"] == "round":
         rejected = "".join(f"; rejected {client}: {why}" for client, why in event["rejected"].items())
         return f"round {event['round']}: {len(event['sampled'])} clients, {event['bytes_up']} bytes up{rejected}"
@@ -213,12 +213,3 @@ def _line(event: dict[str, Any]) -> str:
     if event["event"] == "stopped":
         return f"round {event['round']}: the last of {event['rounds']}, as none since round {event['best']} was better"
     return f"round {event['round']}: {event['event']} on {event.get('part', '')} rows, {event.get('model', '')} models"
-
-
-def _both(first: OnEvent, second: OnEvent | None) -> OnEvent:
-    def call(event: dict[str, Any]) -> None:
-        first(event)
-        if second is not None:
-            second(event)
-
-    return call

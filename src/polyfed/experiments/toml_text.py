@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from polyfed.data.tables.servers import is_url
 from polyfed.defaults import COMPARED, METHOD
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from polyfed.experiments.guessing import Guess
 
 
-def to_toml(document: Mapping[str, Any]) -> str:
+def to_toml(document: Mapping[str, object]) -> str:
     """The text; keys without a value (None) are left out, as TOML has no word for them."""
     return "\n".join(_tables(document, ())) if document else ""
 
@@ -80,7 +80,7 @@ def config_text(guesses: Sequence[Guess], source: str | Path, out: Path, query: 
     return "\n".join(lines) + "\n"
 
 
-def _tables(table: Mapping[str, Any], path: tuple[str, ...], header: str = "") -> list[str]:
+def _tables(table: Mapping[str, object], path: tuple[str, ...], header: str = "") -> list[str]:
     """The texts of a table and of the tables in it, each with its header."""
     plain = {key: value for key, value in table.items() if value is not None and not _is_table(value)}
     inner = {key: value for key, value in table.items() if _is_table(value)}
@@ -92,19 +92,17 @@ def _tables(table: Mapping[str, Any], path: tuple[str, ...], header: str = "") -
         name = ".".join(map(_key, (*path, key)))
         if isinstance(value, Mapping):
             texts += _tables(value, (*path, key), f"[{name}]\n")
-        else:
+        elif _is_list(value):
             for item in value:
                 texts += _tables(item, (*path, key), f"[[{name}]]\n")
     return texts
 
 
-def _is_table(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return True
-    return _is_list(value) and len(value) > 0 and all(isinstance(item, Mapping) for item in value)
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping) or (_is_list(value) and {isinstance(item, Mapping) for item in value} == {True})
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
@@ -112,7 +110,7 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -25,7 +25,6 @@ _SEAL = re.compile(rb'\{"digest": "([0-9a-f]{64})", ')
 
 
 def sealed(document: dict[str, Any], indent: int | None = None) -> bytes:
-    """The document as it is written."""
     try:
         body = json.dumps(document, indent=indent, allow_nan=False).encode()
     except ValueError as error:
@@ -34,7 +33,6 @@ def sealed(document: dict[str, Any], indent: int | None = None) -> bytes:
 
 
 def write_document(path: Path, document: dict[str, Any], indent: int | None = None) -> None:
-    """Seal a document and write it."""
     write(path, sealed({"format": FORMAT, **document}, indent))
 
 
@@ -58,7 +56,6 @@ def read_sealed(content: bytes, schema: type[BaseModel], where: str, remedy: str
 
 
 def read_content(path: Path, remedy: str = ANEW) -> bytes:
-    """The bytes of a file that must be there."""
     try:
         if not path.exists():
             raise DataError(f"there is no {path.name}", where=path.parent, remedy="give the folder of a run")

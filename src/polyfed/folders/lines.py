@@ -17,10 +17,11 @@ from polyfed.folders.schemas import EVENTS, AnyEvent, CheckpointDocument, Timing
 
 EVENTS_FILE, TIMING_FILE, CHECKPOINTS = "events.jsonl", "timing.jsonl", "checkpoints"
 _CHECKPOINT = re.compile(r"([0-9]{6,12})\.(json|safetensors)")
+Event = dict[str, Any]  # of one of the forms that `schemas` has
 REMEDY = "restore the file or start the run anew"
 
 
-def read_events(folder: Path) -> list[dict[str, Any]]:
+def read_events(folder: Path) -> list[Event]:
     """The events of the run in a folder until its last checkpoint; all of them if it has none."""
     path, mark = folder / EVENTS_FILE, last_mark(folder)
     if mark is None:
@@ -29,7 +30,7 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
 
 
 def content_until(path: Path, size: int, sha256: str) -> bytes:
-    """The first so many bytes of a file, which must have this digest."""
+    """The first `size` bytes of a file, which must have this digest."""
     content = read_content(path, REMEDY) if path.exists() else b""
     if len(content) < size:
         what = f"has {len(content)} bytes, but the checkpoint was written when it had {size}"
@@ -39,7 +40,7 @@ def content_until(path: Path, size: int, sha256: str) -> bytes:
     return content[:size]
 
 
-def parse_events(content: bytes, path: Path, first: int = 1) -> Iterator[dict[str, Any]]:
+def parse_events(content: bytes, path: Path, first: int = 1) -> Iterator[Event]:
     """Events of the kinds that are known, and others as they are; `first` is the number of the first line."""
     for number, line in _whole_lines(content, first):
         where = f"{path}, line {number}"
@@ -49,7 +50,7 @@ def parse_events(content: bytes, path: Path, first: int = 1) -> Iterator[dict[st
         yield event
 
 
-def parse_timing(content: bytes, path: Path, first: int = 1) -> Iterator[dict[str, Any]]:
+def parse_timing(content: bytes, path: Path, first: int = 1) -> Iterator[Event]:
     """When and how long; a line that cannot be read becomes a warning, for nothing depends on it."""
     for number, line in _whole_lines(content, first):
         where = f"{path.name}, line {number}"  # a report is shown to others: it need not say where the run lies
@@ -76,8 +77,7 @@ def path_of(checkpoints: Path, round: int, ending: str) -> Path:
     return checkpoints / f"{round:06d}.{ending}"
 
 
-def read_mark(checkpoints: Path, round: int) -> dict[str, Any]:
-    """The JSON of the checkpoint of a round."""
+def read_mark(checkpoints: Path, round: int) -> Event:
     path = path_of(checkpoints, round, "json")
     described = read_document(path, CheckpointDocument, remedy="")
     if described["round"] != round:
@@ -85,7 +85,7 @@ def read_mark(checkpoints: Path, round: int) -> dict[str, Any]:
     return described
 
 
-def last_mark(run: Path) -> dict[str, Any] | None:
+def last_mark(run: Path) -> Event | None:
     """The JSON of the latest checkpoint of a run whose JSON is sound; its arrays are not looked at."""
     for round in reversed(rounds_of(run / CHECKPOINTS, "json")):
         try:

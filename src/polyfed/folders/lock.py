@@ -83,7 +83,14 @@ def _held(folder: Path, path: Path) -> Iterator[None]:
         yield
         return
     with with_path_in_errors(path):
-        descriptor = _acquired(folder, path)
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            if not hold(descriptor):
+                os.close(descriptor)
+                raise _busy(folder, path)
+            if is_at(descriptor, path):
+                break
+            os.close(descriptor)
         now = datetime.now().isoformat(sep=" ", timespec="seconds")
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
         try:
@@ -97,17 +104,6 @@ def _held(folder: Path, path: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             path.unlink()  # while it is held; who waits for it looks whether it is still there
-        os.close(descriptor)
-
-
-def _acquired(folder: Path, path: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        if not hold(descriptor):
-            os.close(descriptor)
-            raise _busy(folder, path)
-        if is_at(descriptor, path):
-            return descriptor
         os.close(descriptor)
 
 

@@ -23,13 +23,11 @@ FOLDERS = ("checkpoints", "states", "flower")
 
 
 def begin(folder: Path) -> None:
-    """Say that the folder is being made."""
     if not (folder / MARK).exists():
         write(folder / MARK, b"")
 
 
 def end(folder: Path) -> None:
-    """Say that it is made."""
     (folder / MARK).unlink(missing_ok=True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sized
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat
 
 from polyfed.errors import DataError
 from polyfed.folders.documents import read_document
@@ -16,9 +16,9 @@ NAME = "results.json"
 Numbers = list[FiniteFloat | None]
 
 
-def _reject_ragged(rows: Sized, *columns: Sized | None) -> None:
-    if any(column is not None and len(column) != len(rows) for column in columns):
-        raise ValueError("columns of different lengths")
+def _ragged(rows: Sized, *columns: Sized | None) -> str | None:
+    is_ragged = any(column is not None and len(column) != len(rows) for column in columns)
+    return "columns of different lengths" if is_ragged else None
 
 
 class ResultTask(Part):
@@ -36,26 +36,22 @@ class Predicted(Part):
     upper: Numbers | None = None
     proba: list[Numbers] | None = None
 
-    @model_validator(mode="after")
-    def _one_for_each_row(self) -> Predicted:
-        _reject_ragged(self.y, self.mean, self.std, self.lower, self.upper, self.proba)
-        if self.proba is not None:
+    def wrong(self) -> str | None:
+        ragged = _ragged(self.y, self.mean, self.std, self.lower, self.upper, self.proba)
+        if self.proba is not None and not ragged:
             (n_classes, *others) = {len(row) for row in self.proba} or {0}
             known = range(n_classes)
             if others or any(y is not None and y not in known for y in self.y):
-                raise ValueError("a class that is not there")
-        return self
+                return "a class that is not there"
+        return ragged
 
 
 class Seen(Part):
     x: Numbers
     y: Numbers
 
-    @model_validator(mode="after")
-    def _pairs(self) -> Seen:
-        if len(self.x) != len(self.y):
-            raise ValueError("x and y of different lengths")
-        return self
+    def wrong(self) -> str | None:
+        return "x and y of different lengths" if len(self.x) != len(self.y) else None
 
 
 class Latent(Part):
@@ -66,21 +62,17 @@ class Latent(Part):
     truth: Numbers | None
     seen: Seen
 
-    @model_validator(mode="after")
-    def _one_for_each_input(self) -> Latent:
-        _reject_ragged(self.x, self.mean, self.lower, self.upper, self.truth)
-        return self
+    def wrong(self) -> str | None:
+        return _ragged(self.x, self.mean, self.lower, self.upper, self.truth)
 
 
 class Correlation(Part):
     names: list[str]
     matrix: list[Numbers]
 
-    @model_validator(mode="after")
-    def _square(self) -> Correlation:
-        if {len(self.matrix), *map(len, self.matrix)} - {len(self.names)}:
-            raise ValueError("a matrix that does not fit the names")
-        return self
+    def wrong(self) -> str | None:
+        fits = {len(self.matrix), *map(len, self.matrix)} == {len(self.names)}
+        return None if fits else "a matrix that does not fit the names"
 
 
 class LengthScale(Part):
@@ -132,10 +124,8 @@ class Effect(Part):
     x: Annotated[list[FiniteFloat | str], Field(min_length=1)]
     curves: Annotated[list[Curve], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _one_for_each_value(self) -> Effect:
-        _reject_ragged(self.x, *(column for curve in self.curves for column in (curve.mean, curve.lower, curve.upper)))
-        return self
+    def wrong(self) -> str | None:
+        return _ragged(self.x, *(column for curve in self.curves for column in (curve.mean, curve.lower, curve.upper)))
 
 
 class ResultsDocument(Sealed):

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from polyfed.errors import ConfigError
 from polyfed.kinds import KINDS
 
 LARGEST = 1e300  # beyond it sums overflow; `tidy` writes such numbers as null
 
 
-def _known(kind: str) -> str:
-    try:
-        return KINDS[kind].name
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-
-
-Kind = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(KINDS)})]
+Kind = Annotated[str, AfterValidator(lambda kind: KINDS[kind].name), Field(json_schema_extra={"enum": list(KINDS)})]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
@@ -32,6 +24,15 @@ class Part(BaseModel):
     """Of any document: what JSON has is what is wanted, and nothing is made to fit."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if what := self.wrong():
+            raise ValueError(what)
+        return self
+
+    def wrong(self) -> str | None:
+        """What is not as it must be, beyond what the types of the fields say."""
 
 
 class Sealed(Part):
@@ -67,18 +68,17 @@ class ColumnPart(Part):
     values: list[Number] | None = None
     ranks: list[Annotated[float, Field(gt=0, lt=1)]] | None = None
 
-    @model_validator(mode="after")
-    def _ranks_of_values(self) -> ColumnPart:
+    def wrong(self) -> str | None:
         if (self.transform == "rank") != (self.values is not None and self.ranks is not None):
-            raise ValueError("a column with ranks has values and the rank of each, and no other has")
+            return "a column with ranks has values and the rank of each, and no other has"
         if self.kind == "text" and self.transform:
-            raise ValueError("a text is transformed")
+            return "a text is transformed"
         values, ranks = self.values or [], self.ranks or []
         if self.transform == "rank" and (not ranks or len(values) != len(ranks)):
-            raise ValueError("not one rank for each value")
+            return "not one rank for each value"
         if any(a >= b for column in (values, ranks) for a, b in pairwise(column)):
-            raise ValueError("values or ranks that do not rise")
-        return self
+            return "values or ranks that do not rise"
+        return None
 
 
 class CodecPart(Part):
@@ -96,12 +96,11 @@ class AgreedPart(Part):
     scale: list[Positive]
     codecs: Annotated[list[CodecPart], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _one_scale_for_each_number(self) -> AgreedPart:
+    def wrong(self) -> str | None:
         numbers = sum(column.kind == "number" for column in self.columns)
         if not len(self.mean) == len(self.scale) == numbers:
-            raise ValueError(f"{numbers} columns of numbers, {len(self.mean)} means and {len(self.scale)} scales")
-        return self
+            return f"{numbers} columns of numbers, {len(self.mean)} means and {len(self.scale)} scales"
+        return None
 
 
 class Round0Part(Part):
@@ -121,20 +120,19 @@ class PreparedPart(Part):
     truth: list[Name] | None
     round0: Round0Part
 
-    @model_validator(mode="after")
-    def _as_many_as_clients(self) -> PreparedPart:
+    def wrong(self) -> str | None:
         n = len(self.clients)
         if len(set(self.clients)) < n or len(self.round0_bytes) != n:
-            raise ValueError("a client is there twice, or round0_bytes has not one entry for each")
+            return "a client is there twice, or round0_bytes has not one entry for each"
         if set(self.clients) - set(self.members):
-            raise ValueError("a client that is no member")
+            return "a client that is no member"
         if (self.scaling == "local") != (self.units is not None) or (self.units is not None and len(self.units) != n):
-            raise ValueError("units are those of clients that scale their own data, one entry for each")
+            return "units are those of clients that scale their own data, one entry for each"
         if self.units is not None and any(len(of_client) != len(self.agreed.codecs) for of_client in self.units):
-            raise ValueError("units have one entry for each task")
+            return "units have one entry for each task"
         if any(scale <= 0 for of_client in self.units or () for _, scale in of_client):
-            raise ValueError("a unit is not above 0")
-        return self
+            return "a unit is not above 0"
+        return None
 
 
 class PreparedDocument(Sealed):
@@ -151,11 +149,8 @@ class LateClientsDocument(Sealed):
     names: list[Name]
     prepared: PreparedPart
 
-    @model_validator(mode="after")
-    def _the_same_names(self) -> LateClientsDocument:
-        if self.names != self.prepared.clients:
-            raise ValueError("names and study.clients differ")
-        return self
+    def wrong(self) -> str | None:
+        return None if self.names == self.prepared.clients else "names and study.clients differ"
 
 
 # ---- checkpoints/ ----------------------------------------------------------------------------------------------------
@@ -196,11 +191,8 @@ class ModelDocument(Sealed):
     has_state: bool
     prepared: PreparedPart
 
-    @model_validator(mode="after")
-    def _of_one_client(self) -> ModelDocument:
-        if self.prepared.clients != [self.client]:
-            raise ValueError("the study is not of the client alone")
-        return self
+    def wrong(self) -> str | None:
+        return None if self.prepared.clients == [self.client] else "the study is not of the client alone"
 
 
 # ---- events.jsonl, timing.jsonl, .lock -------------------------------------------------------------------------------
@@ -247,8 +239,6 @@ class TimingEntry(Part):
 
 
 class Owner(Part):
-    """Who holds a folder."""
-
     pid: Annotated[int, Field(gt=0, lt=2**31)]
     host: str
     since: str

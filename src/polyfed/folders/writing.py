@@ -19,7 +19,6 @@ _HERE = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 
 
 def write(path: Path, content: bytes) -> None:
-    """A file, whole or not at all."""
     with with_path_in_errors(path):
         write_whole(path, content)
 
@@ -56,7 +55,6 @@ def reject_link(folder: Path) -> None:
 
 @contextmanager
 def with_path_in_errors(path: Path) -> Iterator[None]:
-    """Errors of the disk as a sentence."""
     try:
         yield
     except OSError as error:

@@ -15,7 +15,7 @@ from scipy import stats
 
 from polyfed.errors import DataError, in_words
 from polyfed.metrics import is_better
-from polyfed.paper.tables import NAMES, Table
+from polyfed.paper.records import NAMES, Table
 
 TABLE = re.compile(r"^\*\*(?P<title>[^*\n]+)\*\*\n\n(?P<lines>(?:\|.*\n?)+)", re.MULTILINE)
 CELL = re.compile(r"^(?P<value>-?[\d.e+]+)(?P<std> ± [\d.e+-]+)?(?: \((?P<rank>[\d.]+)\))?$")
@@ -28,7 +28,7 @@ def read_page(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         remedy = "give a results.md of this preset"
-        raise DataError(f"cannot be read ({in_words(error)})", where=str(path), remedy=remedy) from None
+        raise DataError(f"cannot be read ({in_words(error)})", where=path, remedy=remedy) from None
 
 
 def with_rows(page: str, made: Sequence[Table], about: Sequence[str]) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from polyfed.data.images import CORRUPTIONS
-from polyfed.experiments.comparing import Cell, scores
-from polyfed.experiments.images import image_federation
-from polyfed.folders.lines import read_events
+from polyfed.experiments.building import image_federation
+from polyfed.experiments.comparing import Cell, personal_scores, scores
 from polyfed.folders.results_file import read_results
 from polyfed.metrics import auroc, brier, ece, fpr95, nll
-from polyfed.paper.blocks import Block
+from polyfed.paper.presets import Block
+from polyfed.predictions import BinaryPrediction, MulticlassPrediction
 from polyfed.report.folders import rows_of
 
 STANDARDISED = ("celeba",)  # data sets whose regression target is published in units of its standard deviation
@@ -33,7 +33,10 @@ class Measure(NamedTuple):
 
 def prediction(block: Block, cell: Cell) -> list[Measure]:
     """The squared error of regression and the accuracy of classification, mean over the clients."""
-    units = _units(block)
+    units = {}  # task → the standard deviation of its training labels, where errors are published in its units
+    if block.data in STANDARDISED:
+        codecs = block.federation.prepare(block.seed).spec.codecs
+        units = {task: float(codec.scale) for task, codec in codecs.items() if codec.task.kind == "regression"}
     return [
         Measure(task, metric, value / units.get(task, 1.0) ** 2 if metric == "mse" else value)
         for task, found in scores(cell.folder).items()
@@ -44,11 +47,8 @@ def prediction(block: Block, cell: Cell) -> list[Measure]:
 
 def convergence(block: Block, cell: Cell) -> list[Measure]:
     """The accuracy after each round."""
-    from polyfed.engine.tables import history
-
-    table: Any = history(read_events(cell.folder))
-    table = table[(table["part"] == "test") & (table["model"] == "personal") & (table["metric"] == "accuracy")]
-    means = table.groupby(["task", "round"], sort=True)["value"].mean()
+    table = personal_scores(cell.folder)
+    means = table.loc[table["metric"] == "accuracy"].groupby(["task", "round"], sort=True)["value"].mean()
     return [Measure(task, "accuracy", float(value), round=int(round)) for (task, round), value in means.items()]
 
 
@@ -115,15 +115,7 @@ MEASURES: dict[str, Callable[[Block, Cell], list[Measure]]] = {
 }
 
 
-def _units(block: Block) -> dict[str, float]:
-    """Task → the standard deviation of its training labels, where errors are published in its units."""
-    if block.data not in STANDARDISED:
-        return {}
-    codecs = block.federation.prepare(block.seed).spec.codecs
-    return {task: float(codec.scale) for task, codec in codecs.items() if codec.task.kind == "regression"}
-
-
-def uncertainties(prediction: Any) -> dict[str, np.ndarray]:
+def uncertainties(prediction: BinaryPrediction | MulticlassPrediction) -> dict[str, np.ndarray]:
     """Score → its value for each row. Methods without a posterior have no variance, hence no mutual information."""
     proba = prediction.class_proba
     scores = {"entropy": _entropy(proba)}

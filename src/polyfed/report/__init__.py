@@ -7,6 +7,6 @@ Both are made from run folders alone; neither needs torch, the models or the net
 """
 
 from polyfed.report.document import write_report
-from polyfed.report.live.server import serve
+from polyfed.report.live import serve
 
 __all__ = ["serve", "write_report"]

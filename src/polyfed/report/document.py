@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from polyfed.errors import UsageError
 from polyfed.files import SHOWN, write_whole
-from polyfed.report.charts import compared, gains, ranked
-from polyfed.report.details import BRIEF, WHOLE, counted, details
+from polyfed.kinds import KINDS
+from polyfed.report.charts import learned, scores
+from polyfed.report.charts.base import Chart
+from polyfed.report.charts.learned import Entry
+from polyfed.report.charts.predictions import balance, coverages, predicted, reliability
+from polyfed.report.doubts import doubts, left_out
 from polyfed.report.folders import RunFolder, read_run
-from polyfed.report.tables import comparison, grouped
+from polyfed.report.tables.comparison import client_table, comparison, grouped
 from polyfed.report.templates import as_json, figures_of, render
 
 FEW = 4  # runs of which everything is shown
 MOST_DETAILED = 12  # runs that have a section of their own
+MOST_REJECTIONS = 200
+
+
+class Amount(NamedTuple):
+    """How much of a run is shown: a page about many runs must still be small enough to be sent."""
+
+    clients: int = 200  # in the table
+    latents: int = 50  # clients whose functions are drawn
+    effects: int = 12  # clients whose partial dependence is drawn
+    points: int = 400  # of predictions
+
+
+WHOLE, BRIEF = Amount(), Amount(clients=40, latents=6, effects=3, points=150)
 
 
 class Tried(NamedTuple):
@@ -32,25 +52,24 @@ def write_report(
 ) -> Path:
     """Read the runs in these folders, finished or not, and write the report about them.
 
-    Runs of several methods and seeds are compared. `tried` tells how the options of these runs were chosen.
+    Runs of several methods and seeds are compared. `tried` reports how the options of these runs were chosen.
     """
     if not folders:
         raise UsageError("there is no run to report on", where="write_report", remedy="give the folder of a run")
     runs = [read_run(folder) for folder in dict.fromkeys(Path(folder).resolve() for folder in folders)]
     out, html = Path(out), report_html(runs, [Tried(*one) for one in tried])
     if out.is_dir():
-        raise UsageError("is a folder", where=str(out), remedy=f"give a file, such as {out / 'report.html'}")
+        raise UsageError("is a folder", where=out, remedy=f"give a file, such as {out / 'report.html'}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, html.encode(), SHOWN)
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
-        raise UsageError(what, where=str(out), remedy="choose a place where you may write") from error
+        raise UsageError(what, where=out, remedy="choose a place where you may write") from error
     return out
 
 
 def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
-    """The page as text."""
     groups = grouped(runs)
     names = {id(run): group.name for group in groups for run in group.runs}
     detailed = runs if len(runs) <= MOST_DETAILED else [group.runs[0] for group in groups][:MOST_DETAILED]
@@ -60,10 +79,10 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
         for i, run in enumerate(detailed)
     ]
     histories = {group.name: [run.history for run in group.runs] for group in groups}
-    curves = compared("all", histories) if len(groups) > 1 else []
-    gained, headline = gains("all", groups), comparison(groups)
-    ranks = [ranked("all-ranks", headline.ranking)] if headline.ranking else []
-    charts = [*ranks, *gained, *curves, *(chart for one in shown for chart in one.all_charts())]
+    by_round = scores.compared("all", histories) if len(groups) > 1 else []
+    gained, headline = scores.gains("all", groups), comparison(groups)
+    ranks = [scores.ranked("all-ranks", headline.ranking)] if headline.ranking else []
+    charts = [*ranks, *gained, *by_round, *(chart for one in shown for found in one.charts.values() for chart in found)]
     counts = {
         "method": len(groups),
         "seed": len({run.seed for run in runs}),
@@ -82,9 +101,102 @@ def report_html(runs: Sequence[RunFolder], tried: Sequence[Tried] = ()) -> str:
         unlike=len({(frozenset(run.history.clients), frozenset(run.history.kinds.items())) for run in runs}) > 1,
         tried=tried,
         validation_only=any(run.history.part == "validation" for run in runs),
-        curves=curves,
+        curves=by_round,
         runs=shown,
         n_runs=len(runs),
         choices={one.id: f"{one.name} ({one.folder})" for one in shown},
         figures=as_json(figures_of(charts)),
     )
+
+
+def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> SimpleNamespace:
+    """Everything that the report says of one run, ready for the template; a part that is missing is None or empty.
+
+    `id` begins the ids of its charts in the page.
+    """
+    history, results = run.history, run.results or {}
+    predictions, tasks, data = results.get("predictions") or {}, results.get("tasks") or {}, results.get("data") or {}
+    moved, model = results.get("effects") or {}, results.get("model") or {}
+    of_classes = [task for task in tasks if KINDS[tasks[task]["kind"]].has_classes]
+    of_numbers = [task for task in tasks if task not in of_classes]
+    drawn = learned.latents(f"{id}-latent", tasks, results.get("latents") or {}, amount.latents)
+    choice, functions = drawn or learned.effects(f"{id}-effect", tasks, moved, amount.effects) or (None, [])
+    related, points, inputs = model.get("task_correlation"), amount.points, results.get("inputs") or []
+
+    def each(what: str, named: list[str], draw: Callable[[str, str], Chart | None]) -> list[Chart | None]:
+        return [draw(f"{id}-{what}-{i}", task) for i, task in enumerate(named)]
+
+    found: dict[str, list[Chart] | list[Chart | None]] = {
+        "balance": each("balance", of_classes, lambda i, t: balance(i, t, tasks[t]["classes"] or [], data)),
+        "curves": scores.evaluated(id, history),
+        "reliability": each("reliable", of_classes, lambda i, t: reliability(i, t, predictions)),
+        "predicted": each("predicted", of_numbers, lambda i, t: predicted(i, t, predictions, points)),
+        "coverage": each("coverage", of_numbers, lambda i, t: coverages(i, t, predictions)),
+        "latents": functions,  # partial dependence, where inputs have several dimensions
+        "training": [scores.trained(id, history)],
+        "importance": [learned.importance(f"{id}-importance", model, inputs, moved)],
+        "correlation": [learned.correlation(f"{id}-correlation", related)] if related else [],
+        "traffic": [scores.traffic(id, history)],
+    }
+    done = f"{history.round} of {run.n_rounds} rounds"
+    return SimpleNamespace(
+        id=id,
+        name=name,
+        run=run,
+        folder=run.folder.resolve().name,
+        facts=[
+            f"seed {run.seed}",
+            done if history.round >= run.n_rounds else f"{done} so far",
+            counted(len(history.clients), "client"),
+            counted(len(history.kinds), "task"),
+            duration(run.seconds),
+        ],
+        charts={section: [chart for chart in of_section if chart] for section, of_section in found.items()},
+        client_choice=choice,
+        clients=client_table(history, data, amount.clients),
+        doubts=doubts(history),
+        one_dimensional=results.get("latents") is not None,
+        length_scales=[_length_scale(one) for one in model.get("length_scales") or []],
+        noise={task: f"{value:.4g}" for task, value in (model.get("noise") or {}).items() if value is not None},
+        rejections=history.rejections[:MOST_REJECTIONS],
+        lost_rounds=[one.round for one in history.rounds if not one.used and one.dropped is None],  # without a quorum
+        dropped_rounds={one.round: one.dropped for one in history.rounds if one.dropped is not None},
+        left_out=left_out(results.get("left_out") or {}),
+        texts={
+            "Options of the method": _texts(run.described.get("options")),
+            "Settings of the run": _texts(run.settings),
+            "Versions": _texts(run.described.get("versions")),
+        },
+        command=shlex.join(run.described.get("command") or []),
+    )
+
+
+def _length_scale(one: Entry) -> tuple[str, str, str]:
+    whose = f"{one['latent']} of {one['task']}" if "task" in one else str(one["latent"])
+    return whose, str(one["kernel"]), ", ".join(f"{value:.4g}" for value in one["values"] if value is not None)
+
+
+def _texts(values: Mapping[str, object] | None) -> dict[str, str]:
+    """Words as they are, everything else as JSON."""
+    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in (values or {}).items()}
+
+
+def counted(n: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "client"), counted(1200, "client")
+    ('1 client', '1,200 clients')
+    """
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(0.42), duration(75), duration(7300)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

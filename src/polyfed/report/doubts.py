@@ -19,11 +19,11 @@ from typing import Any
 
 from polyfed.kinds import KINDS
 from polyfed.metrics import badness
-from polyfed.report.history import History
-from polyfed.report.words import name_of
+from polyfed.report.folders import History
+from polyfed.report.templates import name_of
 
 MOST = 5  # names in a line
-TIMES = 5  # an error so many times the median is absurd, if guessing is better too
+TIMES = 5  # an error this many times the median is absurd, if guessing is better too
 FEWEST = 10  # labels that a node sends anything of, unless its owner says otherwise: `polyfed.data.DEPLOYED`
 
 

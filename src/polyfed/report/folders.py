@@ -1,20 +1,118 @@
-"""Run folders, as far as pages need them: JSON and JSON lines, no model."""
+"""Run folders, as far as pages need them: JSON and JSON lines, no model.
+
+What the events of a run say is gathered one event at a time: the report and the live page read the same way. Curves keep means
+over the clients only, so that a run with many clients and rounds stays small; the scores of each client are kept for the last
+evaluation.
+
+>>> history = History()
+>>> history.add({"event": "start", "method": "local", "seed": 3, "clients": ["a", "b"], "tasks": {"pulse": "regression"}})
+>>> scores = {"a": {"pulse": {"rmse": 1.0}}, "b": {"pulse": {"rmse": 2.0}}}
+>>> history.add({"event": "evaluation", "round": 5, "part": "test", "model": "personal", "clients": scores})
+>>> history.curve("pulse", "rmse", part="test")
+{5: 1.5}
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from polyfed.errors import DataError
 from polyfed.folders.documents import read_content, read_document
-from polyfed.folders.lines import TIMING_FILE, parse_timing, read_events
+from polyfed.folders.lines import TIMING_FILE, Event, parse_timing, read_events
 from polyfed.folders.results_file import read_results
 from polyfed.folders.schemas import RunDocument
-from polyfed.report.history import History
+
+Scores = Mapping[str, Mapping[str, Mapping[str, float | None]]]  # client → task → metric → value
+
+
+class Round(NamedTuple):
+    round: int
+    n_sampled: int
+    n_rejected: int
+    used: bool
+    bytes_down: int
+    bytes_up: int
+    dropped: str | None = None  # why what came out of it was not kept
+
+
+class Rejection(NamedTuple):
+    """An update that the server did not use, and why."""
+
+    round: int
+    client: str
+    reason: str
+
+
+@dataclass
+class History:
+    """Everything that pages show of a run's events."""
+
+    kinds: dict[str, str] = field(default_factory=dict)  # task → kind
+    clients: list[str] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    training: dict[str, dict[int, float]] = field(default_factory=dict)  # metric → round → mean over the clients
+    last: dict[tuple[str, str], tuple[int, Scores]] = field(default_factory=dict)  # (model, part) → round, scores
+    _curves: dict[tuple[str, str, str, str], dict[int, float]] = field(default_factory=dict)
+
+    def add(self, event: Event) -> None:
+        """Take one more event that fits its schema; kinds of events that are not known here are passed over."""
+        kind = event["event"]
+        if kind == "start":
+            self.kinds, self.clients = dict(event["tasks"]), list(event.get("clients", ()))
+        elif kind == "round":
+            number, rejected, sizes = event["round"], event["rejected"], (event["bytes_down"], event["bytes_up"])
+            counts = len(event["sampled"]), len(rejected)
+            self.rounds.append(Round(number, *counts, event["used"], *sizes, event.get("dropped")))
+            self.rejections += [Rejection(number, client, reason) for client, reason in rejected.items()]
+            for metric, mean in _means(event["metrics"].values()).items():
+                self.training.setdefault(metric, {})[number] = mean
+        elif kind == "evaluation":
+            model, part, clients = event["model"], event["part"], event["clients"]
+            self.last[model, part] = event["round"], clients
+            for task in self.kinds:
+                for metric, mean in _means(tasks[task] for tasks in clients.values() if task in tasks).items():
+                    self._curves.setdefault((model, part, task, metric), {})[event["round"]] = mean
+
+    def curve(self, task: str, metric: str, *, part: str, model: str = "personal") -> dict[int, float]:
+        """Round → mean over the clients."""
+        return self._curves.get((model, part, task, metric), {})
+
+    def metrics(self, task: str) -> list[str]:
+        """The metrics that were measured for a task, in the order in which they came."""
+        return list(dict.fromkeys(metric for _, _, of, metric in self._curves if of == task))
+
+    @property
+    def part(self) -> str | None:
+        """The rows that results are quoted on: those kept for testing, or for validation if there are none."""
+        return next((part for part in ("test", "validation") if ("personal", part) in self.last), None)
+
+    def final(self) -> Scores:
+        """The scores of every client in the last evaluation; none if nothing was evaluated."""
+        return self.last["personal", self.part][1] if self.part else {}
+
+    @property
+    def round(self) -> int:
+        return self.rounds[-1].round if self.rounds else 0
+
+
+def means_of(pairs: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    """Name → the mean of its values; None is a number that JSON cannot write, such as an endless loss."""
+    values: dict[str, list[float]] = {}
+    for name, value in pairs:
+        if value is not None:
+            values.setdefault(name, []).append(value)
+    return {name: fmean(of_name) for name, of_name in values.items()}
+
+
+def _means(of_clients: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
+    return means_of(pair for metrics in of_clients for pair in metrics.items())
 
 
 @dataclass(frozen=True)
@@ -24,7 +122,7 @@ class RunFolder:
     folder: Path
     described: dict[str, Any]  # run.json
     history: History
-    timing: list[dict[str, Any]]
+    timing: list[Event]
     results: dict[str, Any] | None
     trouble: str  # why there are no results
 
@@ -42,7 +140,6 @@ class RunFolder:
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds are wanted in all."""
         return self.settings["rounds"]
 
     @property
@@ -55,7 +152,7 @@ class RunFolder:
         return [entry["warning"] for entry in self.timing if "warning" in entry]
 
 
-def durations(timing: list[dict[str, Any]]) -> list[float]:
+def durations(timing: list[Event]) -> list[float]:
     """Seconds of each round, with its evaluation."""
     rounds = [entry for entry in timing if entry.get("seconds") is not None]
     return [entry["seconds"] + entry.get("evaluation_seconds", 0.0) for entry in rounds]
@@ -65,7 +162,7 @@ def read_run(folder: Path) -> RunFolder:
     """The run in a folder; rejects a folder without one, and files that are damaged."""
     described = read_summary(folder)
     if described is None:
-        raise DataError("there is no run.json", where=str(folder), remedy="give the folder of a run")
+        raise DataError("there is no run.json", where=folder, remedy="give the folder of a run")
     history = History()
     for event in read_events(folder):
         history.add(event)

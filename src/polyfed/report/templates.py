@@ -1,5 +1,8 @@
-"""Templates with everything they may show escaped, and what both pages carry with them.
+"""Templates with everything they may show escaped, what both pages carry with them, how metrics are written for people, and how
+many digits are worth showing.
 
+>>> decimals([0.1234, 0.4]), decimals([12.3, 8.0]), decimals([4120.0])
+(3, 2, 0)
 >>> as_json({"name": "</script>"})
 Markup('{"name":"\\\\u003c/script\\\\u003e"}')
 """
@@ -7,21 +10,24 @@ Markup('{"name":"\\\\u003c/script\\\\u003e"}')
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from polyfed.report.charts import Chart
+from polyfed.kinds import KINDS
+
+if TYPE_CHECKING:
+    from polyfed.report.charts.base import Chart
 
 PAGES = files("polyfed.report") / "pages"
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of `pages/` with these values."""
     return _environment().get_template(template).render(values).strip() + "\n"
 
 
@@ -47,3 +53,33 @@ def _environment() -> Environment:
     made = Environment(loader=FunctionLoader(text), **how)
     made.globals["asset"] = lambda name: Markup(text(name))  # a style sheet or a script of this package, as it is
     return made
+
+
+def name_of(metric: str) -> str:
+    """A metric as it is written for people.
+
+    >>> name_of("rmse"), name_of("balanced_accuracy")
+    ('RMSE', 'balanced accuracy')
+    """
+    if metric == "r2":
+        return "R²"
+    return metric.upper() if metric in ("mse", "rmse", "nlpd", "nll", "ece", "auroc") else metric.replace("_", " ")
+
+
+def guess_of(kind: str) -> str:
+    """What a model of a task of this kind is measured against.
+
+    >>> guess_of("binary"), guess_of("count")
+    ('majority class', 'mean')
+    """
+    return "majority class" if KINDS[kind].has_classes else "mean"
+
+
+def decimals(values: Iterable[float]) -> int:
+    """Digits after the point that show about three that matter of the largest value, the same for a whole column."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest >= 1000:
+        return 0
+    if largest == 0 or largest >= 0.1:
+        return 3 - max(0, len(str(int(largest))) - 1)
+    return 2 - math.floor(math.log10(largest))

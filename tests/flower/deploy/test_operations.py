@@ -100,7 +100,7 @@ def test_status_says_how_far_a_study_is_and_who_is_late(deployment, flwr, capsys
 
 
 def test_watching_goes_on_until_it_is_interrupted(deployment, flwr, capsys, monkeypatch):
-    from polyfed.cli import deploy_operations
+    from polyfed.cli import deploy
 
     looks = []
 
@@ -109,7 +109,7 @@ def test_watching_goes_on_until_it_is_interrupted(deployment, flwr, capsys, monk
         if len(looks) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(deploy_operations.time, "sleep", sleep)
+    monkeypatch.setattr(deploy.time, "sleep", sleep)
     assert main(["deploy", "status", str(deployment.root), "--watch"]) == 130
     assert capsys.readouterr().out.count("Nodes of") == 3
     assert main(["deploy", "status", str(deployment.root), "--watch", "--json"]) == 2

@@ -6,8 +6,7 @@ import pytest
 from run_folders import make_run
 
 from polyfed.report.folders import read_run
-from polyfed.report.tables import client_table, comparison, grouped
-from polyfed.report.tables.clients import MOST_CLIENTS
+from polyfed.report.tables.comparison import MOST_CLIENTS, client_table, comparison, grouped
 
 TASK = {"height": "regression"}
 

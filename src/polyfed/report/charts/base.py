@@ -27,8 +27,6 @@ DIGITS = 5  # more are not seen, and make the file large
 
 @dataclass(frozen=True)
 class Control:
-    """A selector that several charts follow."""
-
     id: str
     label: str
     options: Mapping[str, str]  # value → text
@@ -48,7 +46,6 @@ class Chart:
 
     @property
     def control(self) -> str:
-        """The id of the selector that this chart obeys."""
         return self.follows or (f"{self.id}-choice" if self.options else "")
 
 
@@ -122,7 +119,6 @@ def by_client(
 
 
 def rounds_axis(last: int) -> dict[str, Any]:
-    """Whole numbers only."""
     return {"rangemode": "tozero", "dtick": 1} if last <= 10 else {"rangemode": "tozero"}
 
 

@@ -12,8 +12,7 @@ from run_folders import evaluation_event, make_run, round_event, start_event, wr
 
 from polyfed.errors import DataError
 from polyfed.folders.documents import write_document
-from polyfed.report.live.snapshot import snapshot
-from polyfed.report.live.watcher import QUIET, Tail, Watcher
+from polyfed.report.live import QUIET, Tail, Watcher, snapshot
 
 
 def as_they_are(content, path, first):

@@ -1,1 +1,0 @@
-"""The page that follows a run while it goes on."""
