@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from polyfed.data import ClientData, Encoder, Task, as_tasks
+from polyfed.data import ClientData, Encoder, LabelCodec, Task, as_tasks
+from polyfed.data.raw import by_task, read_given
+from polyfed.data.schema.coding import code_rows
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
-from polyfed.estimators.observations import collect
 from polyfed.gp import GROUPS, Prior, infer, predict_latents
 from polyfed.gp.kernels import Kernel, KernelLike, kernel_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
@@ -251,3 +252,21 @@ def _groups(learn: bool | Iterable[str]) -> tuple[str, ...]:
     if isinstance(learn, str):
         return (learn,)
     return tuple(learn)
+
+
+def collect(tasks: Sequence[Task], data: Any, labels: Any = None, *, scale: bool = True) -> tuple[ClientData, Encoder]:
+    """Check and code the arguments of `fit`: a dictionary task → (X, y), or one X with labels for each task."""
+    if labels is None and not isinstance(data, Mapping):
+        what = f"fit got {type(data).__name__} and no labels"
+        raise DataError(what, where="fit", remedy="pass {task: (X, y)}, or X and {task: y}")
+    known = [task.name for task in tasks]
+    given = by_task(data if labels is None else (data, labels), known, "fit")
+    if not given:
+        raise DataError("no features at all", where="fit", remedy="give at least one task as (X, y)")
+    in_order = {name: given[name] for name in (*known, None) if name in given}
+    codecs = {
+        task.name: LabelCodec.learn(task, in_order.get(task.name, (None, None))[1], scale=scale) for task in tasks
+    }
+    raw = read_given(in_order, tasks, where="fit")
+    encoder = Encoder.learn(raw.features, scale=scale)
+    return code_rows("fit", raw, encoder, codecs), encoder

@@ -13,7 +13,7 @@ from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.bayesian_heads.pfedgp import PFedGP
 from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
-from polyfed.methods.gp.by_width import PFedHier
+from polyfed.methods.gp.pfed_hier import PFedHier
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.yardsticks import Local, PFedSt, Pooled
 from polyfed.methods.messages import ClientUpdate, State

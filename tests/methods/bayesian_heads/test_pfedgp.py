@@ -23,9 +23,15 @@ from polyfed.gp.likelihoods import Bernoulli, likelihood_for
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.methods import PFedSt
 from polyfed.methods.bayesian_heads.class_tree import ClassTree
-from polyfed.methods.bayesian_heads.node_gp import NodeGP, kernel, log_predictive, unit_features
+from polyfed.methods.bayesian_heads.node_gp import (
+    NodeGP,
+    draw_polya_gamma,
+    gibbs,
+    kernel,
+    log_predictive,
+    unit_features,
+)
 from polyfed.methods.bayesian_heads.pfedgp import PFedGP
-from polyfed.methods.bayesian_heads.polya_gamma_draws import draw_polya_gamma, gibbs
 from polyfed.methods.bayesian_heads.task_gp import TaskGP, halves
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import strip_prefix

@@ -10,10 +10,19 @@ gradients then flow through the covariances of the prediction or of the bound.
 >>> mean, variance = node.predict(node.sites_found(), K[:1], 8.0)  # at z₀ itself: 8/8.1 and 8 − 64/8.1
 >>> mean[0].item(), variance[0].item()
 (0.9876543, 0.0987654)
+
+The Gibbs sampler of a classifier needs Pólya-Gamma variables: Polson, Scott, Windle: "Bayesian Inference for Logistic Models
+Using Pólya-Gamma Latent Variables", Journal of the American Statistical Association 2013, arXiv:1205.0310. PG(1, c) is an
+endless sum of exponential variables E_k; its first terms are drawn and the rest has its mean, exactly:
+
+    ω = (1/2π²) Σ_k E_k / ((k − ½)² + c²/4π²)  =  E[ω] + (1/2π²) Σ_k (E_k − 1) / ((k − ½)² + c²/4π²)
+
+With 200 terms the variance that is left out is 1e-10 at c = 0, of 1/24, and a five-thousandth of the whole at c = 100.
 """
 
 from __future__ import annotations
 
+from math import pi
 from typing import Any
 
 import torch
@@ -22,7 +31,8 @@ from torch import Tensor
 from polyfed.gp import infer
 from polyfed.gp.kernels import squared_distance
 from polyfed.gp.likelihoods import Likelihood
-from polyfed.gp.linalg import Gaussian, cholesky, log_z, solve
+from polyfed.gp.likelihoods.logistic import pg_mean
+from polyfed.gp.linalg import Gaussian, cholesky, jittered_cholesky, log_z, solve
 from polyfed.gp.quadrature import gauss_hermite
 
 TRACE = 1e-16  # of variance: rows that fill up have none, and √(f²) must have a derivative
@@ -137,3 +147,52 @@ def log_predictive(likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Te
     tiny = torch.full((n * S, 1), 1e-16, dtype=torch.float64)
     log_p = likelihood.local_bound(y.repeat_interleave(S, 0), f.reshape(-1, 1), tiny, noise).reshape(n, S)
     return torch.logsumexp(w.log() + log_p + log_prior - log_proposal, -1)
+
+
+TERMS = 200
+
+
+def draw_polya_gamma(c: Tensor, generator: torch.Generator, terms: int = TERMS) -> Tensor:
+    """ω ~ PG(1, c), one for each entry of c."""
+    return polya_gamma_from(c, _exponentials((*c.shape, terms), generator))
+
+
+def polya_gamma_from(c: Tensor, exponentials: Tensor) -> Tensor:
+    """The ω that these exponential variables make, (..., terms); it depends on |c| alone."""
+    k = torch.arange(exponentials.shape[-1], dtype=torch.float64) + 0.5
+    rates = k.square() + (c / (2.0 * pi)).square()[..., None]
+    return pg_mean(c.abs()) + ((exponentials - 1.0) / rates).sum(-1) / (2.0 * pi**2)
+
+
+def gibbs(
+    K: Tensor, y: Tensor, omega: Tensor, *, n_chains: int, n_sweeps: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Chains of f | ω ~ N(Σ y/2, Σ), Σ = (K⁻¹ + Ω)⁻¹, and ω | f ~ PG(1, f), side by side; the last ω and f, (chains, n).
+
+    Chains come in pairs that mirror each other: the second gets the normal numbers of the first with the opposite sign, and
+    the same exponential ones. Each is a right chain, and their average turns exactly with the signs of all labels.
+
+    Args:
+        K: prior covariance, (n, n).
+        y: labels −1 and 1.
+        omega: from which all chains start, (n,).
+        n_chains: an even number.
+    """
+    n, pairs = y.shape[-1], n_chains // 2
+    root, kappa, identity = jittered_cholesky(K), 0.5 * y, torch.eye(n, dtype=torch.float64)
+    mirror = torch.tensor([1.0, -1.0], dtype=torch.float64)[:, None, None]
+    omega, f = omega.expand(2, pairs, n), torch.zeros(2, pairs, n, dtype=torch.float64)
+    for _ in range(n_sweeps):
+        f0, noise = torch.randn(2, pairs, n, dtype=torch.float64, generator=generator)
+        f0, noise = mirror * (f0 @ root.mT), mirror * noise
+        # f0 is a draw of the prior, corrected by what is observed: κ/ω with variance 1/ω. K⁻¹ is not needed.
+        s = omega.sqrt()
+        L = cholesky(identity + s[..., :, None] * K * s[..., None, :])
+        away = kappa / s - s * f0 - noise
+        f = f0 + (s * torch.cholesky_solve(away[..., None], L)[..., 0]) @ K
+        omega = polya_gamma_from(f, _exponentials((pairs, n, TERMS), generator))
+    return omega.flatten(0, 1), f.flatten(0, 1)
+
+
+def _exponentials(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)

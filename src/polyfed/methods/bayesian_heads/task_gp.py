@@ -20,8 +20,7 @@ from polyfed.gp.linalg import log_z
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.kinds import LabelForm
 from polyfed.methods.bayesian_heads.class_tree import ClassTree
-from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, kernel, log_predictive
-from polyfed.methods.bayesian_heads.polya_gamma_draws import gibbs
+from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, gibbs, kernel, log_predictive
 from polyfed.modelling.rows import likelihood_of, prediction_of
 from polyfed.predictions import Prediction
 

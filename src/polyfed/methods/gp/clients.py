@@ -12,19 +12,30 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from polyfed.gp import BatchStep, ClientBatch, Prior, Rows, hyperprior, infer
-from polyfed.gp.batch import Places
+from polyfed.gp import BatchStep, ClientBatch, ExactModel, Knowledge, LatentPrediction, Prior, Rows, hyperprior, infer
+from polyfed.gp.batch import Places, buckets
 from polyfed.gp.hyperprior import HyperPrior
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.meanfield import Marginals
-from polyfed.methods.gp.model import GPModel, clamped
+from polyfed.gp.rows import places as rows_in_stack
+from polyfed.methods.gp.model import (
+    PREDICTION_STEPS,
+    PREDICTION_TOLERANCE,
+    GPModel,
+    PosteriorPredictor,
+    clamped,
+    prepared_rows,
+)
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State
 from polyfed.modelling.memory import holds, memory
+from polyfed.modelling.rows import read_out
+from polyfed.predictions import Predictions
 
 Starts = (
     BatchStep | Sequence[Marginals | None]
@@ -249,3 +260,44 @@ class LocalWork:
                 best = hyperprior.best_log_noise(total, count, densities.get(name))
                 moved[name] = torch.where(count > 0, best, values[name])
         return {**values, **clamped(moved)}, memory
+
+
+def answers(predictors: Sequence[PosteriorPredictor], asked: Sequence[np.ndarray]) -> list[Predictions]:
+    """What each says of its own inputs. They have one model, and receive shared functions all or none."""
+    rows = [prepared_rows(one.data, one.model.likelihoods) for one in predictors]
+    together = [i for i, (one, mine) in enumerate(zip(predictors, rows, strict=True)) if _may_share(one, mine)]
+    found: dict[int, Predictions] = {}
+    for group in buckets([len(rows[i]) for i in together]):
+        places = [together[i] for i in group]
+        some = [predictors[i] for i in places]
+        found |= zip(places, _of_batch(some, [rows[i] for i in places], [asked[i] for i in places]), strict=True)
+    return [found[i] if i in found else one(asked[i]) for i, one in enumerate(predictors)]
+
+
+def _may_share(one: PosteriorPredictor, rows: Rows) -> bool:
+    return len(rows) > 0 and one.prior.sees_inputs and not one.prior.has_mean and not goes_alone(one.model, len(rows))
+
+
+def _of_batch(
+    predictors: Sequence[PosteriorPredictor], rows: Sequence[Rows], asked: Sequence[np.ndarray]
+) -> list[Predictions]:
+    model, known = predictors[0].model, [one.knowledge for one in predictors if one.knowledge is not None]
+    knowledge = Knowledge.stack(known) if known else None
+    values = [one.prior.parameters for one in predictors]
+    with torch.no_grad():
+        prior = model.prior.with_values({name: torch.stack([mine[name] for mine in values]) for name in values[0]})
+        gp = ExactModel(prior, Rows.stack(rows), knowledge=knowledge)
+        first = gp.rows.as_f(gp.prior_marginals())
+        for c, (one, spot) in enumerate(zip(predictors, rows_in_stack(rows), strict=True)):
+            if one.start is not None:
+                first[0][c, spot], first[1][c, spot] = one.start
+        start = gp.rows.as_f(first, back=True)
+        q = infer(gp, start=start, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
+        x = [torch.from_numpy(own) for own in asked]
+        mean, cov = gp.latents_at(getattr(q, "whole", q), torch.nn.utils.rnn.pad_sequence(x, batch_first=True))
+    said = []
+    for c, one in enumerate(predictors):
+        n = len(x[c])
+        latents = LatentPrediction(mean[c, :n], cov[c, :n], one.prior.mixing())
+        said.append(read_out(latents, one.prior, model.likelihoods, one.data.codecs))
+    return said

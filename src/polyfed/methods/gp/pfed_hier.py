@@ -11,13 +11,16 @@ evidence of the shared functions, (Ω − I, η). In a round
 
 So the server has nothing by client, and who is not asked or whose update is rejected has simply not changed. A client without
 labels predicts from the shared functions. Without shared latents all of this is pFed-Mul, bit for bit.
+
+Points that fill the space of the inputs, which these shared functions go through, fill no space of a thousand features. Beyond
+`wide` of these, shared functions are those of principal components (methods/gp/wide/weight_space.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,13 +31,15 @@ from polyfed.gp import GROUPS, Evidence, Knowledge
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import KnowledgeOf, width_of
 from polyfed.gp.whitened import normal_points
-from polyfed.methods.base import Predictor
+from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.gp.evidence_limits import NOT_A_PRECISION, ROUNDING, Limits, checked, limits_of
 from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.states import Broadcast, ClientColumns, SentEvidence, Served, Server
+from polyfed.methods.gp.wide.weight_features import is_wide
+from polyfed.methods.gp.wide.weight_space import WeightSpace
 from polyfed.methods.messages import ClientUpdate, State
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_number, check_numbers
 from polyfed.methods.update_batch import Change, Columns
 from polyfed.modelling.memory import holds
 from polyfed.modelling.sparsity import PAPER
@@ -46,6 +51,8 @@ PLANE = "affine"
 MATRICES = 8  # of all features by all features, at once, on the server or at a client
 WIDEST = 148  # features of all shared latents together: their triangle is a message of 88 kB
 PLANES_WIDEST = WIDEST // 2  # of them for planes: with many inputs there are fewer planes, or none
+# Options where inputs are wide.
+OF_WIDE = {"wide", "n_personal", "bound", "damping", "mf_steps", "tolerance", "n_components", "passes", "linear_rounds"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class _Shared(ModelConfig):
 
 
 @dataclass(frozen=True)
-class PFedHier(PFedMul):
+class SharedFunctions(PFedMul):
     """Options as of `PFedMul`, but for the latents.
 
     Args:
@@ -250,3 +257,94 @@ class PFedHier(PFedMul):
 def _form(server: Served) -> State:
     """The evidence of an update, as the server expects it."""
     return {} if server.sums is None else SentEvidence(server.sums.arrays).to_arrays()
+
+
+def _by_server(name: str) -> Any:
+    """The method of this name of the one of the two ways to which the server's state, its first argument, belongs."""
+
+    def chosen(self: PFedHier, server: State, *rest: object) -> object:
+        return getattr(self._of(server), name)(server, *rest)
+
+    return chosen
+
+
+@dataclass(frozen=True)
+class PFedHier(SharedFunctions):
+    """Options as there, and where there are more than `wide` features only these, `bound`, `damping`, `mf_steps` and
+    `n_personal`.
+
+    Args:
+        wide: so many features are still seen as they are; shared functions of more are functions of their principal components.
+        n_components: at the most; None for 384, or fewer where their evidence would be a message of over 3 MB.
+        passes: rounds in which the components are found.
+        linear_rounds: rounds after these in which the shared functions are linear in the components; then they are bent.
+    """
+
+    wide: int = 128
+    n_components: int | None = None
+    passes: int = 4
+    linear_rounds: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, "wide", whole=True, least=0)
+        if self.n_components is not None:
+            check_numbers(self, "n_components", whole=True, least=1)
+        check_numbers(self, "passes", "linear_rounds", whole=True, least=1)
+
+    def _of(self, server: State) -> Method:
+        return WeightSpace(self) if is_wide(server) else super()  # pyright: ignore[reportReturnType]
+
+    def _at(self, data: ClientData | FederationSpec) -> Method:
+        wide = self._shares and data.n_features > self.wide
+        return WeightSpace(self) if wide else super()  # pyright: ignore[reportReturnType]
+
+    def _check_options(self, n_features: int) -> None:
+        """Options that the weight space does not have would be ignored in silence."""
+        for field in fields(self):
+            given = getattr(self, field.name)
+            default = SharedFunctions.__dataclass_fields__.get(field.name, field)
+            usual = {} if field.name == "initial" else default.default
+            if field.name not in OF_WIDE and given != usual:
+                raise ConfigError(
+                    f"{field.name} is {given!r}, and of {n_features:,} features the principal components are used, "
+                    "which know no such option",
+                    remedy=f"leave {field.name} out, set wide = {n_features}, or use the method 'pfed-mul'",
+                )
+
+    @property
+    def needs_last_state(self) -> bool:
+        return self._shares
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        chosen = self._at(spec)
+        if isinstance(chosen, WeightSpace):
+            self._check_options(spec.n_features)
+        return chosen.init(spec, stream)
+
+    def start(self, data: ClientData, stream: Stream) -> State:
+        return self._at(data).start(data, stream)
+
+    def untrained(self, data: ClientData) -> State | None:
+        return self._at(data).untrained(data)
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        return self._at(data).local(state, message, data, stream)
+
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
+        return self._at(jobs[0].data).local_many(jobs) if jobs else []
+
+    def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
+        if is_wide(server):
+            return WeightSpace(self).broadcasts(server, clients)
+        return [super().broadcast(server, "")] * len(clients)
+
+    def is_evidence(self, name: str) -> bool:
+        return super().is_evidence(name) or WeightSpace(self).is_evidence(name)
+
+    begin_round, broadcast = _by_server("begin_round"), _by_server("broadcast")
+    prediction_state, template = _by_server("prediction_state"), _by_server("template")
+    counted_tasks, aggregate = _by_server("counted_tasks"), _by_server("aggregate")
+    objection, objections = _by_server("objection"), _by_server("objections")
+    predictor, join = _by_server("predictor"), _by_server("join")
+    outlook, explain = _by_server("outlook"), _by_server("explain")

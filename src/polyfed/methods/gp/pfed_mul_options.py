@@ -13,12 +13,10 @@ from polyfed.gp.kernels import KernelLike, texts_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
-from polyfed.methods.gp.feature_learning import PROJECTION, STARTS, FeatureLearning
-from polyfed.methods.gp.holdout import HOLDOUT
+from polyfed.methods.gp.feature_learning import HOLDOUT, PROJECTION, STARTS, FeatureLearning
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
-from polyfed.methods.gp.server_step import QuasiNewtonStep, ServerStep
-from polyfed.methods.gp.theta_prior import hyperprior_of
+from polyfed.methods.gp.server_step import QuasiNewtonStep, ServerStep, hyperprior_of
 from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
 from polyfed.modelling.sparsity import Sparsity
 
@@ -57,8 +55,8 @@ class PFedMulOptions(Method):
         weight_decay: of the parameters of networks, projections and means, apart from the gradient (AdamW); kernels, mixing
             weights and noise never decay.
         holdout: share of a client's inputs whose labels the features never see: noise, kernels and mixing weights are learned
-            from them, and they tell the server when the features begin to memorise (methods/gp/holdout.py); None for a third
-            where features are learned in mode `gradient`, and none elsewhere.
+            from them, and they show the server when the features begin to memorise (methods/gp/feature_learning.py); None for a
+            third where features are learned in mode `gradient`, and none elsewhere.
         bound: `polya-gamma` or `gaussian`.
         scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
         mode: `gradient` or `average`.

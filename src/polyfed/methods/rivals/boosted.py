@@ -13,7 +13,7 @@ import numpy as np
 
 from polyfed.methods.options import check_number, check_numbers
 from polyfed.methods.rivals.base import Rival, require
-from polyfed.methods.rivals.inputs import Clients, Inputs, Labelled, Numbers, Predicted
+from polyfed.methods.rivals.reading import Clients, Inputs, Labelled, Numbers, Predicted
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.options import check_numbers
 from polyfed.methods.rivals.base import Rival, quietly
-from polyfed.methods.rivals.inputs import Inputs, Labelled, Numbers, Predicted
+from polyfed.methods.rivals.reading import Inputs, Labelled, Numbers, Predicted
 
 
 @dataclass(frozen=True)
