@@ -121,3 +121,11 @@ def _position(name: str) -> int:
 def scalar(value: float) -> Tensor:
     """A number as states and updates have it."""
     return torch.tensor(float(value), dtype=torch.float64)
+
+
+def scalars(total: float, count: float) -> tuple[Tensor, Tensor]:
+    """A pooled statistic that is a number."""
+    return scalar(total), scalar(count)
+
+
+NOTHING = scalars(0.0, 0.0)  # pooled of clients that have no part in it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -79,15 +79,32 @@ def n_outputs(codec: LabelCodec) -> int:
     return likelihood_of(codec).n_outputs
 
 
-def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
-    """Inputs, coded labels and codec of some labels of a task."""
-    at, y = data.labels[task]
-    return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
+class LabelledRows(NamedTuple):
+    """Inputs and coded labels of a task, and how much each counts; None if all of the client's count alike."""
+
+    x: Tensor
+    y: Tensor
+    codec: LabelCodec
+    weights: Tensor | None
+
+    @property
+    def counted(self) -> Tensor:
+        return torch.ones(len(self.y), dtype=torch.float64) if self.weights is None else self.weights
+
+    def loss(self, f: Tensor) -> Tensor:
+        return supervision_of(self.codec).loss(f, self.y, self.codec, self.weights)
+
+    def spread(self, f: Tensor) -> tuple[float, float]:
+        return supervision_of(self.codec).spread(f, self.y, self.codec, self.weights)
 
 
-def weights_of(data: ClientData, task: str, positions: np.ndarray | slice) -> Tensor | None:
-    """How much some labels of a task count; None if all of the client's count alike."""
-    return torch.from_numpy(data.weights[task][positions]) if task in data.weights else None
+def rows_of(data: ClientData, task: str, positions: np.ndarray | slice = slice(None)) -> LabelledRows:
+    """Some of a client's labels of a task."""
+    (at, y), weights = data.labels[task], data.weights.get(task)
+    counted = None if weights is None else torch.from_numpy(weights[positions])
+    return LabelledRows(
+        torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task], counted
+    )
 
 
 def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:

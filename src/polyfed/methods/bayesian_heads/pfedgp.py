@@ -36,7 +36,7 @@ from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
 from polyfed.methods.bayesian_heads.node_gp import unit_features
 from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNode, TaskGP, losses
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalars, strip_prefix, with_prefix
 from polyfed.methods.neural.cohorts import Cohort, TrainedSideBySide
 from polyfed.methods.options import check_choice, check_number, check_numbers
 from polyfed.modelling.rows import likelihoods_of
@@ -130,8 +130,7 @@ class PFedGP(TrainedSideBySide):
         return with_prefix("theta", shared) | rest
 
     def template(self, server: State) -> ClientUpdate:
-        nothing = torch.zeros((), dtype=torch.float64)
-        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "task"), (nothing, nothing)))
+        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "task"), NOTHING))
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return list(strip_prefix(server, "task"))  # it counts once, whether it has the task or not
@@ -162,10 +161,10 @@ class PFedGP(TrainedSideBySide):
                 for j, tasks in enumerate(said):
                     scores[j] += [losses[j]] if batches[j] else []
                     taught[j] |= dict.fromkeys(tasks, 1.0)
-        one, found = torch.ones((), dtype=torch.float64), []
+        found = []
         for j, (job, after) in enumerate(zip(jobs, cohort.unstack(values), strict=True)):
             arrays = {name: after[name] - before[j][name] for name in job.message}
-            pooled = {task: (seen * one, one) for task, seen in taught[j].items()}
+            pooled = {task: scalars(seen, 1.0) for task, seen in taught[j].items()}
             metrics = {"loss": float(np.mean(scores[j] or [0.0]))}
             update = ClientUpdate(arrays, pooled, float(job.data.n_labels), job.data.counts(), metrics)
             found.append(({**job.state, **self.kept(net, after)}, update))

@@ -56,7 +56,7 @@ from polyfed.methods.bayesian_heads.uncertain_heads import (
     softplus_inverse,
     with_one,
 )
-from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, under
+from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalar, scalars, strip_prefix, under
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import Labels, Rows, TrainedSideBySide
 from polyfed.methods.options import check_choice, check_numbers
@@ -110,9 +110,8 @@ class PFedVEM(TrainedSideBySide, Neural):
         return under(server, "theta", "noise")
 
     def template(self, server: State) -> ClientUpdate:
-        plain, nothing = super().template(server), (scalar(0.0), scalar(0.0))
-        precisions = {precision_of(i): nothing for i in range(len(plain.counts))}
-        return replace(plain, pooled={**plain.pooled, **precisions})
+        plain = super().template(server)
+        return replace(plain, pooled=plain.pooled | {precision_of(i): NOTHING for i in range(len(plain.counts))})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         precisions = [precision_of(i) for i in range(len(strip_prefix(server, "task")))]
@@ -130,12 +129,12 @@ class PFedVEM(TrainedSideBySide, Neural):
     # ---- a client -----------------------------------------------------------------------------------------------
 
     def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
-        net, nothing = self.net_of(jobs[0].data), (scalar(0.0), scalar(0.0))
+        net = self.net_of(jobs[0].data)
         turns = [
             Turn(job, {**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")}, {}) for job in jobs
         ]
         states = [dict(job.state) for job in jobs]
-        sure = [dict.fromkeys(map(precision_of, range(len(net.tasks))), nothing) for _ in jobs]
+        sure = [dict.fromkeys(map(precision_of, range(len(net.tasks))), NOTHING) for _ in jobs]
         for i, task in enumerate(net.tasks):
             who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
             for j, (q, rho2) in zip(who, self.head_phase(net, task, [turns[j] for j in who]), strict=True):
@@ -233,7 +232,7 @@ class PFedVEM(TrainedSideBySide, Neural):
         f, labels = outputs(h, self._mirrored(q)), Labels.of(torch.from_numpy(y), codec)
         n, weights = 2 * self.read_draws, torch.from_numpy(data.weights_of(task))
         total, count = supervision_of(codec).spread(f.flatten(0, -2), labels.under(f), codec, weights.repeat(n))
-        return scalar(total / n), scalar(count / n)
+        return scalars(total / n, count / n)
 
     def _mirrored(self, q: Posterior) -> Tensor:
         """Draws of a head in pairs around μ, the same for all rows and at any time: a prediction depends on its row alone."""

@@ -29,7 +29,7 @@ from polyfed.methods.gp.pfed_mul_model import PFedMulModel
 from polyfed.methods.gp.server_step import asked, pooled_noise
 from polyfed.methods.gp.state_batch import StateBatch, States
 from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Sent, Served, Server
-from polyfed.methods.messages import ClientUpdate, State
+from polyfed.methods.messages import NOTHING, ClientUpdate, State
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.seeds import Stream
 
@@ -87,11 +87,11 @@ class PFedMul(PFedMulModel):
         return Served.from_arrays(server).to_arrays()
 
     def template(self, server: State) -> ClientUpdate:
-        known, nothing = Server.from_arrays(server), torch.zeros((), dtype=torch.float64)
+        known = Server.from_arrays(server)
         tasks = [name.removeprefix("mixing.") for name in known.values if group_of(name) == "mixing"]
         return ClientUpdate(
             self._form(known).to_arrays(),
-            dict.fromkeys(known.pooled, (nothing, nothing)),
+            dict.fromkeys(known.pooled, NOTHING),
             counts=dict.fromkeys(tasks, 0),
             metrics={"bound": 0.0},
         )

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from polyfed.gp import GROUPS, BatchStep, Prior, Rows, group_of
 from polyfed.gp.hyperprior import Densities, HyperPrior
+from polyfed.gp.knowledge import symmetric, triangle
 from polyfed.methods.gp.clients import Solver, solver_of
 from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.optimiser import flat, shaped
@@ -90,21 +91,6 @@ def hessians(
     ]
     found = torch.stack(columns, dim=-1)
     return 0.5 * (found + found.mT)
-
-
-def triangle(matrix: Tensor) -> Tensor:
-    """The lower triangle of symmetric matrices as vectors."""
-    i, j = torch.tril_indices(matrix.shape[-1], matrix.shape[-1])
-    return matrix[..., i, j]
-
-
-def symmetric(entries: Tensor, n: int) -> Tensor:
-    """The n × n matrix of a triangle."""
-    i, j = torch.tril_indices(n, n)
-    whole = entries.new_zeros(*entries.shape[:-1], n, n)
-    whole[..., i, j] = entries
-    whole[..., j, i] = entries
-    return whole
 
 
 def form(server: Server) -> Tensor | None:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, with_prefix
+from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalar, scalars, strip_prefix, with_prefix
 from polyfed.methods.neural.shared_network import SharedNetwork
-from polyfed.methods.supervised import rows_of, supervision_of, weights_of
+from polyfed.methods.supervised import rows_of, supervision_of
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -35,8 +35,7 @@ class Neural(SharedNetwork):
         return super().init(spec, stream) | noise_to_pool(spec, 1.0)
 
     def template(self, server: State) -> ClientUpdate:
-        pooled = dict.fromkeys(strip_prefix(server, "noise"), (scalar(0.0), scalar(0.0)))
-        return replace(super().template(server), pooled=pooled)
+        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "noise"), NOTHING))
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return tasks_of_noise(server, name)
@@ -61,8 +60,7 @@ class Neural(SharedNetwork):
 
     def update(self, arrays: State, net: Network, values: State, data: ClientData, loss: float) -> ClientUpdate:
         noisy = [task for task, codec in data.codecs.items() if supervision_of(codec).noise]
-        sums = {task: _noise(net, values, data, task) for task in noisy}
-        pooled = {task: (scalar(total), scalar(count)) for task, (total, count) in sums.items()}
+        pooled = {task: scalars(*_noise(net, values, data, task)) for task in noisy}
         return ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": loss})
 
     def train(
@@ -115,9 +113,8 @@ class Neural(SharedNetwork):
         self, net: Network, data: ClientData, live: State, task: str, positions: np.ndarray, *, train: bool = True
     ) -> Tensor:
         """The mean loss of some labels of a task; without `train`, running statistics stand still."""
-        x, y, codec = rows_of(data, task, positions)
-        outputs = net(live, x, task, train=train and self.bn_buffers != "frozen")
-        return supervision_of(codec).loss(outputs, y, codec, weights_of(data, task, positions))
+        rows = rows_of(data, task, positions)
+        return rows.loss(net(live, rows.x, task, train=train and self.bn_buffers != "frozen"))
 
     def train_personal(self, server: State, state: State, data: ClientData, stream: Stream, epochs: int) -> State:
         """The state of a client after training what is its own, on top of what the server has."""
@@ -176,7 +173,6 @@ def pooled_noise(server: State, sent: Sequence[ClientUpdate]) -> State:
 def _noise(net: Network, values: State, data: ClientData, task: str) -> tuple[float, float]:
     if task not in data.labels:
         return 0.0, 0.0
-    x, y, codec = rows_of(data, task, slice(None))
+    rows = rows_of(data, task)
     with torch.no_grad():
-        outputs = net(values, x, task)
-    return supervision_of(codec).spread(outputs, y, codec, weights_of(data, task, slice(None)))
+        return rows.spread(net(values, rows.x, task))

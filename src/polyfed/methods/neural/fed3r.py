@@ -34,11 +34,21 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Method, Predictor
-from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, strip_prefix, under, with_prefix
+from polyfed.methods.messages import (
+    NOTHING,
+    ClientUpdate,
+    State,
+    client_key,
+    scalar,
+    scalars,
+    strip_prefix,
+    under,
+    with_prefix,
+)
 from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_noise
 from polyfed.methods.neural.shared_network import network_of
 from polyfed.methods.options import check_numbers
-from polyfed.methods.supervised import n_outputs, rows_of, supervision_of, target_of, weights_of
+from polyfed.methods.supervised import LabelledRows, n_outputs, rows_of, supervision_of, target_of
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -133,7 +143,7 @@ class Fed3R(Method):
 
     def template(self, server: State) -> ClientUpdate:
         arrays = under(server, "moments") | with_prefix("losses", strip_prefix(server, "slopes"))
-        pooled = dict.fromkeys(strip_prefix(server, "noise"), (scalar(0.0), scalar(0.0)))
+        pooled = dict.fromkeys(strip_prefix(server, "noise"), NOTHING)
         return ClientUpdate(arrays, pooled, counts=dict.fromkeys(_tasks(server), 0), metrics={"loss": 0.0})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
@@ -180,16 +190,14 @@ class Fed3R(Method):
         pooled: dict[str, tuple[Tensor, Tensor]] = {}
         losses: list[float] = []
         for i, (task, codec) in enumerate(data.codecs.items()):
-            kind, fit = supervision_of(codec), _fit(message, i)
-            side, measured = sum(fit.head.shape), (0.0, 0.0)
+            fit, measured = _fit(message, i), (0.0, 0.0)
+            side = sum(fit.head.shape)
             arrays[f"moments/{i}"] = torch.zeros(side, side, dtype=torch.float64)
             arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
             if task in data.labels:
-                x, y, _ = rows_of(data, task, slice(None))
-                weights = weights_of(data, task, slice(None))
-                root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
-                features, targets = self.features(message, x, data), target_of(y, codec)
-                adds, counted = len(y) >= self.min_labels, bool(message["counted"])
+                rows = rows_of(data, task)
+                root, features, targets = self._regressed(message, rows, data)
+                adds, counted = len(targets) >= self.min_labels, bool(message["counted"])
                 if adds and not counted:
                     arrays[f"moments/{i}"] = moments(root * features, root * targets)
                 if fit.penalty > 0:
@@ -197,14 +205,17 @@ class Fed3R(Method):
                     left_out = adds and counted
                     g = held_out(root * features, root * targets, fit) / root if left_out else features @ fit.head
                     for slopes in _slopes(message, i):
-                        of_slopes = [kind.loss(slope * g, y, codec, weights) for slope in slopes]
-                        arrays[f"losses/{i}"] = len(y) * torch.stack(of_slopes)
+                        arrays[f"losses/{i}"] = len(g) * torch.stack([rows.loss(slope * g) for slope in slopes])
                     f = message.get(f"slope/{i}", 1.0) * g
-                    losses.append(float(kind.loss(f, y, codec, weights)))
-                    measured = kind.spread(f, y, codec, weights)
-            if kind.noise:
-                pooled[task] = (scalar(measured[0]), scalar(measured[1]))
+                    losses.append(float(rows.loss(f)))
+                    measured = rows.spread(f)
+            if supervision_of(codec).noise:
+                pooled[task] = scalars(*measured)
         return state, ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": float(np.sum(losses))})
+
+    def _regressed(self, values: State, rows: LabelledRows, data: ClientData) -> tuple[Tensor, Tensor, Tensor]:
+        """The roots of the rows' weights, their features and targets."""
+        return rows.counted.sqrt()[:, None], self.features(values, rows.x, data), target_of(rows.y, rows.codec)
 
     def features(self, values: State, x: Tensor, data: ClientData) -> Tensor:
         """φ(x) with its one, of parameters as the server sends them."""
@@ -220,17 +231,15 @@ class Fed3R(Method):
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         heads, noise = {}, {}
         for i, (task, codec) in enumerate(data.codecs.items()):
-            fit, kind = _fit(server, i), supervision_of(codec)
-            slope = server.get(f"slope/{i}", 1.0)
+            fit, slope = _fit(server, i), server.get(f"slope/{i}", 1.0)
             heads[task], noise[task] = slope * fit.head, float(server.get(f"noise/{task}", 1.0))
             if task in data.labels:
-                x, y, _ = rows_of(data, task, slice(None))
-                features, targets = self.features(server, x, data), target_of(y, codec)
+                rows = rows_of(data, task)
+                root, features, targets = self._regressed(server, rows, data)
                 if state is not None and self.own_penalty is not None:
-                    root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
                     heads[task] = slope * self.around(fit.head, root * features, root * targets)
-                if kind.noise and not noise[task]:  # after a single round
-                    total, count = kind.spread(features @ heads[task], y, codec, weights_of(data, task, slice(None)))
+                if supervision_of(codec).noise and not noise[task]:  # after a single round
+                    total, count = rows.spread(features @ heads[task])
                     noise[task] = total / count if count > 0 else 1.0
             noise[task] = noise[task] or 1.0
 

@@ -37,7 +37,7 @@ from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import Neural, Objective
 from polyfed.methods.options import check_numbers
-from polyfed.methods.supervised import groups_of, rows_of, supervision_of, weights_of
+from polyfed.methods.supervised import groups_of, rows_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -206,15 +206,13 @@ class FedPAC(Neural):
         """The loss of the trunk: that of the tasks, and the distance of features from the means in `pull`."""
 
         def objective(live: State, task: str, positions: np.ndarray) -> Tensor:
-            x, y, codec = rows_of(data, task, positions)
-            h, i = net.features(live, x, task, train=self.bn_buffers != "frozen"), list(net.tasks).index(task)
-            f = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
-            loss = supervision_of(codec).loss(f, y, codec, weights_of(data, task, positions))
+            rows, i = rows_of(data, task, positions), list(net.tasks).index(task)
+            h = net.features(live, rows.x, task, train=self.bn_buffers != "frozen")
+            loss = rows.loss(linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"]))
             if task not in pull:
                 return loss
-            away = h - groups_of(y, codec) @ pull[task]
-            counted = torch.from_numpy(data.weights_of(task)[positions])[:, None]
-            squares = counted * away.square() if codec.classes else (counted * away).mean(0).square()
+            away, counted = h - groups_of(rows.y, rows.codec) @ pull[task], rows.counted[:, None]
+            squares = counted * away.square() if rows.codec.classes else (counted * away).mean(0).square()
             return loss + self.alignment * squares.mean()
 
         return objective
@@ -270,9 +268,9 @@ def statistics(h: Tensor, y: Tensor, codec: LabelCodec, weights: Tensor | None =
 
 def statistics_of(net: Network, values: State, data: ClientData, task: str) -> Statistics:
     """Of a client's labels of a task, with the features of these parameters."""
-    x, y, codec = rows_of(data, task, slice(None))
+    x, y, codec, weights = rows_of(data, task)
     with torch.no_grad():
-        return statistics(net.features(values, x, task), y, codec, weights_of(data, task, slice(None)))
+        return statistics(net.features(values, x, task), y, codec, weights)
 
 
 def _number(y: Tensor, codec: LabelCodec) -> Tensor:

@@ -30,7 +30,7 @@ from polyfed.data import ClientData, LabelCodec
 from polyfed.methods.messages import State
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.options import check_numbers
-from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, supervision_of, weights_of
+from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
@@ -68,21 +68,18 @@ class FedRoD(Neural):
     def loss(
         self, net: Network, data: ClientData, live: State, task: str, positions: np.ndarray, *, train: bool = True
     ) -> Tensor:
-        x, y, codec = rows_of(data, task, positions)
-        loss, i, weights = supervision_of(codec).loss, list(net.tasks).index(task), weights_of(data, task, positions)
-        h = net.features(live, x, task, train=train and self.bn_buffers != "frozen")
+        rows, i = rows_of(data, task, positions), list(net.tasks).index(task)
+        h = net.features(live, rows.x, task, train=train and self.bn_buffers != "frozen")
         generic = linear(h, live[f"head.{i}.weight"], live[f"head.{i}.bias"])
         own = linear(h.detach(), live[f"{OWN}head.{i}.weight"], live[f"{OWN}head.{i}.bias"])
-        balanced = loss(generic + self.balance(data, task), y, codec, weights)
-        return balanced + loss(generic.detach() + own, y, codec, weights)
+        return rows.loss(generic + self.balance(data, task)) + rows.loss(generic.detach() + own)
 
     def balance(self, data: ClientData, task: str) -> Tensor:
         """log n_c of all of a client's labels; a class that it has not got is taken out of the softmax (log 0)."""
-        _, y, codec = rows_of(data, task, slice(None))
-        if not codec.classes:
+        rows = rows_of(data, task)
+        if not rows.codec.classes:
             return torch.zeros(1, dtype=torch.float64)
-        counts = torch.from_numpy(data.weights_of(task)) @ groups_of(y, codec)
-        return outputs_of_scores(counts.log(), codec)
+        return outputs_of_scores((rows.counted @ groups_of(rows.y, rows.codec)).log(), rows.codec)
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:
         return self.train_personal(server, super().join(server, data, stream), data, stream, self.join_epochs)

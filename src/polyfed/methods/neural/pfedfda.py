@@ -249,12 +249,11 @@ class PFedFDA(Neural):
     def _features(self, net: Network, values: State, data: ClientData, task: str) -> tuple[Tensor, Tensor]:
         """Features and one-hot classes, times weights, of a client's labels; without classes, features and target of one
         group."""
-        x, y, codec = rows_of(data, task, slice(None))
+        rows = rows_of(data, task)
         with torch.no_grad():
-            h = net.features(values, x, task).to(torch.float64)
-        target = [] if codec.classes else [target_of(y, codec)]
-        weights = torch.from_numpy(data.weights_of(task))[:, None]
-        return torch.cat([h, *target], 1), weights * groups_of(y, codec)
+            h = net.features(values, rows.x, task).to(torch.float64)
+        target = [] if rows.codec.classes else [target_of(rows.y, rows.codec)]
+        return torch.cat([h, *target], 1), rows.counted[:, None] * groups_of(rows.y, rows.codec)
 
     def head(self, codec: LabelCodec, gaussians: Gaussians, priors: Tensor) -> tuple[Tensor, Tensor]:
         """Weight and bias of the head that says what these Gaussians say."""

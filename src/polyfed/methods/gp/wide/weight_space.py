@@ -43,7 +43,7 @@ from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPM
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.states import Marginal, Moments
 from polyfed.methods.gp.wide.weight_features import Broadcast, Client, Curve, Features, Sent, Served, Server, model_of
-from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key, scalar
+from polyfed.methods.messages import NOTHING, PREPARING, ClientUpdate, State, client_key
 from polyfed.modelling.memory import exact_bytes, holds
 from polyfed.modelling.rows import read_out
 from polyfed.predictions import Predictions
@@ -134,7 +134,7 @@ class WeightSpace(Method):
         outputs = known.shared.new_zeros(3, known.shared.shape[-1]) if known.curve is None else None
         assert known.sums is not None
         arrays = Sent(change=known.sums, moments=known.personal, outputs=outputs, noise=_stepped(known)).to_arrays()
-        pooled = {f"noise.{task}": (scalar(0.0), scalar(0.0)) for task in known.noise if task not in _stepped(known)}
+        pooled = {f"noise.{task}": NOTHING for task in known.noise if task not in _stepped(known)}
         return ClientUpdate(arrays, pooled, counts=counts, metrics={"bound": 0.0})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
@@ -246,10 +246,7 @@ class WeightSpace(Method):
         pooled = problem.rows.noise_statistics(problem.prior, *found.marginals)
         return after.to_arrays(), ClientUpdate(
             Sent(change=change, moments=moments, outputs=sums, noise=gradient).to_arrays(),
-            {
-                name: pooled.get(name.removeprefix("noise."), (scalar(0.0), scalar(0.0)))
-                for name in model.closed_form_noise
-            },
+            {name: pooled.get(name.removeprefix("noise."), NOTHING) for name in model.closed_form_noise},
             weight,
             counts,
             {"bound": found.bound},
