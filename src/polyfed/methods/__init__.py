@@ -19,8 +19,7 @@ from polyfed.methods.gp.yardsticks import Local, PFedSt, Pooled
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.neural.ditto import Ditto
 from polyfed.methods.neural.fed3r import Fed3R
-from polyfed.methods.neural.fedavg import FedAvg, FedAvgFT
-from polyfed.methods.neural.fedbabu import FedBABU
+from polyfed.methods.neural.fedavg import FedAvg, FedAvgFT, FedBABU
 from polyfed.methods.neural.fedpac import FedPAC
 from polyfed.methods.neural.fedper import FedPer
 from polyfed.methods.neural.fedrod import FedRoD

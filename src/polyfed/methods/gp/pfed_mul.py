@@ -27,8 +27,17 @@ from polyfed.methods.gp import client_noise, theta_draws
 from polyfed.methods.gp.model import alike, clamped, prepared_rows
 from polyfed.methods.gp.pfed_mul_model import PFedMulModel
 from polyfed.methods.gp.server_step import asked, pooled_noise
-from polyfed.methods.gp.state_batch import StateBatch, States
-from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Sent, Served, Server
+from polyfed.methods.gp.states import (
+    Broadcast,
+    ClientColumns,
+    ClientRows,
+    Moments,
+    Sent,
+    Served,
+    Server,
+    StateBatch,
+    States,
+)
 from polyfed.methods.messages import NOTHING, ClientUpdate, State
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.seeds import Stream

@@ -1,28 +1,37 @@
-"""Linear models of all rows in one place, with an intercept for each client.
+"""Models of all rows in one place, with an intercept for each client, or with the client as a category.
 
 scikit-learn's: Pedregosa et al., "Scikit-learn: Machine Learning in Python", Journal of Machine Learning Research 2011,
-arXiv:1201.0490. Mixed effects are statsmodels'.
+arXiv:1201.0490. Boosted trees: Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018,
+arXiv:1706.09516; scikit-learn's follow Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017.
+Mixed effects are statsmodels'.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import special
 
 from polyfed.kinds import LabelForm, own_kinds
-from polyfed.methods.options import check_numbers
+from polyfed.methods.options import check_number, check_numbers
 from polyfed.methods.rivals.base import Rival, quietly, require
 from polyfed.methods.rivals.reading import Clients, Inputs, Labelled, Numbers, Predicted
 
 STEPS = 1000
 
 
+class PooledRival(Rival):
+    """With the client of each row among its inputs."""
+
+    pools_data: ClassVar[bool] = True
+    needs_client: ClassVar[bool] = True
+
+
 @dataclass(frozen=True)
-class LinearPooled(Rival):
+class LinearPooled(PooledRival):
     """scikit-learn's BayesianRidge, LogisticRegression and PoissonRegressor.
 
     Args:
@@ -31,8 +40,6 @@ class LinearPooled(Rival):
 
     name: ClassVar[str] = "sklearn-linear-pooled"
     summary: ClassVar[str] = "no privacy: linear models of all rows, an intercept for each client"
-    pools_data: ClassVar[bool] = True
-    needs_client: ClassVar[bool] = True
 
     strength: float = 1.0
 
@@ -78,7 +85,7 @@ TINY = 1e-8
 
 
 @dataclass(frozen=True)
-class MixedEffects(Rival):
+class MixedEffects(PooledRival):
     """The features have the same effect everywhere, and each client an intercept drawn from one distribution.
 
     Laird and Ware, "Random-effects models for longitudinal data", Biometrics 1982, doi:10.2307/2529876, by restricted maximum
@@ -91,8 +98,6 @@ class MixedEffects(Rival):
 
     name: ClassVar[str] = "mixed-effects"
     summary: ClassVar[str] = "no privacy: linear and logistic mixed effects of all rows (statsmodels)"
-    pools_data: ClassVar[bool] = True
-    needs_client: ClassVar[bool] = True
     kinds: ClassVar[tuple[str, ...] | None] = own_kinds(LabelForm.NUMBER, LabelForm.BINARY, LabelForm.CLASS)
 
     labels_per_effect: int = 5
@@ -183,3 +188,128 @@ def _least_squares(design: Predicted, x: Inputs, y: np.ndarray) -> Numbers:
     fixed = np.linalg.lstsq(A, y, rcond=None)[0]
     spread = float(np.sqrt(np.sum((y - A @ fixed) ** 2) / max(1, len(y) - A.shape[1])))
     return lambda new: (design(new) @ fixed, np.full(len(new), spread))
+
+
+@dataclass(frozen=True)
+class HistGradientBoostingPooled(PooledRival):
+    """scikit-learn's boosted trees.
+
+    Args:
+        iterations: number of trees.
+        learning_rate: of each tree.
+        min_samples_leaf: rows in a leaf at least.
+    """
+
+    name: ClassVar[str] = "sklearn-hgb-pooled"
+    summary: ClassVar[str] = "no privacy: scikit-learn's boosted trees of all rows, the client as a category"
+
+    iterations: int = 100
+    learning_rate: float = 0.1
+    min_samples_leaf: int = 20
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "iterations", "min_samples_leaf", whole=True, least=1)
+        check_numbers(self, "learning_rate", above=0)
+
+    def fit_numbers(self, rows: Labelled) -> Numbers:
+        mean = self._regressed(rows, "squared_error")
+        return lambda new: (mean(new), None)
+
+    def fit_classes(self, rows: Labelled) -> Predicted:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        columns = _columns(rows.x)
+        model = HistGradientBoostingClassifier(**self._options(rows.seed))
+        model.fit(columns(rows.x), rows.y, sample_weight=rows.weights)
+        return lambda new: model.predict_proba(columns(new))
+
+    def fit_rates(self, rows: Labelled) -> Predicted:
+        return self._regressed(rows, "poisson")
+
+    def _regressed(self, rows: Labelled, loss: Literal["squared_error", "poisson"]) -> Predicted:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        columns, model = _columns(rows.x), HistGradientBoostingRegressor(loss=loss, **self._options(rows.seed))
+        model.fit(columns(rows.x), rows.y, sample_weight=rows.weights)
+        return lambda new: model.predict(columns(new))
+
+    def _options(self, seed: int) -> dict[str, Any]:
+        learned = {"max_iter": self.iterations, "learning_rate": self.learning_rate}
+        return learned | {"min_samples_leaf": self.min_samples_leaf, "categorical_features": [0], "random_state": seed}
+
+
+def _columns(x: Inputs) -> Predicted:
+    """The client's position first, missing where it is not known, then the features."""
+    clients = Clients.of(x)
+    return lambda new: np.column_stack([clients.positions(new), new.features])
+
+
+@dataclass(frozen=True)
+class CatBoostPooled(PooledRival):
+    """CatBoost.
+
+    Args:
+        iterations: number of trees.
+        depth: of each tree.
+        border_count: splits that are tried of each feature.
+    """
+
+    name: ClassVar[str] = "catboost-pooled"
+    summary: ClassVar[str] = "no privacy: CatBoost of all rows, the client as a category"
+
+    iterations: int = 300
+    depth: int = 4
+    border_count: int = 64
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "iterations", "border_count", whole=True, least=1)
+        check_number("depth", self.depth, whole=True, least=1, below=17)  # CatBoost's own limit
+
+    @classmethod
+    def require(cls) -> None:
+        require("catboost", cls.name)
+
+    def fit_numbers(self, rows: Labelled) -> Numbers:
+        predict = self._boosted("CatBoostRegressor", rows, "predict", "RMSE")
+        return lambda new: (predict(new), None)
+
+    def fit_classes(self, rows: Labelled) -> Predicted:
+        loss = "Logloss" if rows.y.max() == 1 else "MultiClass"
+        return self._boosted("CatBoostClassifier", rows, "predict_proba", loss)
+
+    def fit_rates(self, rows: Labelled) -> Predicted:
+        return self._boosted("CatBoostRegressor", rows, "predict", "Poisson")
+
+    def _boosted(self, kind: str, rows: Labelled, ask: str, loss: str) -> Predicted:
+        catboost = require("catboost", self.name)
+        if not _varies(rows.x):  # CatBoost does not learn from constants
+            return _of_constants(rows, classes=ask == "predict_proba")
+        model = getattr(catboost, kind)(
+            loss_function=loss,
+            iterations=self.iterations,
+            depth=self.depth,
+            border_count=self.border_count,
+            random_seed=rows.seed,
+            thread_count=1,  # the same model on any machine
+            verbose=False,
+            allow_writing_files=False,
+        )
+        model.fit(catboost.Pool(_typed(catboost, rows.x), rows.y, weight=rows.weights))
+        return lambda new: np.asarray(getattr(model, ask)(catboost.Pool(_typed(catboost, new))), dtype=np.float64)
+
+
+def _typed(catboost: Any, x: Inputs) -> Any:
+    named = np.array([[b"%d" % int(position)] for position in x.client], dtype=object)  # pyright: ignore[reportOptionalIterable]
+    return catboost.FeaturesData(num_feature_data=x.features.astype(np.float32), cat_feature_data=named)
+
+
+def _varies(x: Inputs) -> bool:
+    several = x.client is not None and len(np.unique(x.client)) > 1
+    return several or bool(len(x) and np.ptp(x.features.astype(np.float32), axis=0).any())
+
+
+def _of_constants(rows: Labelled, *, classes: bool) -> Predicted:
+    if not classes:
+        return lambda new: np.full(len(new), np.average(rows.y, weights=rows.weights))
+    often = np.bincount(rows.y, rows.weights)
+    return lambda new: np.tile(often / often.sum(), (len(new), 1))
