@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -102,7 +101,7 @@ class MultiTaskGP:
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
 
-    def fit(self, data: Any, labels: Any = None, *, learn: bool | Iterable[str] = True) -> MultiTaskGP:
+    def fit(self, data: object, labels: object = None, *, learn: bool | Iterable[str] = True) -> MultiTaskGP:
         """Learn Θ and infer the posterior.
 
         Args:
@@ -153,7 +152,6 @@ class MultiTaskGP:
             self._model = self._sparsity.build(self.prior, self._rows, Z)
 
     def _prepare(self, observations: ClientData, encoder: Encoder) -> None:
-        """Likelihoods and rows from the observations."""
         self._fitted, self.observations, self.encoder = False, observations, encoder
         self.likelihoods = likelihoods_of(observations.codecs, self.bound_name)
         self._rows = rows_of(observations, self.likelihoods)
@@ -176,7 +174,7 @@ class MultiTaskGP:
         known = prior.parameters
         return prior.load({name: v for name, v in self._given_prior.state().items() if name in known})
 
-    def predict(self, X: Any, *, tasks: Sequence[str] | None = None) -> Predictions:
+    def predict(self, X: object, *, tasks: Sequence[str] | None = None) -> Predictions:
         """Predictive distribution of every task (or of those named) at each row of X."""
         if not self._fitted:
             raise UsageError("this MultiTaskGP is not fitted yet", where="predict", remedy="call fit first")
@@ -254,7 +252,9 @@ def _groups(learn: bool | Iterable[str]) -> tuple[str, ...]:
     return tuple(learn)
 
 
-def collect(tasks: Sequence[Task], data: Any, labels: Any = None, *, scale: bool = True) -> tuple[ClientData, Encoder]:
+def collect(
+    tasks: Sequence[Task], data: object, labels: object = None, *, scale: bool = True
+) -> tuple[ClientData, Encoder]:
     """Check and code the arguments of `fit`: a dictionary task → (X, y), or one X with labels for each task."""
     if labels is None and not isinstance(data, Mapping):
         what = f"fit got {type(data).__name__} and no labels"

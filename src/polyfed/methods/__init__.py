@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import ClientResult, Job, Method, Predictor
@@ -44,7 +43,7 @@ def known_methods() -> dict[str, type[Method]]:
     return registered("methods", "method") | METHODS
 
 
-def method(name: str, **options: Any) -> Method:
+def method(name: str, **options: object) -> Method:
     """The method of this name with these options."""
     methods = METHODS if name in METHODS else known_methods()
     if name not in methods:

@@ -30,6 +30,7 @@ from polyfed.methods.messages import ClientUpdate, State
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
+Explanation = dict[str, Any]  # plain lists and numbers
 # Encoded features (rows, features) → predictions of every task
 Predictor = Callable[[np.ndarray], Predictions]
 
@@ -201,8 +202,8 @@ class Method(ABC):
         """What the next round will cost this client."""
         return Outlook()
 
-    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
-        """What the server has learned, for people: plain lists and numbers; `data` of any client says which tasks there are."""
+    def explain(self, server: State, data: ClientData) -> Explanation:
+        """What the server has learned, for people; `data` of any client says which tasks there are."""
         return {}
 
     def _attempt(self, job: Job) -> ClientResult:

@@ -204,7 +204,6 @@ def _client(
 
 
 def _served(method: Method, data: ClientData) -> ClientData:
-    """The tasks of the kinds that a method says it serves."""
     codecs = {name: codec for name, codec in CODECS.items() if method.kinds is None or codec.task.kind in method.kinds}
     return ClientData(data.x, {task: seen for task, seen in data.labels.items() if task in codecs}, codecs)
 

@@ -11,7 +11,6 @@ from polyfed.errors import ConfigError, nearest
 
 
 def check_choice(option: str, value: object, known: Sequence[str]) -> None:
-    """One of the names that are known."""
     if value not in known:
         raise ConfigError(f"{option} {shorten(value)} is unknown", remedy=nearest(value, known))
 
@@ -55,7 +54,6 @@ def check_numbers(
 
 
 def check_table(option: str, value: object) -> None:
-    """Names with values."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"{option} is {shorten(value)}", remedy="give a table of names and values")
 
@@ -68,10 +66,10 @@ def as_float(value: Any) -> float:
         return float("inf")
 
 
-def frozen_tree(tree: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def frozen_tree(tree: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
     """Nested lists as tuples, so that options can serve as a key."""
 
-    def freeze(value: Any) -> Any:
+    def freeze(value: Any) -> object:
         value = value.tolist() if hasattr(value, "tolist") else value
         return tuple(freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
 

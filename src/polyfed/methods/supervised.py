@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ class Supervision:
     """
 
     losses: Callable[[Tensor, Tensor, LabelCodec], Tensor]
-    says: Callable[[np.ndarray, float, LabelCodec], Mapping[str, Any]]
+    says: Callable[[np.ndarray, float, LabelCodec], Mapping[str, object]]
     noise: Callable[[Tensor, Tensor, LabelCodec, Tensor], tuple[float, float]] | None = None
     counts_labels: bool = True
 
@@ -189,7 +189,7 @@ def _bound(f: Tensor, y: Tensor, codec: LabelCodec) -> Tensor:
     return -likelihood.local_bound(y, m, torch.full_like(m, _CERTAIN), _noise_of(codec))
 
 
-def _readout(f: np.ndarray, noise: float, codec: LabelCodec) -> Mapping[str, Any]:
+def _readout(f: np.ndarray, noise: float, codec: LabelCodec) -> Mapping[str, object]:
     outputs = torch.from_numpy(f).to(torch.float64)
     certain = torch.zeros(*f.shape, f.shape[1], dtype=torch.float64)
     return likelihood_of(codec).readout(outputs, certain, _noise_of(codec))

@@ -66,8 +66,6 @@ class UpdateBatch:
 
 
 class BatchedUpdate(ClientUpdate):
-    """One update of a batch."""
-
     batch: UpdateBatch | None = None  # None for a changed copy (dataclasses.replace), which is in no batch any more
     place: int = 0
 
@@ -166,5 +164,4 @@ def _whole(column: Tensor | Change) -> Tensor:
 
 
 def _is_range(places: Tensor) -> bool:
-    """Whether they are the first, the second and so on."""
     return torch.equal(places, torch.arange(len(places)))

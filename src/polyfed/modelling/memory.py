@@ -25,7 +25,6 @@ def memory() -> int:
 
 
 def holds(n_bytes: float) -> bool:
-    """Whether memory has room for so much."""
     return n_bytes <= SHARE * memory()
 
 

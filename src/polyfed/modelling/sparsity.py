@@ -58,7 +58,6 @@ class Sparsity:
             raise ConfigError(what, remedy=nearest(self.method, [*METHODS, PAPER]))
 
     def points_for(self, n_rows: int, n_latents: int) -> int | str | None:
-        """`points` for so many rows."""
         if self.points is None:
             fits = is_soon_done(n_rows) and holds(exact_bytes(n_rows, n_latents))
             return None if fits else AUTO

@@ -23,7 +23,6 @@ With 200 terms the variance that is left out is 1e-10 at c = 0, of 1/24, and a f
 from __future__ import annotations
 
 from math import pi
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +55,7 @@ class NodeGP:
     With a leading dimension of K, y, noise and weights these are as many nodes; rows that fill one up have K and weight zero.
     """
 
-    prior: Any = None
+    prior: None = None
 
     def __init__(
         self,
@@ -72,13 +71,13 @@ class NodeGP:
         self.times = likelihood.power if weights is None else likelihood.power * weights
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> NodeGP:
         return self
 
     def __len__(self) -> int:
         return self.K.shape[-1]
 
-    def sites(self, prior: Any, m: Tensor, v: Tensor) -> Sites:
+    def sites(self, prior: object, m: Tensor, v: Tensor) -> Sites:
         h, r = self.likelihood.site(self.data, m.reshape(-1, 1), v.clamp_min(TRACE).reshape(-1, 1), self.noise)
         return self.times * h.reshape(m.shape), self.times * r.reshape(m.shape)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from reprlib import repr as shorten
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,6 +16,7 @@ from polyfed.data import ClientData, LabelCodec
 from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, Knowledge, Likelihood, Model, Prior, Rows, infer, predict_latents
 from polyfed.gp.meanfield import Marginals
+from polyfed.methods.base import Explanation
 from polyfed.methods.messages import State
 from polyfed.modelling.learning import initial_values, limits_of
 from polyfed.modelling.rows import likelihoods_of, read_out, rows_of
@@ -143,7 +143,7 @@ class GPModel:
 
     def explain(
         self, values: Mapping[str, Tensor], groups: Sequence[str], codecs: Mapping[str, LabelCodec]
-    ) -> dict[str, Any]:
+    ) -> Explanation:
         """What these groups of Θ say, in plain numbers; lengths are in units of the scaled features."""
         prior = self.prior.with_values(values)
         names: list[str] = []  # one for each output

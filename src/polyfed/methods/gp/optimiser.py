@@ -49,7 +49,6 @@ class Halving:
     least: float = 0.0
 
     def factor(self, passes: Tensor) -> Tensor:
-        """What is left of the rates after so many passes."""
         # Shares of clients add up to passes but for their last digits.
         halvings = ((passes - self.after) / self.every + 1e-9).floor().clamp_min(0.0)
         return (0.5**halvings).clamp_min(self.least)
@@ -73,7 +72,6 @@ class Adam:
     schedule: Halving | None = None
 
     def start(self, values: Mapping[str, Tensor], n_clients: int | None = None) -> Moments:
-        """What is remembered before the first step."""
         steps = torch.zeros(() if n_clients is None else n_clients, dtype=torch.float64)
         return Moments(
             steps,
@@ -114,7 +112,6 @@ class Adam:
 
 
 def checked_betas(given: Sequence[float]) -> tuple[float, float]:
-    """Both betas of Adam, of a pair as a user gives it."""
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
         raise ConfigError(f"betas are {given!r}", remedy="give two numbers, such as [0.9, 0.999]")
     for beta in given:
@@ -177,7 +174,6 @@ class QuasiNewton:
     rate: float = 0.3
 
     def start(self, values: Mapping[str, Tensor]) -> Moments:
-        """What is remembered before the first step."""
         nothing = torch.zeros(self.memory, sum(value.numel() for value in values.values()), dtype=torch.float64)
         return replace(
             self.adam.start(values),

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from polyfed.data import ClientData
 from polyfed.gp import GROUPS, group_of
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
-from polyfed.methods.base import Outlook, Predictor, Question
+from polyfed.methods.base import Explanation, Outlook, Predictor, Question
 from polyfed.methods.gp import client_noise, theta_draws
 from polyfed.methods.gp.clients import LocalWork, answers
 from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, prepared_rows
@@ -43,7 +42,6 @@ class PFedMulModel(PFedMulOptions):
         return Averaged(each) if len(each) > 1 else each[0]
 
     def predict_many(self, server: State, questions: Sequence[Question]) -> list[Predictions]:
-        """Many at once, where they are Gaussian processes alike."""
         said: list[list[Predictions]] = [[] for _ in questions]  # by each of its priors
         ready: list[tuple[int, PosteriorPredictor]] = []
         for i, one in enumerate(questions):
@@ -116,14 +114,13 @@ class PFedMulModel(PFedMulOptions):
         """What clients know of shared functions from the others, without their own evidence; None if there are none."""
         return None
 
-    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+    def explain(self, server: State, data: ClientData) -> Explanation:
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
         return self.model(data).explain(Served.from_arrays(server).values, self._shared, data.codecs)
 
     # ---- the parts of Θ -------------------------------------------------------------------------------------
 
     def model(self, data: ClientData) -> GPModel:
-        """The Gaussian process of a client."""
         return self._model_config().model(data.codecs, data.n_features)
 
     def _names(self, model: GPModel, *, shared: bool) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp import GROUPS
@@ -118,7 +117,7 @@ class PFedMulOptions(Method):
     inducing_method: str = "greedy"
     join_steps: int = 50
     tolerance: float = 1e-6
-    initial: Mapping[str, Any] = field(default_factory=dict)
+    initial: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def takes_weights(self) -> bool:

@@ -40,12 +40,9 @@ LEAST = 1e-3  # nats, where neither labels nor a prior say anything
 
 @dataclass(frozen=True)
 class ServerStep:
-    """Adam's step of Θ."""
-
     adam: Adam
 
     def start(self, theta: State, pooled: State) -> Moments:
-        """What the optimiser remembers before the first round."""
         return self.adam.start(theta)
 
     def step(

@@ -56,7 +56,6 @@ class Served(TypedState):
 
     @property
     def values(self) -> State:
-        """All of Θ."""
         return {**self.initial, **self.theta, **self.pooled}
 
 
@@ -75,8 +74,6 @@ class Server(Served):
 
 
 class Broadcast(TypedState):
-    """What the server sends."""
-
     theta: State = under("")  # the shared part of it, noise included
     strengths: State = under("strength/")
     starting: Tensor | None = key("starting")

@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.methods.base import ClientResult, Job, Method, Outlook, Predictor
+from polyfed.methods.base import ClientResult, Explanation, Job, Method, Outlook, Predictor
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.predictions import Predictions
@@ -117,7 +117,7 @@ class SeparateTasks(Method):
         own, each = _apart(state or {}), _each(server, data)
         return sum((self.single.outlook(part, _at(own, i), one) for i, (part, one) in enumerate(each)), Outlook())
 
-    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+    def explain(self, server: State, data: ClientData) -> Explanation:
         """The tasks one after the other; there is nothing between them."""
         found = dict(zip(data.tasks, (self.single.explain(*each) for each in _each(server, data)), strict=True))
         return {

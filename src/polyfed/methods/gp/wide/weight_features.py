@@ -62,8 +62,6 @@ class Server(Broadcast):
 
 
 class Client(TypedState):
-    """What a client keeps."""
-
     evidence: Evidence | None = record("own/", Evidence)  # of its own in the server's sums
     warm: Marginal | None = record("warm/", Marginal)
     outputs: Tensor | None = key("outputs")  # what the others make of its inputs
@@ -81,7 +79,6 @@ class Sent(TypedState):
 
 
 def is_wide(server: Mapping[str, Tensor]) -> bool:
-    """Whether this is a server's state of wide inputs."""
     return any(Served.field_of(name) == "shared" for name in server)
 
 
@@ -93,8 +90,6 @@ def model_of(codecs: Mapping[str, LabelCodec], bound: str) -> GPModel:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Inputs → features."""
-
     n_components: int
     n_outputs: int
     components: Components | None  # None before they are found, and of a client that received them in an earlier round

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from polyfed.gp.curved import N_POINTS
 from polyfed.gp.meanfield import Posterior
 from polyfed.gp.weight_model import WeightModel
 from polyfed.gp.weight_space import Weights, learned, renewed, wider
-from polyfed.methods.base import Method, Predictor
+from polyfed.methods.base import Explanation, Method, Predictor
 from polyfed.methods.gp.evidence_limits import (
     checked,
     limits_of,
@@ -316,7 +316,7 @@ class WeightSpace(Method):
             )
         return rows
 
-    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+    def explain(self, server: State, data: ClientData) -> Explanation:
         """How the tasks go together along the components, and their noise."""
         model, known = model_of(data.codecs, self.options.bound), Served.from_arrays(server)
         W = torch.linalg.cholesky(known.shared[0]).split(list(model.prior.outputs.values()))
