@@ -45,12 +45,11 @@ def check_number(
     raise ConfigError(f"{option} is {shorten(value)}", remedy=f"give a {kind}{limit}")
 
 
-def check_numbers(
-    made: object, *options: str, whole: bool = False, least: float | None = None, above: float | None = None
-) -> None:
-    """`check_number` of several options of a method, by their names."""
+def check_numbers(made: object, *options: str, optional: bool = False, **limits: Any) -> None:
+    """`check_number` of several options of a method, by their names; with `optional`, None passes."""
     for option in options:
-        check_number(option, getattr(made, option), whole=whole, least=least, above=above)
+        if not (optional and getattr(made, option) is None):
+            check_number(option, getattr(made, option), **limits)
 
 
 def check_table(option: str, value: object) -> None:

@@ -58,12 +58,7 @@ class NodeGP:
     prior: None = None
 
     def __init__(
-        self,
-        K: Tensor,
-        likelihood: Likelihood,
-        y: Tensor,
-        noise: Tensor | None = None,
-        weights: Tensor | None = None,
+        self, K: Tensor, likelihood: Likelihood, y: Tensor, noise: Tensor | None = None, weights: Tensor | None = None
     ) -> None:
         self.K, self.likelihood, self.y = K, likelihood, y
         self.data = y.flatten(0, K.dim() - 2)

@@ -86,14 +86,9 @@ def sizes_of(change: Evidence) -> tuple[Tensor, Tensor]:
     return change.triangle[..., diagonal].sum(-1), change.shift.norm(dim=-1)
 
 
-def is_evidence_of_someone(sums: Evidence) -> bool:
-    """Whether these could be sums of evidence: Σ Λ is positive semi-definite, up to rounding."""
-    return bool(sums.is_positive(ROUNDING))
-
-
 def checked(sums: Evidence) -> Evidence:
     """Those of all clients, of whom each may be sound, and all together not."""
-    if is_evidence_of_someone(sums):
+    if bool(sums.is_positive(ROUNDING)):
         return sums
     raise NumericalError(
         "the evidence of all clients is no distribution of the shared functions",
@@ -141,7 +136,7 @@ def objection_to_weights(most: float | None, server: Server, sent: Sent, sizes: 
             return "the moments of its personal part are larger than its labels allow"
     if bool((torch.linalg.eigvalsh(moments) < -1e-9 * (1.0 + moments.abs().amax((-2, -1)))[:, None]).any()):
         return "the moments of its personal part are not positive semi-definite"
-    return None if is_evidence_of_someone(server.sums + sent.change) else NOT_A_PRECISION
+    return None if bool((server.sums + sent.change).is_positive(ROUNDING)) else NOT_A_PRECISION
 
 
 def objection_to_products(found: Products, n_labels: int, Q: Tensor) -> str | None:

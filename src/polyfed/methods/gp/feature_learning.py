@@ -33,7 +33,7 @@ from torch import Tensor
 from polyfed.data import ClientData
 from polyfed.gp import Prior, Rows, group_of
 from polyfed.gp.projection import scaled_sums
-from polyfed.methods.gp.states import Sent, Server
+from polyfed.methods.gp.states import ClientRows, Sent, Server
 from polyfed.methods.messages import State
 from polyfed.seeds import Stream
 
@@ -81,11 +81,12 @@ class FeatureLearning:
 
     # ---- a client -----------------------------------------------------------------------------------------
 
-    def chosen(self, data: ClientData, stream: Stream) -> Tensor | None:
-        """The inputs that a client holds out from the features, for good."""
+    def chosen(self, data: ClientData, stream: Stream) -> State:
+        """What a client's state has of the inputs that it holds out from the features, for good."""
         if not self.share:
-            return None
-        return held_out_inputs(data, self.share, replace(stream, purpose="holdout").numpy())
+            return {}
+        mask = held_out_inputs(data, self.share, replace(stream, purpose="holdout").numpy())
+        return ClientRows(held_out=mask).to_arrays()
 
     def split(self, clients: Sequence[ClientData], masks: Sequence[Tensor]) -> tuple[Sequence[ClientData], ...]:
         """The labels that features are learned from, and those that all else is learned from."""

@@ -39,7 +39,7 @@ from polyfed.methods.gp.states import Broadcast, ClientColumns, SentEvidence, Se
 from polyfed.methods.gp.wide.weight_features import is_wide
 from polyfed.methods.gp.wide.weight_space import WeightSpace
 from polyfed.methods.messages import ClientUpdate, State
-from polyfed.methods.options import check_number, check_numbers
+from polyfed.methods.options import check_numbers
 from polyfed.methods.update_batch import Change, Columns
 from polyfed.modelling.memory import holds
 from polyfed.modelling.sparsity import PAPER
@@ -102,10 +102,10 @@ class SharedFunctions(PFedMul):
     theta_prior: str | Mapping[str, float] = "weak"
 
     def __post_init__(self) -> None:
-        for option, least in (("n_shared", 0), ("n_personal", 0), ("n_points", 1)):
-            if option == "n_personal" or getattr(self, option) is not None:
-                check_number(option, getattr(self, option), whole=True, least=least)
-        check_number("damping", self.damping, above=0, most=1)
+        check_numbers(self, "n_shared", whole=True, least=0, optional=True)
+        check_numbers(self, "n_personal", whole=True, least=0)
+        check_numbers(self, "n_points", whole=True, least=1, optional=True)
+        check_numbers(self, "damping", above=0, most=1)
         if self._n_latents == 0:
             raise ConfigError("n_shared and n_personal are both 0: no latent is left", remedy="give at least one")
         if self.n_latents not in (None, self._n_latents):
@@ -288,8 +288,7 @@ class PFedHier(SharedFunctions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_numbers(self, "wide", whole=True, least=0)
-        if self.n_components is not None:
-            check_numbers(self, "n_components", whole=True, least=1)
+        check_numbers(self, "n_components", whole=True, least=1, optional=True)
         check_numbers(self, "passes", "linear_rounds", whole=True, least=1)
 
     def _of(self, server: State) -> Method:

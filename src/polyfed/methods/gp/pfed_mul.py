@@ -27,17 +27,7 @@ from polyfed.methods.gp import client_noise, theta_draws
 from polyfed.methods.gp.model import alike, clamped, prepared_rows
 from polyfed.methods.gp.pfed_mul_model import PFedMulModel
 from polyfed.methods.gp.server_step import asked, pooled_noise
-from polyfed.methods.gp.states import (
-    Broadcast,
-    ClientColumns,
-    ClientRows,
-    Moments,
-    Sent,
-    Served,
-    Server,
-    StateBatch,
-    States,
-)
+from polyfed.methods.gp.states import Broadcast, ClientColumns, Moments, Sent, Served, Server, StateBatch, States
 from polyfed.methods.messages import NOTHING, ClientUpdate, State
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.seeds import Stream
@@ -118,9 +108,8 @@ class PFedMul(PFedMulModel):
         known, sent = Server.from_arrays(server), [updates[client] for client in sorted(updates)]
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
         columns, means = Columns(sent), dict[str, Tensor]()
-        for name in self._form(
-            known
-        ).to_arrays():  # changes of a row of W are averaged over the clients that have its task
+        for name in self._form(known).to_arrays():
+            # Changes of a row of W are averaged over the clients that have its task.
             owners = _owners(name, sent) if self.mode == "average" else 1.0
             means[name] = _mean(columns.array(name), weights * owners)
         mean = Sent.from_arrays(means)
@@ -153,8 +142,7 @@ class PFedMul(PFedMulModel):
         model = self.model(data)
         values = model.initial_values(stream)
         personal = {name: values[name] for name in self._names(model, shared=False)}
-        held_out = self._feature_learning.chosen(data, stream)
-        return self._fresh(model, personal).to_arrays() | ClientRows(held_out=held_out).to_arrays()
+        return self._fresh(model, personal).to_arrays() | self._feature_learning.chosen(data, stream)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         after, update = self._together([Job("", state, message, data, stream)])[0]
@@ -168,9 +156,8 @@ class PFedMul(PFedMulModel):
                 try:
                     done: Sequence[ClientResult] = self._together(chosen)
                 except BREAKDOWNS as error:  # of one of them: alone, each answers for itself
-                    log.info(
-                        "%d clients cannot be computed together (%s): each alone", len(chosen), type(error).__name__
-                    )
+                    found = len(chosen), type(error).__name__
+                    log.info("%d clients cannot be computed together (%s): each alone", *found)
                     done = [self._attempt(job) for job in chosen]
                 outcomes |= zip(places, done, strict=True)
         return [outcomes[i] for i in range(len(jobs))]

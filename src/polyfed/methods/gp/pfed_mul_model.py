@@ -64,7 +64,7 @@ class PFedMulModel(PFedMulOptions):
         model, known = self.model(data), Server.from_arrays(server)
         personal = self._names(model, shared=False)
         state = self._fresh(model, {name: known.values[name] for name in personal})
-        rest = ClientRows(held_out=self._feature_learning.chosen(data, stream)).to_arrays()
+        rest = self._feature_learning.chosen(data, stream)
         steps = self.join_steps if personal else 0
         if not data.n_labels or not (steps or self.client_noise):
             return state.to_arrays() | rest

@@ -16,7 +16,7 @@ from polyfed.methods.gp.feature_learning import HOLDOUT, PROJECTION, STARTS, Fea
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
 from polyfed.methods.gp.server_step import QuasiNewtonStep, ServerStep, hyperprior_of
-from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
+from polyfed.methods.options import check_choice, check_number, check_numbers, check_table, frozen_tree
 from polyfed.modelling.sparsity import Sparsity
 
 MOST_LATENTS = 1000  # far more than anyone has tasks; scales of latents would leave what a number can hold
@@ -136,15 +136,12 @@ class PFedMulOptions(Method):
                 remedy="set projection, share it, and use mode 'gradient'; or leave projection_start out",
             )
         object.__setattr__(self, "kernel", self._kernels)  # as run folders keep it
-        for option in ("projection", "chunk", "mf_steps", "local_steps"):
-            if getattr(self, option) is not None:
-                check_number(option, getattr(self, option), whole=True, least=1)
+        check_numbers(self, "projection", "chunk", "mf_steps", "local_steps", whole=True, least=1, optional=True)
         kernels = self._kernels
         if (n_latents := self.n_latents if isinstance(kernels, str) else len(kernels)) is not None:
             check_number("n_latents", n_latents, whole=True, least=1, most=MOST_LATENTS)
-        check_number("join_steps", self.join_steps, whole=True, least=0)
-        for option in ("proximal", "weight_decay"):
-            check_number(option, getattr(self, option), least=0)
+        check_numbers(self, "join_steps", whole=True, least=0)
+        check_numbers(self, "proximal", "weight_decay", least=0)
         if self.network is None and (self.network_per_latent or self.chunk is not None):
             option = "network_per_latent" if self.network_per_latent else "chunk"
             raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
@@ -165,16 +162,15 @@ class PFedMulOptions(Method):
                 "theta_prior with mode 'average': clients would add it as often as they are many",
                 remedy="use mode 'gradient', or leave theta_prior out",
             )
-        check_number("theta_draws", self.theta_draws, whole=True, least=0, most=MOST_DRAWS)
+        check_numbers(self, "theta_draws", whole=True, least=0, most=MOST_DRAWS)
         if self.theta_draws and (reason := self._why_not_drawn()):
             raise ConfigError(f"theta_draws is {self.theta_draws}, and {reason}", remedy="leave theta_draws out")
-        if self.holdout is not None:
-            check_number("holdout", self.holdout, least=0, below=1)
-            if self.holdout and not self._may_hold_out:
-                raise ConfigError(
-                    f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
-                    remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
-                )
+        check_numbers(self, "holdout", least=0, below=1, optional=True)
+        if self.holdout and not self._may_hold_out:
+            raise ConfigError(
+                f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
+                remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
+            )
         if not isinstance(kernels, str) and len(kernels) != (n := self._n_latents or len(kernels)):
             raise ConfigError(f"{len(kernels)} kernels for {n} latents", remedy="give one kernel, or one for each")
         if self._shared == ("features",) and not self._makes_features:
@@ -247,12 +243,12 @@ class PFedMulOptions(Method):
     @property
     def _adam(self) -> Adam:
         beta1, beta2 = checked_betas(self.betas)
-        check_number("halve_after", self.halve_after, least=0)
-        schedule = None
-        if self.halve_every is not None:
-            check_number("halve_every", self.halve_every, above=0)
-            schedule = Halving(self.halve_every, self.halve_after, LEAST)
-        return Adam(self._rates(), {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
+        check_numbers(self, "halve_after", least=0)
+        check_numbers(self, "halve_every", above=0, optional=True)
+        schedule = None if self.halve_every is None else Halving(self.halve_every, self.halve_after, LEAST)
+        # The weights of a network are many and small; those of projections are scaled for a step like any other.
+        rates = rates_of(self.learning_rate, network=1.0 if self.network is None else 0.01)
+        return Adam(rates, {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
 
     @property
     def _server_step(self) -> ServerStep:
@@ -262,10 +258,6 @@ class PFedMulOptions(Method):
     @property
     def _hyper(self) -> HyperPrior | None:
         return hyperprior_of(self.theta_prior)
-
-    def _rates(self) -> dict[str, float]:
-        # The weights of a network are many and small; those of projections are scaled for a step like any other.
-        return rates_of(self.learning_rate, network=1.0 if self.network is None else 0.01)
 
 
 def shared_groups(scheme: str | Iterable[str]) -> tuple[str, ...]:

@@ -57,13 +57,7 @@ def curvature(model: GPModel, rows: Sequence[Rows], values: State, shared: Seque
     return triangle(hessians(model, solver_of(model, rows), values, drawn, step))
 
 
-def hessians(
-    model: GPModel,
-    solver: Solver,
-    values: State,
-    names: Sequence[str],
-    start: BatchStep,
-) -> Tensor:
+def hessians(model: GPModel, solver: Solver, values: State, names: Sequence[str], start: BatchStep) -> Tensor:
     """∂²L/∂Θ² of each client in the parameters named, (clients, P, P). `values` hold all clients in a leading dimension.
 
     The gradient of a bound at its fixed point is that with the sites held fixed (the envelope theorem). Second derivatives are
@@ -75,13 +69,8 @@ def hessians(
 
     def gradient(offset: Tensor, begin: BatchStep) -> tuple[Tensor, BatchStep]:
         moved = values | {name: values[name] + shift for name, shift in shaped(offset, one, names).items()}
-        step = solver.step(
-            model.prior.with_values(moved),
-            start=begin,
-            tolerance=TOLERANCE,
-            max_steps=MOST_STEPS,
-            groups=GROUPS,
-        )
+        prior = model.prior.with_values(moved)
+        step = solver.step(prior, start=begin, tolerance=TOLERANCE, max_steps=MOST_STEPS, groups=GROUPS)
         return flat(step.gradient, names, dims=1), step
 
     _, centre = gradient(torch.zeros(n, dtype=torch.float64), start)

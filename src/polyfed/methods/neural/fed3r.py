@@ -34,17 +34,7 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Method, Predictor
-from polyfed.methods.messages import (
-    NOTHING,
-    ClientUpdate,
-    State,
-    client_key,
-    scalar,
-    scalars,
-    strip_prefix,
-    under,
-    with_prefix,
-)
+from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, scalars, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_noise
 from polyfed.methods.neural.shared_network import network_of
 from polyfed.methods.options import check_numbers
@@ -82,8 +72,7 @@ class Fed3R(Method):
             raise ConfigError(f"penalty is {self.penalty!r}", remedy="give 'gcv' or a number above 0")
         if self.penalty != "gcv":
             check_numbers(self, "penalty", above=0)
-        if self.own_penalty is not None:
-            check_numbers(self, "own_penalty", above=0)
+        check_numbers(self, "own_penalty", above=0, optional=True)
         check_numbers(self, "random_features", whole=True, least=0)
         check_numbers(self, "bandwidth", above=0)
         check_numbers(self, "min_labels", whole=True, least=1)
@@ -143,7 +132,7 @@ class Fed3R(Method):
 
     def template(self, server: State) -> ClientUpdate:
         arrays = under(server, "moments") | with_prefix("losses", strip_prefix(server, "slopes"))
-        pooled = dict.fromkeys(strip_prefix(server, "noise"), NOTHING)
+        pooled = dict.fromkeys(strip_prefix(server, "noise"), scalars(0.0, 0.0))
         return ClientUpdate(arrays, pooled, counts=dict.fromkeys(_tasks(server), 0), metrics={"loss": 0.0})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:

@@ -39,7 +39,7 @@ from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under
 from polyfed.methods.neural.base import Neural
-from polyfed.methods.options import check_number, check_numbers
+from polyfed.methods.options import check_numbers
 from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, target_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
@@ -122,7 +122,7 @@ class PFedFDA(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("shrinkage", self.shrinkage, above=0, most=1)
+        check_numbers(self, "shrinkage", above=0, most=1)
         check_numbers(self, "ridge", above=0)
 
     def personal(self, net: Network) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special
 
 from polyfed.kinds import LabelForm, own_kinds
-from polyfed.methods.options import check_number, check_numbers
+from polyfed.methods.options import check_numbers
 from polyfed.methods.rivals.base import Rival, quietly, require
 from polyfed.methods.rivals.reading import Clients, Inputs, Labelled, Numbers, Predicted
 
@@ -263,7 +263,7 @@ class CatBoostPooled(PooledRival):
 
     def __post_init__(self) -> None:
         check_numbers(self, "iterations", "border_count", whole=True, least=1)
-        check_number("depth", self.depth, whole=True, least=1, below=17)  # CatBoost's own limit
+        check_numbers(self, "depth", whole=True, least=1, below=17)  # CatBoost's own limit
 
     @classmethod
     def require(cls) -> None:
@@ -282,7 +282,11 @@ class CatBoostPooled(PooledRival):
 
     def _boosted(self, kind: str, rows: Labelled, ask: str, loss: str) -> Predicted:
         catboost = require("catboost", self.name)
-        if not _varies(rows.x):  # CatBoost does not learn from constants
+        features, client = rows.x.features.astype(np.float32), rows.x.client
+        several = client is not None and len(np.unique(client)) > 1
+        if not several and not (
+            len(features) and np.ptp(features, axis=0).any()
+        ):  # CatBoost does not learn from constants
             return _of_constants(rows, classes=ask == "predict_proba")
         model = getattr(catboost, kind)(
             loss_function=loss,
@@ -301,11 +305,6 @@ class CatBoostPooled(PooledRival):
 def _typed(catboost: Any, x: Inputs) -> Any:
     named = np.array([[b"%d" % int(position)] for position in x.client], dtype=object)  # pyright: ignore[reportOptionalIterable]
     return catboost.FeaturesData(num_feature_data=x.features.astype(np.float32), cat_feature_data=named)
-
-
-def _varies(x: Inputs) -> bool:
-    several = x.client is not None and len(np.unique(x.client)) > 1
-    return several or bool(len(x) and np.ptp(x.features.astype(np.float32), axis=0).any())
 
 
 def _of_constants(rows: Labelled, *, classes: bool) -> Predicted:
