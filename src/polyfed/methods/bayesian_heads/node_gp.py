@@ -146,16 +146,11 @@ def log_predictive(likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Te
 TERMS = 200
 
 
-def draw_polya_gamma(c: Tensor, generator: torch.Generator, terms: int = TERMS) -> Tensor:
-    """ω ~ PG(1, c), one for each entry of c."""
-    return polya_gamma_from(c, _exponentials((*c.shape, terms), generator))
-
-
-def polya_gamma_from(c: Tensor, exponentials: Tensor) -> Tensor:
-    """The ω that these exponential variables make, (..., terms); it depends on |c| alone."""
-    k = torch.arange(exponentials.shape[-1], dtype=torch.float64) + 0.5
+def polya_gamma_from(c: Tensor, drawn: Tensor) -> Tensor:
+    """ω ~ PG(1, c) made of these exponential variables, (..., terms); it depends on |c| alone."""
+    k = torch.arange(drawn.shape[-1], dtype=torch.float64) + 0.5
     rates = k.square() + (c / (2.0 * pi)).square()[..., None]
-    return pg_mean(c.abs()) + ((exponentials - 1.0) / rates).sum(-1) / (2.0 * pi**2)
+    return pg_mean(c.abs()) + ((drawn - 1.0) / rates).sum(-1) / (2.0 * pi**2)
 
 
 def gibbs(
@@ -184,9 +179,9 @@ def gibbs(
         L = cholesky(identity + s[..., :, None] * K * s[..., None, :])
         away = kappa / s - s * f0 - noise
         f = f0 + (s * torch.cholesky_solve(away[..., None], L)[..., 0]) @ K
-        omega = polya_gamma_from(f, _exponentials((pairs, n, TERMS), generator))
+        omega = polya_gamma_from(f, exponentials((pairs, n, TERMS), generator))
     return omega.flatten(0, 1), f.flatten(0, 1)
 
 
-def _exponentials(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def exponentials(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)

@@ -265,17 +265,17 @@ class LocalWork:
 def answers(predictors: Sequence[PosteriorPredictor], asked: Sequence[np.ndarray]) -> list[Predictions]:
     """What each says of its own inputs. They have one model, and receive shared functions all or none."""
     rows = [prepared_rows(one.data, one.model.likelihoods) for one in predictors]
-    together = [i for i, (one, mine) in enumerate(zip(predictors, rows, strict=True)) if _may_share(one, mine)]
+    together = [
+        i
+        for i, (one, n) in enumerate(zip(predictors, map(len, rows), strict=True))
+        if n > 0 and one.prior.sees_inputs and not one.prior.has_mean and not goes_alone(one.model, n)
+    ]
     found: dict[int, Predictions] = {}
     for group in buckets([len(rows[i]) for i in together]):
         places = [together[i] for i in group]
         some = [predictors[i] for i in places]
         found |= zip(places, _of_batch(some, [rows[i] for i in places], [asked[i] for i in places]), strict=True)
     return [found[i] if i in found else one(asked[i]) for i, one in enumerate(predictors)]
-
-
-def _may_share(one: PosteriorPredictor, rows: Rows) -> bool:
-    return len(rows) > 0 and one.prior.sees_inputs and not one.prior.has_mean and not goes_alone(one.model, len(rows))
 
 
 def _of_batch(

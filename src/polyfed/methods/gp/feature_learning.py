@@ -50,17 +50,15 @@ class FeatureLearning:
     share: float
     seeks: bool
 
-    # ---- the server ---------------------------------------------------------------------------------------
-
     def begun(self, server: Server) -> Server:
         """With what the server remembers before the first round."""
         one = torch.ones((), dtype=torch.float64)
-        agreements = dict.fromkeys(judged_together(self._of(server.theta)), one)
+        agreements = dict.fromkeys(judged_together(self.of(server.theta)), one)
         return replace(server, agreements=agreements, starting=one if self.seeks else None)
 
     def form(self, server: Server) -> Sent:
         """The arrays of an update that belong to Θ and its features."""
-        sent = Sent(server.theta, self._of(server.theta))
+        sent = Sent(server.theta, self.of(server.theta))
         return sent if server.starting is None else _in_place(sent, server.theta[PROJECTION])
 
     @staticmethod
@@ -72,14 +70,14 @@ class FeatureLearning:
 
     def trusted(self, server: Server, mean: Sent, moved: State) -> tuple[State, State]:
         """The step of the features as far as held-out labels agree with it, and the agreements so far."""
-        agreements = {}
-        for label, features in judged_together(self._of(mean.gradient)).items():
+        moved, agreements = dict(moved), {}
+        for label, features in judged_together(self.of(mean.gradient)).items():
             now = agreement(features, {name: mean.held_out[name] for name in features})
             agreements[label] = MEMORY * server.agreements[label] + (1 - MEMORY) * now
-            moved = shortened(server.theta, moved, features, trust(agreements[label]))
+            # All of the step where the gradients agree well, nothing of it where they do not.
+            part, start = (agreements[label] / ENOUGH).clamp(0.0, 1.0), server.theta
+            moved |= {n: start[n] + part.to(moved[n].dtype) * (moved[n] - start[n]) for n in features}
         return moved, agreements
-
-    # ---- a client -----------------------------------------------------------------------------------------
 
     def chosen(self, data: ClientData, stream: Stream) -> State:
         """What a client's state has of the inputs that it holds out from the features, for good."""
@@ -95,17 +93,13 @@ class FeatureLearning:
         pairs = [split(data, mask) for data, mask in zip(clients, masks, strict=True)]
         return [taught for taught, _ in pairs], [held_out for _, held_out in pairs]
 
-    def with_held_out(self, sent: Sent, of_taught: State, of_held_out: State) -> Sent:
-        """What is sent of the features: what the labels ask for that they are learned from, and what the others do."""
-        return replace(sent, gradient=sent.gradient | of_taught, held_out=self._of(of_held_out))
-
     @staticmethod
     def with_directions(sent: Sent, prior: Prior, before: State, taught: Sequence[Rows], rows: Sequence[Rows]) -> Sent:
         """Where each client would have the projection start."""
         priors = [prior.with_values({name: value[i] for name, value in before.items()}) for i in range(len(rows))]
         return _in_place(sent, torch.stack([directions(*each) for each in zip(priors, taught, rows, strict=True)]))
 
-    def _of(self, values: Mapping[str, Tensor]) -> State:
+    def of(self, values: Mapping[str, Tensor]) -> State:
         """The parameters of features among these, if some labels are held out from them."""
         return {name: value for name, value in values.items() if self.share and group_of(name) == "features"}
 
@@ -224,16 +218,6 @@ def judged_together(features: Mapping[str, Tensor]) -> dict[str, State]:
     for name, value in features.items():
         together.setdefault(name if name in ("features.mean", "features.mean_bias") else "features", {})[name] = value
     return together
-
-
-def trust(mean_agreement: Tensor) -> Tensor:
-    """The part of a step that is taken: all of it where the gradients agree well, nothing where they do not."""
-    return (mean_agreement / ENOUGH).clamp(0.0, 1.0)
-
-
-def shortened(before: State, after: State, names: Mapping[str, Tensor], part: Tensor) -> State:
-    """Only a part of the way from one to the other, for the parameters named."""
-    return {n: before[n] + part.to(v.dtype) * (v - before[n]) if n in names else v for n, v in after.items()}
 
 
 def _inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:

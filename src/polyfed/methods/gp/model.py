@@ -14,7 +14,7 @@ from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.errors import ConfigError
-from polyfed.gp import ExactModel, Knowledge, Likelihood, Model, Prior, Rows, infer, predict_latents
+from polyfed.gp import ExactModel, Knowledge, Likelihood, Prior, Rows, infer, predict_latents
 from polyfed.gp.meanfield import Marginals
 from polyfed.methods.base import Explanation
 from polyfed.methods.messages import State
@@ -68,11 +68,11 @@ def alike(clients: Sequence[ClientData]) -> list[list[int]]:
     groups: dict[ModelKey, list[int]] = {}
     by_object: dict[tuple[int, int], list[int]] = {}  # codecs are one object for all, as a rule
     for i, data in enumerate(clients):
-        by_object.setdefault((id(data.codecs), data.n_features), []).append(i)
-    for places in by_object.values():
-        first = clients[places[0]]
-        groups.setdefault(key_of(first.codecs, first.n_features), []).extend(places)
-    return [sorted(places) for places in groups.values()]
+        there = id(data.codecs), data.n_features
+        if there not in by_object:
+            by_object[there] = groups.setdefault(key_of(data.codecs, data.n_features), [])
+        by_object[there].append(i)
+    return list(groups.values())
 
 
 @lru_cache(maxsize=256)
@@ -182,7 +182,11 @@ class PosteriorPredictor:
             with torch.no_grad():
                 gp = sparsity.build(self.prior, rows, sparsity.choose(self.prior, rows), knowledge=self.knowledge)
                 start = None if self.start is None else gp.rows.as_f(self.start, back=True)
-                q = infer(gp, start=start, tolerance=tolerance_of(gp), max_steps=PREDICTION_STEPS).q
+                # That of many rows is sparse, and good to fewer digits of a nat.
+                tolerance = max(
+                    PREDICTION_TOLERANCE, 0.0 if isinstance(gp, ExactModel) else SPARSE_TOLERANCE * len(rows)
+                )
+                q = infer(gp, start=start, tolerance=tolerance, max_steps=PREDICTION_STEPS).q
             self._posterior = gp, q
         gp, q = self._posterior
         latents = predict_latents(gp, q, torch.from_numpy(x))  # pyright: ignore[reportArgumentType]
@@ -197,11 +201,6 @@ class Averaged:
 
     def __call__(self, x: np.ndarray) -> Predictions:
         return mixed([one(x) for one in self.parts])
-
-
-def tolerance_of(gp: Model) -> float:
-    """When the posterior of a predictor stands still; that of many rows is sparse, and good to fewer digits of a nat."""
-    return max(PREDICTION_TOLERANCE, 0.0 if isinstance(gp, ExactModel) else SPARSE_TOLERANCE * len(gp.rows))
 
 
 _rows: WeakKeyDictionary[ClientData, Rows] = WeakKeyDictionary()

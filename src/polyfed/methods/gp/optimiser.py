@@ -28,7 +28,7 @@ from torch import Tensor
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp import GROUPS
 from polyfed.methods.gp.states import Moments
-from polyfed.methods.messages import State
+from polyfed.methods.messages import State, scalar
 from polyfed.methods.options import check_number
 
 SHARE_A_MOMENT = {"features.projection": (-2, -1), "features.mean": (-2,)}  # name → the dimensions over which they do
@@ -200,7 +200,9 @@ class QuasiNewton:
         moved, after = self.adam.step(values, gradient, memory, share)
         names = sorted(values)  # states that were stored and read again are in another order
         x, g = flat(values, names), flat(gradient, names)
-        S, Y, number = memory.pairs_s, memory.pairs_y, _number_of(who)
+        S, Y = memory.pairs_s, memory.pairs_y
+        digest = sha256("\0".join(sorted(who)).encode()).digest()[:6]  # states hold nothing but numbers
+        number = scalar(int.from_bytes(digest, "big") + 1)
         same = bool(memory.last_who == number)
         if same:
             s, y = x - memory.last_value, memory.last_slope - g
@@ -239,12 +241,6 @@ def direction(S: Tensor, Y: Tensor, g: Tensor, diagonal: Tensor) -> Tensor:
     for (s, y, sy), weight in zip(pairs, reversed(weights), strict=True):
         q = q + s * (weight - (y @ q) / sy)
     return q
-
-
-def _number_of(who: Iterable[str]) -> Tensor:
-    """A number for a set of clients; states hold nothing but numbers."""
-    names = "\0".join(sorted(who)).encode()
-    return torch.tensor(float(int.from_bytes(sha256(names).digest()[:6], "big") + 1), dtype=torch.float64)
 
 
 def flat(values: Mapping[str, Tensor], names: Sequence[str], dims: int = 0) -> Tensor:

@@ -185,7 +185,8 @@ class PFedMul(PFedMulModel):
         bounds, on_taught = step.bound, None
         if masks:  # the gradient of the features comes from the labels that are not held out
             _, _, on_taught = self._work([], 1, ("features",)).run(model, taught, after, Moments(), {}, states.taught)
-            sent, bounds = features.with_held_out(sent, on_taught.gradient, step.gradient), bounds + on_taught.bound
+            gradient, held_out = sent.gradient | on_taught.gradient, features.of(step.gradient)
+            sent, bounds = replace(sent, gradient=gradient, held_out=held_out), bounds + on_taught.bound
         if received.curving is not None:
             sent = replace(sent, curvature=theta_draws.curvature(model, rows, after, shared, step))
         if received.starting is not None:

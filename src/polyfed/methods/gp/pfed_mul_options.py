@@ -21,9 +21,6 @@ from polyfed.modelling.sparsity import Sparsity
 
 MOST_LATENTS = 1000  # far more than anyone has tasks; scales of latents would leave what a number can hold
 MOST_DRAWS = 1000  # every prediction is made as often
-MODES = ("gradient", "average")
-WEIGHTINGS = ("uniform", "samples")
-OPTIMISERS = ("adam", "quasi-newton")
 # The paper's (tab:ablation): N shares the network, K the kernels too, W the mixing weights too, A all.
 SCHEMES = {"N": GROUPS[:1], "K": GROUPS[:2], "W": GROUPS[:3], "A": GROUPS}
 
@@ -125,8 +122,8 @@ class PFedMulOptions(Method):
 
     def __post_init__(self) -> None:
         check_table("initial", self.initial)
-        check_choice("mode", self.mode, MODES)
-        check_choice("weighting", self.weighting, WEIGHTINGS)
+        check_choice("mode", self.mode, ("gradient", "average"))
+        check_choice("weighting", self.weighting, ("uniform", "samples"))
         check_choice("bound", self.bound, list(BOUNDS))
         check_choice("mean", self._mean, MEANS)
         check_choice("projection_start", self.projection_start or STARTS[0], STARTS)
@@ -145,7 +142,7 @@ class PFedMulOptions(Method):
         if self.network is None and (self.network_per_latent or self.chunk is not None):
             option = "network_per_latent" if self.network_per_latent else "chunk"
             raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
-        check_choice("optimiser", self.optimiser, OPTIMISERS)
+        check_choice("optimiser", self.optimiser, ("adam", "quasi-newton"))
         if self.optimiser == "quasi-newton" and (self.mode != "gradient" or self._makes_features):
             reason = "features are learned" if self._makes_features else f"mode is {self.mode!r}"
             raise ConfigError(

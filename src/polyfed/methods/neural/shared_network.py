@@ -25,9 +25,6 @@ from polyfed.methods.supervised import n_outputs
 from polyfed.nets import ACTIVATIONS, Network
 from polyfed.seeds import Stream
 
-TASK_MODES = ("shared", "separate")
-BUFFERS = ("average", "local", "frozen")
-
 
 @dataclass(frozen=True)
 class SharedNetwork(Method):
@@ -62,9 +59,9 @@ class SharedNetwork(Method):
     server_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("task_mode", self.task_mode, TASK_MODES)
+        check_choice("task_mode", self.task_mode, ("shared", "separate"))
         check_choice("activation", self.activation, list(ACTIVATIONS))
-        check_choice("bn_buffers", self.bn_buffers, BUFFERS)
+        check_choice("bn_buffers", self.bn_buffers, ("average", "local", "frozen"))
         check_choice("weighting", self.weighting, ("samples", "uniform"))
         check_numbers(self, "learning_rate", "server_rate", above=0)
         check_numbers(self, "momentum", "weight_decay", least=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -212,36 +212,30 @@ class HistGradientBoostingPooled(PooledRival):
         check_numbers(self, "learning_rate", above=0)
 
     def fit_numbers(self, rows: Labelled) -> Numbers:
-        mean = self._regressed(rows, "squared_error")
+        mean = self._boosted("Regressor", rows, "predict", "squared_error")
         return lambda new: (mean(new), None)
 
     def fit_classes(self, rows: Labelled) -> Predicted:
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
-        columns = _columns(rows.x)
-        model = HistGradientBoostingClassifier(**self._options(rows.seed))
-        model.fit(columns(rows.x), rows.y, sample_weight=rows.weights)
-        return lambda new: model.predict_proba(columns(new))
+        return self._boosted("Classifier", rows, "predict_proba", "log_loss")
 
     def fit_rates(self, rows: Labelled) -> Predicted:
-        return self._regressed(rows, "poisson")
+        return self._boosted("Regressor", rows, "predict", "poisson")
 
-    def _regressed(self, rows: Labelled, loss: Literal["squared_error", "poisson"]) -> Predicted:
-        from sklearn.ensemble import HistGradientBoostingRegressor
+    def _boosted(self, kind: str, rows: Labelled, ask: str, loss: str) -> Predicted:
+        """Of the client's position first, missing where it is not known, then the features."""
+        from sklearn import ensemble
 
-        columns, model = _columns(rows.x), HistGradientBoostingRegressor(loss=loss, **self._options(rows.seed))
-        model.fit(columns(rows.x), rows.y, sample_weight=rows.weights)
-        return lambda new: model.predict(columns(new))
-
-    def _options(self, seed: int) -> dict[str, Any]:
-        learned = {"max_iter": self.iterations, "learning_rate": self.learning_rate}
-        return learned | {"min_samples_leaf": self.min_samples_leaf, "categorical_features": [0], "random_state": seed}
-
-
-def _columns(x: Inputs) -> Predicted:
-    """The client's position first, missing where it is not known, then the features."""
-    clients = Clients.of(x)
-    return lambda new: np.column_stack([clients.positions(new), new.features])
+        clients = Clients.of(rows.x)
+        model = getattr(ensemble, f"HistGradientBoosting{kind}")(
+            loss=loss,
+            max_iter=self.iterations,
+            learning_rate=self.learning_rate,
+            min_samples_leaf=self.min_samples_leaf,
+            categorical_features=[0],
+            random_state=rows.seed,
+        )
+        model.fit(np.column_stack([clients.positions(rows.x), rows.x.features]), rows.y, sample_weight=rows.weights)
+        return lambda new: getattr(model, ask)(np.column_stack([clients.positions(new), new.features]))
 
 
 @dataclass(frozen=True)
