@@ -10,20 +10,10 @@ import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp import (
-    ExactModel,
-    InformedSparseModel,
-    Knowledge,
-    Model,
-    PaperSparseModel,
-    Prior,
-    Rows,
-    SparseModel,
-    choose_inducing,
-    infer,
-)
-from polyfed.gp.inducing import METHODS, in_turn
+from polyfed.gp import ExactModel, InformedSparseModel, Knowledge, Model, PaperSparseModel, Prior, Rows, SparseModel
+from polyfed.gp.inducing import METHODS, choose_inducing, in_turn
 from polyfed.gp.lmc import Distances
+from polyfed.gp.meanfield import infer
 from polyfed.gp.stochastic import take
 from polyfed.modelling.memory import exact_bytes, holds, is_soon_done, memory
 

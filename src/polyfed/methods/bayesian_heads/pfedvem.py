@@ -39,23 +39,8 @@ from torch.nn.utils.rnn import pad_sequence
 from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
-from polyfed.methods.bayesian_heads.uncertain_heads import (
-    Posterior,
-    Trunks,
-    Turn,
-    as_layer,
-    as_matrix,
-    divergence,
-    drawn,
-    expected_loss,
-    head_state,
-    information,
-    outputs,
-    precision_of,
-    prior_variance,
-    softplus_inverse,
-    with_one,
-)
+from polyfed.methods.bayesian_heads import uncertain_heads as uncertain
+from polyfed.methods.bayesian_heads.uncertain_heads import Posterior, Trunks, Turn, outputs, with_one
 from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalar, scalars, strip_prefix, under
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import Labels, Rows, TrainedSideBySide
@@ -111,10 +96,12 @@ class PFedVEM(TrainedSideBySide, Neural):
 
     def template(self, server: State) -> ClientUpdate:
         plain = super().template(server)
-        return replace(plain, pooled=plain.pooled | {precision_of(i): NOTHING for i in range(len(plain.counts))})
+        return replace(
+            plain, pooled=plain.pooled | {uncertain.precision_of(i): NOTHING for i in range(len(plain.counts))}
+        )
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
-        precisions = [precision_of(i) for i in range(len(strip_prefix(server, "task")))]
+        precisions = [uncertain.precision_of(i) for i in range(len(strip_prefix(server, "task")))]
         return list(strip_prefix(server, "task")) if name in precisions else super().counted_tasks(server, name)
 
     def weights(self, name: str, sent: Sequence[ClientUpdate]) -> Tensor:
@@ -124,7 +111,7 @@ class PFedVEM(TrainedSideBySide, Neural):
         """
         if not name.startswith("head."):
             return super().weights(name, sent)
-        return torch.stack([update.pooled[precision_of(int(name.split(".")[1]))][0] for update in sent])
+        return torch.stack([update.pooled[uncertain.precision_of(int(name.split(".")[1]))][0] for update in sent])
 
     # ---- a client -----------------------------------------------------------------------------------------------
 
@@ -134,14 +121,14 @@ class PFedVEM(TrainedSideBySide, Neural):
             Turn(job, {**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")}, {}) for job in jobs
         ]
         states = [dict(job.state) for job in jobs]
-        sure = [dict.fromkeys(map(precision_of, range(len(net.tasks))), NOTHING) for _ in jobs]
+        sure = [dict.fromkeys(map(uncertain.precision_of, range(len(net.tasks))), NOTHING) for _ in jobs]
         for i, task in enumerate(net.tasks):
             who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
             for j, (q, rho2) in zip(who, self.head_phase(net, task, [turns[j] for j in who]), strict=True):
                 turns[j].heads[task] = q
-                turns[j].values.update(as_layer(i, q[0]))
-                sure[j][precision_of(i)] = (1 / rho2, scalar(1.0))
-                states[j] |= head_state(i, q, rho2)
+                turns[j].values.update(uncertain.as_layer(i, q[0]))
+                sure[j][uncertain.precision_of(i)] = (1 / rho2, scalar(1.0))
+                states[j] |= uncertain.head_state(i, q, rho2)
         found = []
         for j, (turn, (rates, loss)) in enumerate(zip(turns, self.trunk_phase(net, turns), strict=True)):
             data, after = turn.job.data, turn.values
@@ -165,19 +152,19 @@ class PFedVEM(TrainedSideBySide, Neural):
             x = [torch.from_numpy(data.x[data.labels[task][0]]) for data in members]
             own = [with_one(net.features(turn.values, mine, task)) for turn, mine in zip(turns, x, strict=True)]
         h, held = pad_sequence(own, batch_first=True), Rows.stack(members, task, [np.arange(len(mine)) for mine in x])
-        w = torch.stack([as_matrix(i, turn.values) for turn in turns])
-        start = torch.full_like(w[0], softplus_inverse(self.initial_std))
+        w = torch.stack([uncertain.as_matrix(i, turn.values) for turn in turns])
+        start = torch.full_like(w[0], self.initial_std + np.log(-np.expm1(-self.initial_std)))
         mean = torch.stack([turn.job.state.get(f"mean/{i}", mine) for turn, mine in zip(turns, w, strict=True)])
         raw = torch.stack([turn.job.state.get(f"raw/{i}", start) for turn in turns])
         sigma2 = torch.stack([turn.job.message.get(f"noise/{task}", scalar(1.0)) for turn in turns])
-        rho2 = prior_variance(mean, raw, w)
-        step = (self.head_rate / (information(held, sigma2) + 1 / rho2))[:, None, None]
+        rho2 = uncertain.prior_variance(mean, raw, w)
+        step = (self.head_rate / (uncertain.information(held, sigma2) + 1 / rho2))[:, None, None]
         rngs = [_own(turn.job.stream, f"head draws {i}").numpy() for turn in turns]
         velocity = torch.zeros(2, *w.shape, dtype=torch.float64)
         for _ in range(self.head_steps):
             live = (mean.detach().requires_grad_(), raw.detach().requires_grad_())
-            draws = drawn(rngs, (self.n_draws, *w.shape[1:]))
-            bound = expected_loss(live, h, held, sigma2, draws) + divergence(*live, w, rho2)
+            draws = uncertain.drawn(rngs, (self.n_draws, *w.shape[1:]))
+            bound = uncertain.expected_loss(live, h, held, sigma2, draws) + uncertain.divergence(*live, w, rho2)
             velocity = self.momentum * velocity + torch.stack(torch.autograd.grad(bound.sum(), live))
             mean, raw = mean - step * velocity[0], raw - step * velocity[1]
         return [((mean[j], raw[j]), rho2[j]) for j in range(len(turns))]
@@ -245,7 +232,7 @@ class PFedVEM(TrainedSideBySide, Neural):
             for k in range(self.join_rounds if n else 0):
                 turn = Turn(Job("", state, under(server, "noise"), data, _own(stream, f"join {k}")), values, {})
                 [(q, rho2)] = self.head_phase(net, task, [turn])
-                state = state | head_state(i, q, rho2)
+                state = state | uncertain.head_state(i, q, rho2)
         return state
 
     # ---- predictions ----------------------------------------------------------------------------------------------
@@ -255,7 +242,7 @@ class PFedVEM(TrainedSideBySide, Neural):
         values = self.values(server, state)
         heads = {task: i for i, task in enumerate(net.tasks) if f"mean/{i}" in state}
         for i in heads.values():
-            values |= as_layer(i, state[f"mean/{i}"])
+            values |= uncertain.as_layer(i, state[f"mean/{i}"])
         plain = self.reader(server, values, data)
         if self.read_out == "mean" or not heads:
             return plain

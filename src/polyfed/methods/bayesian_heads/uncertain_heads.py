@@ -92,10 +92,6 @@ def head_state(i: int, q: Posterior, rho2: Tensor) -> State:
     return {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
 
 
-def softplus_inverse(std: float) -> float:
-    return std + float(np.log(-np.expm1(-std)))
-
-
 def precision_of(i: int) -> str:
     """Under which name 1/ρ² of the head of task i is sent."""
     return f"precision/{i}"

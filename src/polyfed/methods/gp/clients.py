@@ -12,34 +12,25 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from polyfed.gp import BatchStep, ClientBatch, ExactModel, Knowledge, LatentPrediction, Prior, Rows, hyperprior, infer
-from polyfed.gp.batch import Places, buckets
+from polyfed.gp import BatchStep, ClientBatch, Prior, Rows, hyperprior, infer
+from polyfed.gp.batch import Places
 from polyfed.gp.hyperprior import HyperPrior
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.meanfield import Marginals
-from polyfed.gp.rows import places as rows_in_stack
 from polyfed.methods.gp.model import (
-    PREDICTION_STEPS,
-    PREDICTION_TOLERANCE,
     GPModel,
-    PosteriorPredictor,
     clamped,
-    prepared_rows,
 )
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State
 from polyfed.modelling.memory import holds, memory
-from polyfed.modelling.rows import read_out
-from polyfed.predictions import Predictions
 
-Starts = (
-    BatchStep | Sequence[Marginals | None]
-)  # the marginals that E-steps begin at: of a last step, or of each client
+# The marginals that E-steps begin at: of a last step, or of each client.
+Starts = BatchStep | Sequence[Marginals | None]
 KEPT = 0.125  # of the memory, for inputs and distances of batches that are kept for the next round
 _kept: dict[tuple[int, ...], tuple[Sequence[Rows], int, ClientBatch]] = {}  # the rows too: their identities stay taken
 _lock = Lock()
@@ -62,7 +53,7 @@ def batch_of(rows: Sequence[Rows]) -> ClientBatch:
 def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     """What solves these clients: all at once, but for those that go alone, and in turn where memory does not hold all."""
     sizes = [len(client) for client in rows]
-    by_size = {size: goes_alone(model, size) for size in set(sizes)}
+    by_size = {size: model.goes_alone(size) for size in set(sizes)}
     apart = [by_size[size] for size in sizes]
     alone = [i for i, is_apart in enumerate(apart) if is_apart]
     together = _that_fit([i for i, is_apart in enumerate(apart) if not is_apart], rows)
@@ -78,12 +69,6 @@ def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     if alone:
         parts.append((alone, lambda: OneByOne(model, [rows[i] for i in alone])))
     return Parted(parts)
-
-
-def goes_alone(model: GPModel, n_rows: int) -> bool:
-    """Whether a client with so many rows has inducing inputs or a network, and is solved by itself."""
-    sparsity, prior = model.config.sparsity, model.prior
-    return prior.features is not None or sparsity.points_for(n_rows, prior.n_latents) is not None
 
 
 def _that_fit(places: Sequence[int], rows: Sequence[Rows]) -> list[list[int]]:
@@ -260,44 +245,3 @@ class LocalWork:
                 best = hyperprior.best_log_noise(total, count, densities.get(name))
                 moved[name] = torch.where(count > 0, best, values[name])
         return {**values, **clamped(moved)}, memory
-
-
-def answers(predictors: Sequence[PosteriorPredictor], asked: Sequence[np.ndarray]) -> list[Predictions]:
-    """What each says of its own inputs. They have one model, and receive shared functions all or none."""
-    rows = [prepared_rows(one.data, one.model.likelihoods) for one in predictors]
-    together = [
-        i
-        for i, (one, n) in enumerate(zip(predictors, map(len, rows), strict=True))
-        if n > 0 and one.prior.sees_inputs and not one.prior.has_mean and not goes_alone(one.model, n)
-    ]
-    found: dict[int, Predictions] = {}
-    for group in buckets([len(rows[i]) for i in together]):
-        places = [together[i] for i in group]
-        some = [predictors[i] for i in places]
-        found |= zip(places, _of_batch(some, [rows[i] for i in places], [asked[i] for i in places]), strict=True)
-    return [found[i] if i in found else one(asked[i]) for i, one in enumerate(predictors)]
-
-
-def _of_batch(
-    predictors: Sequence[PosteriorPredictor], rows: Sequence[Rows], asked: Sequence[np.ndarray]
-) -> list[Predictions]:
-    model, known = predictors[0].model, [one.knowledge for one in predictors if one.knowledge is not None]
-    knowledge = Knowledge.stack(known) if known else None
-    values = [one.prior.parameters for one in predictors]
-    with torch.no_grad():
-        prior = model.prior.with_values({name: torch.stack([mine[name] for mine in values]) for name in values[0]})
-        gp = ExactModel(prior, Rows.stack(rows), knowledge=knowledge)
-        first = gp.rows.as_f(gp.prior_marginals())
-        for c, (one, spot) in enumerate(zip(predictors, rows_in_stack(rows), strict=True)):
-            if one.start is not None:
-                first[0][c, spot], first[1][c, spot] = one.start
-        start = gp.rows.as_f(first, back=True)
-        q = infer(gp, start=start, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
-        x = [torch.from_numpy(own) for own in asked]
-        mean, cov = gp.latents_at(getattr(q, "whole", q), torch.nn.utils.rnn.pad_sequence(x, batch_first=True))
-    said = []
-    for c, one in enumerate(predictors):
-        n = len(x[c])
-        latents = LatentPrediction(mean[c, :n], cov[c, :n], one.prior.mixing())
-        said.append(read_out(latents, one.prior, model.likelihoods, one.data.codecs))
-    return said

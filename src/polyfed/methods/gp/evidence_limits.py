@@ -104,27 +104,19 @@ FARTHEST = (
 )
 
 
-def precisions(limits: Mapping[str, Tensor], noise: State, counts: Mapping[str, int]) -> float | None:
-    """Σ h‖A‖² of so many labels at the most; None where a task of theirs has no limit."""
-    most = 0.0
-    for task, count in counts.items():
-        if count and task not in limits:
-            return None
-        if count:
-            h = limits[task].diagonal(dim1=-2, dim2=-1).sum(-1).max()
-            most += count * float(h / noise[task].exp() if task in noise else h)
-    return most
-
-
-def objection_to_weights(most: float | None, server: Server, sent: Sent, sizes: Tensor) -> str | None:
-    """Why labels of so much precision cannot have said this, if they cannot."""
+def objection_to_weights(server: Server, sent: Sent, counts: Mapping[str, int], sizes: Tensor) -> str | None:
+    """Why a client with these labels cannot have said this, if it cannot; `sizes` are those of its personal part."""
     assert server.sums is not None
-    moments = sent.moments
+    moments, having = sent.moments, {task: count for task, count in counts.items() if count}
     if sent.outputs is not None:
         first, second, n = sent.outputs  # sums of outputs, of their squares, and their number
         if bool((n < 0).any() | (second < 0).any() | (first.square() > n * second * (1 + 1e-6)).any()):
             return "its sums of outputs are those of no rows"
-    if most is not None:
+    if having.keys() <= server.limits.keys():
+        most = 0.0  # Σ h‖A‖² of the labels
+        for task, count in having.items():
+            h = server.limits[task].diagonal(dim1=-2, dim2=-1).sum(-1).max()
+            most += count * float(h / server.noise[task].exp() if task in server.noise else h)
         trace, norm = map(float, sizes_of(sent.change))
         if trace > (limit := most * FARTHEST):
             return f"its evidence has a trace of {trace:.4g}, and its labels allow {limit:.4g}"

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.errors import ConfigError
-from polyfed.gp import ExactModel, Knowledge, Likelihood, Prior, Rows, infer, predict_latents
+from polyfed.gp import ExactModel, Knowledge, LatentPrediction, Likelihood, Prior, Rows, infer, predict_latents
+from polyfed.gp.batch import buckets
 from polyfed.gp.meanfield import Marginals
+from polyfed.gp.rows import places as rows_in_stack
 from polyfed.methods.base import Explanation
 from polyfed.methods.messages import State
 from polyfed.modelling.learning import initial_values, limits_of
@@ -136,6 +138,12 @@ class GPModel:
         """The noise parameters that have a closed form (optimial sigma, eq. 20), by name."""
         return [f"noise.{task}" for task, likelihood in self.likelihoods.items() if likelihood.closed_form_noise]
 
+    def goes_alone(self, n_rows: int) -> bool:
+        """Whether a client with so many rows has inducing inputs or a network, and is solved by itself."""
+        return (
+            self.prior.features is not None or self.config.sparsity.points_for(n_rows, self.prior.n_latents) is not None
+        )
+
     def predict(
         self, values: Mapping[str, Tensor], data: ClientData, knowledge: Knowledge | None = None
     ) -> PosteriorPredictor:
@@ -218,3 +226,44 @@ def prepared_rows(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Ro
 def clamped(values: Mapping[str, Tensor]) -> State:
     """Θ within the limits of sane data (LIMITS): constant targets would send σ² to zero."""
     return {name: value.clamp(*limits_of(name)) for name, value in values.items()}
+
+
+def answers(predictors: Sequence[PosteriorPredictor], asked: Sequence[np.ndarray]) -> list[Predictions]:
+    """What each says of its own inputs. They have one model, and receive shared functions all or none."""
+    rows = [prepared_rows(one.data, one.model.likelihoods) for one in predictors]
+    together = [
+        i
+        for i, (one, n) in enumerate(zip(predictors, map(len, rows), strict=True))
+        if n > 0 and one.prior.sees_inputs and not one.prior.has_mean and not one.model.goes_alone(n)
+    ]
+    found: dict[int, Predictions] = {}
+    for group in buckets([len(rows[i]) for i in together]):
+        places = [together[i] for i in group]
+        some = [predictors[i] for i in places]
+        found |= zip(places, _of_batch(some, [rows[i] for i in places], [asked[i] for i in places]), strict=True)
+    return [found[i] if i in found else one(asked[i]) for i, one in enumerate(predictors)]
+
+
+def _of_batch(
+    predictors: Sequence[PosteriorPredictor], rows: Sequence[Rows], asked: Sequence[np.ndarray]
+) -> list[Predictions]:
+    model, known = predictors[0].model, [one.knowledge for one in predictors if one.knowledge is not None]
+    knowledge = Knowledge.stack(known) if known else None
+    values = [one.prior.parameters for one in predictors]
+    with torch.no_grad():
+        prior = model.prior.with_values({name: torch.stack([mine[name] for mine in values]) for name in values[0]})
+        gp = ExactModel(prior, Rows.stack(rows), knowledge=knowledge)
+        first = gp.rows.as_f(gp.prior_marginals())
+        for c, (one, spot) in enumerate(zip(predictors, rows_in_stack(rows), strict=True)):
+            if one.start is not None:
+                first[0][c, spot], first[1][c, spot] = one.start
+        start = gp.rows.as_f(first, back=True)
+        q = infer(gp, start=start, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
+        x = [torch.from_numpy(own) for own in asked]
+        mean, cov = gp.latents_at(getattr(q, "whole", q), torch.nn.utils.rnn.pad_sequence(x, batch_first=True))
+    said = []
+    for c, one in enumerate(predictors):
+        n = len(x[c])
+        latents = LatentPrediction(mean[c, :n], cov[c, :n], one.prior.mixing())
+        said.append(read_out(latents, one.prior, model.likelihoods, one.data.codecs))
+    return said

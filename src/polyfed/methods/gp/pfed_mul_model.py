@@ -13,8 +13,8 @@ from polyfed.gp import GROUPS, group_of
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.methods.base import Explanation, Outlook, Predictor, Question
 from polyfed.methods.gp import client_noise, theta_draws
-from polyfed.methods.gp.clients import LocalWork, answers
-from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, prepared_rows
+from polyfed.methods.gp.clients import LocalWork
+from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, answers, prepared_rows
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
 from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Served, Server
 from polyfed.methods.messages import State

@@ -32,13 +32,7 @@ from polyfed.gp.meanfield import Posterior
 from polyfed.gp.weight_model import WeightModel
 from polyfed.gp.weight_space import Weights, learned, renewed, wider
 from polyfed.methods.base import Explanation, Method, Predictor
-from polyfed.methods.gp.evidence_limits import (
-    checked,
-    limits_of,
-    objection_to_products,
-    objection_to_weights,
-    precisions,
-)
+from polyfed.methods.gp.evidence_limits import checked, limits_of, objection_to_products, objection_to_weights
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, clamped, prepared_rows
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.states import Marginal, Moments
@@ -147,9 +141,8 @@ class WeightSpace(Method):
         known, sent = Server.from_arrays(server), Sent.from_arrays(update.arrays)
         if known.basis is not None and sent.products is not None:
             return objection_to_products(sent.products, sum(update.counts.values()), known.basis)
-        most = precisions(known.limits, known.noise, update.counts)
         sizes = torch.tensor(self._features(known).personal_sizes, dtype=torch.float64)
-        return objection_to_weights(most, known, sent, sizes)
+        return objection_to_weights(known, sent, update.counts, sizes)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         known, ordered = Server.from_arrays(server), [updates[client] for client in sorted(updates)]
