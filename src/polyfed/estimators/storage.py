@@ -25,16 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 OPTIONS = (
-    "n_latents",
-    "per_dimension",
-    "scale",
-    "inducing",
-    "inducing_method",
-    "inducing_tolerance",
-    "tolerance",
-    "max_steps",
-    "max_iterations",
-    "seed",
+    *("n_latents", "per_dimension", "scale", "inducing", "inducing_method", "inducing_tolerance"),
+    *("tolerance", "max_steps", "max_iterations", "seed"),
 )
 
 

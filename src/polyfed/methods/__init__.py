@@ -56,10 +56,8 @@ def method(name: str, **options: object) -> Method:
     return chosen(**options)
 
 
-__all__ = [
-    "METHODS",
-    "ClientResult",
-    "ClientUpdate",
+__all__ = ["METHODS", "ClientResult", "ClientUpdate", "Job", "Method", "Predictor", "State", "known_methods", "method"]
+__all__ += [
     "Ditto",
     "Fed3R",
     "FedAvg",
@@ -68,20 +66,8 @@ __all__ = [
     "FedPAC",
     "FedPer",
     "FedRoD",
-    "Job",
     "Local",
-    "Method",
     "PFedFDA",
     "PFedGP",
-    "PFedHier",
-    "PFedMe",
-    "PFedMul",
-    "PFedSt",
-    "PFedVEM",
-    "Pooled",
-    "Predictor",
-    "Scaffold",
-    "State",
-    "known_methods",
-    "method",
 ]
+__all__ += ["PFedHier", "PFedMe", "PFedMul", "PFedSt", "PFedVEM", "Pooled", "Scaffold"]

@@ -114,11 +114,8 @@ class PFedGP(TrainedSideBySide):
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         for name, codec in spec.codecs.items():
             if self.inference == "gibbs" and codec.task.form.has_classes and codec.task.power != 1.0:
-                raise ConfigError(
-                    f"power={codec.task.power!r} is not for inference='gibbs'",
-                    where=f"task {name!r}",
-                    remedy="leave power at 1, or use inference='mf'",
-                )
+                what = f"power={codec.task.power!r} is not for inference='gibbs'"
+                raise ConfigError(what, where=f"task {name!r}", remedy="leave power at 1, or use inference='mf'")
         server = super().init(spec, stream)
         shared = {name: value for name, value in strip_prefix(server, "theta").items() if not name.startswith("head.")}
         for i, likelihood in enumerate(likelihoods_of(spec.codecs, "polya-gamma").values()):

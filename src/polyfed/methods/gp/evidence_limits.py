@@ -90,10 +90,8 @@ def checked(sums: Evidence) -> Evidence:
     """Those of all clients, of whom each may be sound, and all together not."""
     if bool(sums.is_positive(ROUNDING)):
         return sums
-    raise NumericalError(
-        "the evidence of all clients is no distribution of the shared functions",
-        remedy="look for clients that send what is not theirs",
-    )
+    what = "the evidence of all clients is no distribution of the shared functions"
+    raise NumericalError(what, remedy="look for clients that send what is not theirs")
 
 
 LARGEST_SQUARE = 1e4  # mean square of a feature: a hundred standard deviations

@@ -127,10 +127,8 @@ class GPModel:
             try:
                 values[name] = torch.tensor(given, dtype=torch.float64).broadcast_to(values[name].shape).clone()
             except (TypeError, ValueError, RuntimeError):
-                raise ConfigError(
-                    f"initial value {shorten(given)} does not fit {name!r}",
-                    remedy=f"give numbers of shape {tuple(values[name].shape)}",
-                ) from None
+                what = f"initial value {shorten(given)} does not fit {name!r}"
+                raise ConfigError(what, remedy=f"give numbers of shape {tuple(values[name].shape)}") from None
         return values
 
     @property

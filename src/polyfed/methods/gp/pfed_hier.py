@@ -109,20 +109,16 @@ class SharedFunctions(PFedMul):
         if self._n_latents == 0:
             raise ConfigError("n_shared and n_personal are both 0: no latent is left", remedy="give at least one")
         if self.n_latents not in (None, self._n_latents):
-            raise ConfigError(
-                f"n_latents is {self.n_latents}, and shared and personal latents are counted apart",
-                remedy="leave n_latents out, and give n_shared and n_personal",
-            )
+            what = f"n_latents is {self.n_latents}, and shared and personal latents are counted apart"
+            raise ConfigError(what, remedy="leave n_latents out, and give n_shared and n_personal")
         super().__post_init__()
         if self._shares and self.inducing_method == PAPER:
             what = f"inducing_method is {PAPER!r}, which has no place for shared functions"
             raise ConfigError(what, remedy="use another")
         if self._shares and self._makes_features:
             option = next((name for name in ("projection", "network") if getattr(self, name) is not None), "mean")
-            raise ConfigError(
-                f"{option} is set, and shared functions are functions of the features themselves",
-                remedy=f"leave {option} out, or use the method 'pfed-mul'",
-            )
+            what = f"{option} is set, and shared functions are functions of the features themselves"
+            raise ConfigError(what, remedy=f"leave {option} out, or use the method 'pfed-mul'")
 
     @property
     def personalises(self) -> bool:
@@ -152,10 +148,8 @@ class SharedFunctions(PFedMul):
         """The number of features of all shared latents, if memory holds what is made of them."""
         width = width_of(model.prior, n_shared, n_points)
         if not holds(MATRICES * 8.0 * width**2):
-            raise ConfigError(
-                f"{n_shared} shared latents have {width:,} features, and memory does not hold their precision",
-                remedy="set fewer n_points or n_shared",
-            )
+            what = f"{n_shared} shared latents have {width:,} features, and memory does not hold their precision"
+            raise ConfigError(what, remedy="set fewer n_points or n_shared")
         return width
 
     # ---- the server ---------------------------------------------------------------------------------------
@@ -247,11 +241,8 @@ class SharedFunctions(PFedMul):
 
     def _check_inputs(self, model: GPModel, points: Tensor) -> None:
         if points.shape[-1] != model.prior.dims:
-            raise DataError(
-                f"{model.prior.dims} features, and the shared functions have {points.shape[-1]}",
-                where="the client's inputs",
-                remedy="give the columns that the federation agreed on",
-            )
+            what = f"{model.prior.dims} features, and the shared functions have {points.shape[-1]}"
+            raise DataError(what, where="the client's inputs", remedy="give the columns that the federation agreed on")
 
 
 def _form(server: Served) -> State:

@@ -15,7 +15,7 @@ from polyfed.methods.base import Method
 from polyfed.methods.gp.feature_learning import HOLDOUT, PROJECTION, STARTS, FeatureLearning
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
-from polyfed.methods.gp.server_step import QuasiNewtonStep, ServerStep, hyperprior_of
+from polyfed.methods.gp.server_step import ServerStep, hyperprior_of
 from polyfed.methods.options import check_choice, check_number, check_numbers, check_table, frozen_tree
 from polyfed.modelling.sparsity import Sparsity
 
@@ -155,10 +155,8 @@ class PFedMulOptions(Method):
             remedy = "use mode 'gradient' and scheme 'A', or leave client_noise out"
             raise ConfigError(f"client_noise is set, and {reason}", remedy=remedy)
         if self._hyper is not None and self.mode == "average" and self._shared:
-            raise ConfigError(
-                "theta_prior with mode 'average': clients would add it as often as they are many",
-                remedy="use mode 'gradient', or leave theta_prior out",
-            )
+            what = "theta_prior with mode 'average': clients would add it as often as they are many"
+            raise ConfigError(what, remedy="use mode 'gradient', or leave theta_prior out")
         check_numbers(self, "theta_draws", whole=True, least=0, most=MOST_DRAWS)
         if self.theta_draws and (reason := self._why_not_drawn()):
             raise ConfigError(f"theta_draws is {self.theta_draws}, and {reason}", remedy="leave theta_draws out")
@@ -243,14 +241,15 @@ class PFedMulOptions(Method):
         check_numbers(self, "halve_after", least=0)
         check_numbers(self, "halve_every", above=0, optional=True)
         schedule = None if self.halve_every is None else Halving(self.halve_every, self.halve_after, LEAST)
+        return Adam(self._rates(), {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
+
+    def _rates(self) -> dict[str, float]:
         # The weights of a network are many and small; those of projections are scaled for a step like any other.
-        rates = rates_of(self.learning_rate, network=1.0 if self.network is None else 0.01)
-        return Adam(rates, {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
+        return rates_of(self.learning_rate, network=1.0 if self.network is None else 0.01)
 
     @property
     def _server_step(self) -> ServerStep:
-        adam = self.optimiser == "adam"
-        return ServerStep(self._adam) if adam else QuasiNewtonStep(self._adam, moves_noise=not self.client_noise)
+        return ServerStep(self._adam, self.optimiser == "quasi-newton", moves_noise=not self.client_noise)
 
     @property
     def _hyper(self) -> HyperPrior | None:

@@ -40,10 +40,16 @@ LEAST = 1e-3  # nats, where neither labels nor a prior say anything
 
 @dataclass(frozen=True)
 class ServerStep:
+    """Adam's step of Θ; or a quasi-Newton one, and of closed-form noise with it, unless each client has a noise of its own."""
+
     adam: Adam
+    quasi_newton: bool
+    moves_noise: bool
 
     def start(self, theta: State, pooled: State) -> Moments:
-        return self.adam.start(theta)
+        return (
+            QuasiNewton(self.adam).start(theta | self._noise(pooled)) if self.quasi_newton else self.adam.start(theta)
+        )
 
     def step(
         self,
@@ -53,27 +59,9 @@ class ServerStep:
         updates: Mapping[str, ClientUpdate],
     ) -> tuple[State, Moments]:
         """Θ along the gradient of the average bound, and what the optimiser remembers; `sums` are of closed-form noise."""
-        whole = with_prior(gradient, server.theta, server)
-        return self.adam.step(server.theta, whole, server.optimiser, asked(server, len(updates)))
-
-
-@dataclass(frozen=True)
-class QuasiNewtonStep(ServerStep):
-    """A quasi-Newton step of Θ, and of closed-form noise with it, unless each client has a noise of its own."""
-
-    moves_noise: bool
-
-    def start(self, theta: State, pooled: State) -> Moments:
-        return QuasiNewton(self.adam).start(theta | self._noise(pooled))
-
-    def step(
-        self,
-        server: Server,
-        gradient: State,
-        sums: Mapping[str, tuple[Tensor, Tensor]],
-        updates: Mapping[str, ClientUpdate],
-    ) -> tuple[State, Moments]:
         theta, noise, n = server.theta, self._noise(server.pooled), len(updates)
+        if not self.quasi_newton:
+            return self.adam.step(theta, with_prior(gradient, theta, server), server.optimiser, asked(server, n))
         slopes = {name: noise_slope(value, *sums[name], n) for name, value in noise.items()}
         whole = with_prior(gradient | slopes, theta | noise, server)
         expected = expected_curvature(theta, noise, server, [update.counts for update in updates.values()])

@@ -109,10 +109,8 @@ class FedBABU(FineTuned):
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
         if not self.trainable(self.net(spec.codecs, spec.n_features), strip_prefix(server, "theta")):
-            raise ConfigError(
-                f"hidden is {list(self.hidden)!r} with network {self.network!r}: nothing to train below the heads",
-                remedy="give FedBABU a layer to train, such as hidden=[64]",
-            )
+            what = f"hidden is {list(self.hidden)!r} with network {self.network!r}: nothing to train below the heads"
+            raise ConfigError(what, remedy="give FedBABU a layer to train, such as hidden=[64]")
         return server
 
     def join(self, server: State, data: ClientData, stream: Stream) -> State:

@@ -140,11 +140,8 @@ class Features:
                 remedy="give the client its state back, or start the run again",
             )
         if x.shape[1] != len(self.components.centre):
-            raise DataError(
-                f"{x.shape[1]} features, and the shared functions have {len(self.components.centre)}",
-                where="the client's inputs",
-                remedy="give the features that the federation agreed on",
-            )
+            what = f"{x.shape[1]} features, and the shared functions have {len(self.components.centre)}"
+            raise DataError(what, where="the client's inputs", remedy="give the features that the federation agreed on")
         return torch.cat([self.components.scores(x), one], 1)
 
     def unseen(self, x: Tensor) -> Tensor:

@@ -98,10 +98,8 @@ class WeightSpace(Method):
             further = 1 + (T * N_POINTS if self._bends(T) else 0)
             wanted = max(FEWEST_COMPONENTS, min(MOST_COMPONENTS, WIDEST // T - further))
         if not holds(MATRICES * 8.0 * (T * (wanted + 1 + T * N_POINTS)) ** 2):
-            raise ConfigError(
-                f"{wanted} components for {T} outputs, and memory does not hold the precision of their weights",
-                remedy="set fewer n_components",
-            )
+            what = f"{wanted} components for {T} outputs, and memory does not hold the precision of their weights"
+            raise ConfigError(what, remedy="set fewer n_components")
         return wanted
 
     def _bends(self, T: int) -> bool:
