@@ -23,10 +23,10 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import PolyfedError
 from polyfed.gp import GROUPS, Evidence, group_of
 from polyfed.methods.base import ClientResult, Job
-from polyfed.methods.gp import client_noise, theta_draws
+from polyfed.methods.gp import theta_draws
 from polyfed.methods.gp.model import alike, clamped, prepared_rows
 from polyfed.methods.gp.pfed_mul_model import PFedMulModel
-from polyfed.methods.gp.server_step import asked, pooled_noise
+from polyfed.methods.gp.server_step import asked, own_noise, pooled_levels, pooled_noise, strengths_started
 from polyfed.methods.gp.states import Broadcast, ClientColumns, Moments, Sent, Served, Server, StateBatch, States
 from polyfed.methods.messages import NOTHING, ClientUpdate, State
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
@@ -64,7 +64,7 @@ class PFedMul(PFedMulModel):
         if self.mode == "gradient":
             server = replace(server, optimiser=self._server_step.start(server.theta, server.pooled))
         if self.client_noise:
-            server = replace(server, strengths=client_noise.started(list(server.pooled)))
+            server = replace(server, strengths=strengths_started(list(server.pooled)))
         if self.theta_draws:
             server = theta_draws.begun(server, self._hyper, model.prior, self.theta_draws, stream)
         if self._hyper is not None or self.halve_every is not None or self.client_noise or self.theta_draws:
@@ -126,7 +126,7 @@ class PFedMul(PFedMulModel):
         else:
             moved = {name: known.theta[name] + change for name, change in mean.gradient.items()}
         if self.client_noise:
-            levels, strengths = client_noise.pooled(known, counted, asked(known, len(sent)))
+            levels, strengths = pooled_levels(known, counted, asked(known, len(sent)))
             moved, after = moved | levels, replace(after, strengths=strengths)
         for name in known.pooled:  # optimial sigma, eq. 20, over the labels of all clients
             if name not in moved:
@@ -166,11 +166,11 @@ class PFedMul(PFedMulModel):
         model, features = self.model(jobs[0].data), self._feature_learning
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
         closed = [name for name in shared if name in model.closed_form_noise]
-        own_noise = closed if self.client_noise else []
+        own_noises = closed if self.client_noise else []
         received, states = Broadcast.stacked([job.message for job in jobs]), States([job.state for job in jobs])
-        clients = states.stacked(ClientColumns.unsaid(received, own_noise))
+        clients = states.stacked(ClientColumns.unsaid(received, own_noises))
         before = {name: received.theta[name] for name in shared}
-        before |= {name: clients.personal[name] for name in [*personal, *own_noise]}
+        before |= {name: clients.personal[name] for name in [*personal, *own_noises]}
 
         masks = states.held_out if features.share else []
         of_features, of_the_rest = features.split([job.data for job in jobs], masks)
@@ -196,7 +196,7 @@ class PFedMul(PFedMulModel):
         evidence, change = self._evidence(clients.evidence, step.evidence, states.stay_together)
         updates = UpdateBatch({**sent.to_arrays(), **change}, pooled)
 
-        own = {name: after[name] for name in personal} | client_noise.found(step.noise, received, own_noise)
+        own = {name: after[name] for name in personal} | own_noise(step.noise, received, own_noises)
         stacked, apart = (evidence, None) if states.stay_together else (None, evidence)
         batch = StateBatch(
             ClientColumns(own, memory, clients.anchors, stacked),

@@ -12,10 +12,11 @@ from polyfed.data import ClientData
 from polyfed.gp import GROUPS, group_of
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.methods.base import Explanation, Outlook, Predictor, Question
-from polyfed.methods.gp import client_noise, theta_draws
+from polyfed.methods.gp import theta_draws
 from polyfed.methods.gp.clients import LocalWork
 from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, answers, prepared_rows
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
+from polyfed.methods.gp.server_step import own_noise
 from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Served, Server
 from polyfed.methods.messages import State
 from polyfed.modelling.memory import exact_bytes, holds
@@ -76,7 +77,7 @@ class PFedMulModel(PFedMulOptions):
             learned += known.pooled
             for _ in range(NOISE_STEPS):
                 _, _, start = self._work([], 1, ()).run(model, rows, values, Moments(), {}, start, knowledge)
-                values = values | client_noise.found(start.noise, received, list(known.pooled))
+                values = values | own_noise(start.noise, received, list(known.pooled))
         if steps:
             memory = self._adam.start({name: values[name] for name in personal}, 1)
             anchors = {name: value[None] for name, value in state.anchors.items()}

@@ -13,6 +13,11 @@ With a prior of Θ the federation maximises Σ_c F_c(Θ) + log p(Θ). A server t
 adds 1/N of the prior's, where N is the number of clients of the federation and not of those asked in this round: their average
 stands for that of all N, whoever they are and whatever they weigh. Sums of closed-form noise are those of the clients asked, so
 there the prior has as small a part as they are of all.
+
+With `client_noise` each client has a noise level of its own (gp/noise_pool.py). No number leaves a client that did not leave it
+before: its sum of squared residuals and its count. The server needs them client by client for this, so that it does not go with
+secure aggregation. It learns from them how different the clients are, and sends everybody the common level and its strength; a
+client's own level stays in its state, where predictions find it.
 """
 
 from __future__ import annotations
@@ -25,10 +30,11 @@ import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp import group_of, hyperprior
+from polyfed.gp import group_of, hyperprior, noise_pool
 from polyfed.gp.hyperprior import HyperPrior
+from polyfed.methods.gp.model import clamped
 from polyfed.methods.gp.optimiser import Adam, QuasiNewton
-from polyfed.methods.gp.states import Moments, Server
+from polyfed.methods.gp.states import Broadcast, Moments, Server
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.options import check_number
 
@@ -168,3 +174,34 @@ def pooled_noise(name: str, total: Tensor, count: Tensor, server: Server, n_aske
     if not count > 0:
         return server.pooled[name]
     return hyperprior.best_log_noise(total, count, server.densities.get(name), asked(server, n_asked))
+
+
+Sums = Mapping[str, tuple[Tensor, Tensor]]
+
+
+def strengths_started(names: Sequence[str]) -> State:
+    """log ν of these noises, before the first round."""
+    return {name: torch.tensor(noise_pool.STRENGTH[0], dtype=torch.float64) for name in names}
+
+
+def own_noise(noise: Sums, received: Broadcast, names: Sequence[str]) -> State:
+    """The noise of each client by its own labels and what the federation says."""
+    after = {}
+    for name in names:
+        common, strength = received.theta[name], received.strengths[name]
+        nothing = torch.zeros_like(common)
+        total, count = noise.get(name.removeprefix("noise."), (nothing, nothing))
+        after[name] = noise_pool.own_log_noise(total, count, common, strength)
+    return clamped(after)
+
+
+def pooled_levels(server: Server, counted: Sums, share: float) -> tuple[State, State]:
+    """log s² and log ν of each noise, from the sums and counts of the clients asked, who are this share of all."""
+    levels, strengths = {}, {}
+    for name, pair in counted.items():
+        total, count = (value.to(torch.float64) for value in pair)
+        before = server.pooled[name], server.strengths[name]
+        after = noise_pool.pooled(total, count, *before, server.densities.get(name), share)
+        # A few clients say little of all: with a part of them the server goes a part of the way.
+        levels[name], strengths[name] = (old + share * (new - old) for old, new in zip(before, after, strict=True))
+    return levels, strengths

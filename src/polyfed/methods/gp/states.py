@@ -49,7 +49,7 @@ class Served(TypedState):
     theta: State = under("theta/")  # shared, and learned by steps
     pooled: State = under("pooled/")  # shared noise with a closed form
     initial: State = under("initial/")  # what everyone starts from, of personal groups
-    strengths: State = under("strength/")  # log ν of noise levels that clients have for themselves (client_noise.py)
+    strengths: State = under("strength/")  # log ν of noise levels that clients have for themselves (server_step.py)
     draws: State = under("draw/")  # of Θ (theta_draws.py), with a leading dimension
     sums: Evidence | None = record("evidence/", Evidence)  # of all clients, of the shared functions (pfed_hier.py)
     points: Tensor | None = key("shared/Z")  # that these go through
