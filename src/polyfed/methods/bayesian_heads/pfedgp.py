@@ -109,8 +109,6 @@ class PFedGP(TrainedSideBySide):
     def personalises(self) -> bool:
         return self.bn_buffers == "local"  # a client's labels make its model its own, and the server has none without
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         for name, codec in spec.codecs.items():
             if self.inference == "gibbs" and codec.task.form.has_classes and codec.task.power != 1.0:
@@ -136,8 +134,6 @@ class PFedGP(TrainedSideBySide):
         """Only tasks that taught the client something count: one class alone teaches a classifier nothing."""
         taught = {task: int(n) if bool(update.pooled[task][0] > 0) else 0 for task, n in update.counts.items()}
         return super()._labels(name, replace(update, counts=taught))
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
@@ -207,8 +203,6 @@ class PFedGP(TrainedSideBySide):
         share = (self.clip / norm.clamp_min(1e-300)).clamp_max(1.0)
         clipped = {name: share.reshape(-1, *(1,) * (g.dim() - 1)) * g for name, g in gradient.items()}
         return totals.tolist(), clipped, said
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         values, net = self.values(server, state), self.net_of(data)

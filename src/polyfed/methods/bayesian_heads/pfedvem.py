@@ -89,8 +89,6 @@ class PFedVEM(TrainedSideBySide, Neural):
         check_numbers(self, "n_draws", "head_steps", "join_rounds", "read_draws", whole=True, least=1)
         check_numbers(self, "initial_std", "head_rate", above=0)
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def broadcast(self, server: State, client: str) -> State:
         return under(server, "theta", "noise")
 
@@ -112,8 +110,6 @@ class PFedVEM(TrainedSideBySide, Neural):
         if not name.startswith("head."):
             return super().weights(name, sent)
         return torch.stack([update.pooled[uncertain.precision_of(int(name.split(".")[1]))][0] for update in sent])
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
@@ -234,8 +230,6 @@ class PFedVEM(TrainedSideBySide, Neural):
                 [(q, rho2)] = self.head_phase(net, task, [turn])
                 state = state | uncertain.head_state(i, q, rho2)
         return state
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         net, state = self.net_of(data), state or {}

@@ -152,8 +152,6 @@ class SharedFunctions(PFedMul):
             raise ConfigError(what, remedy="set fewer n_points or n_shared")
         return width
 
-    # ---- the server ---------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
         if not self._shares:
@@ -198,8 +196,6 @@ class SharedFunctions(PFedMul):
         columns = Columns([updates[client] for client in sorted(updates)])
         sums = sums + Evidence(*(columns.total(name) for name in _form(Served(sums=sums))))
         return after | Served(sums=checked(sums)).to_arrays()
-
-    # ---- a client -----------------------------------------------------------------------------------------
 
     def _knowledge(self, model: GPModel, own: Evidence | None, received: Broadcast) -> KnowledgeOf | None:
         points, sums = received.points, received.sums

@@ -119,8 +119,6 @@ class PFedMulModel(PFedMulOptions):
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
         return self.model(data).explain(Served.from_arrays(server).values, self._shared, data.codecs)
 
-    # ---- the parts of Θ -------------------------------------------------------------------------------------
-
     def model(self, data: ClientData) -> GPModel:
         return self._model_config().model(data.codecs, data.n_features)
 

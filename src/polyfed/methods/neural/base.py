@@ -29,8 +29,6 @@ Objective = Callable[[State, str, np.ndarray], Tensor]
 class Neural(SharedNetwork):
     """Options as of `SharedNetwork`. The noise of tasks that have one is pooled over the residuals of all clients."""
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         return super().init(spec, stream) | noise_to_pool(spec, 1.0)
 
@@ -43,8 +41,6 @@ class Neural(SharedNetwork):
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         sent = [updates[client] for client in sorted(updates)]
         return super().aggregate(server, updates) | with_prefix("noise", pooled_noise(server, sent))
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net = self.net_of(data)
@@ -124,8 +120,6 @@ class Neural(SharedNetwork):
         mine = self.trainable(net, own)
         trained, _ = self.train(net, {**strip_prefix(server, "theta"), **own}, data, stream, epochs=epochs, names=mine)
         return state | with_prefix("personal", {name: trained[name] for name in mine})
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         return self.reader(server, self.served(self.net_of(data), self.values(server, state)), data)

@@ -85,8 +85,6 @@ class Fed3R(Method):
     def personalises(self) -> bool:
         return self.own_penalty is not None
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         net = network_of(spec.codecs, spec.n_features, (), self.network)
         trunk = {name: value for name, value in net.initial(stream.integer()).items() if name not in net.heads}
@@ -172,8 +170,6 @@ class Fed3R(Method):
                     after[f"slope/{i}"] = server[f"slopes/{i}"][losses.argmin()]
         return after
 
-    # ---- a client -----------------------------------------------------------------------------------------------
-
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         arrays: State = {}
         pooled: dict[str, tuple[Tensor, Tensor]] = {}
@@ -214,8 +210,6 @@ class Fed3R(Method):
         if self.random_features:
             h = torch.cos(h @ values["fourier/weight"] + values["fourier/bias"]) * (2 / self.random_features) ** 0.5
         return with_constant(h)
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         heads, noise = {}, {}

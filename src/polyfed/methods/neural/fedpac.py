@@ -80,8 +80,6 @@ class FedPAC(Neural):
     def personal(self, net: Network) -> list[str]:
         return [*super().personal(net), *(() if self.combine else net.heads)]
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server, width = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
         for i, (task, codec) in enumerate(spec.codecs.items()):
@@ -150,8 +148,6 @@ class FedPAC(Neural):
                 for client, head in zip(updates, torch.tensordot(alpha, heads, 1), strict=True):
                     mixed[f"combined/{client_key(client)}/{name}"] = head
         return mixed
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)

@@ -131,8 +131,6 @@ class PFedFDA(Neural):
     def trainable(self, net: Network, values: Mapping[str, Tensor]) -> list[str]:
         return [name for name in super().trainable(net, values) if name not in net.heads]
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server, d = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
         for i, (task, codec) in enumerate(spec.codecs.items()):
@@ -185,8 +183,6 @@ class PFedFDA(Neural):
             after[f"covariance/{i}"] = (n[:, None, None] * covariances).sum(0) / n.sum()
             after[f"known/{i}"] = torch.maximum(server[f"known/{i}"], (total > 0).to(torch.float64))
         return after
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net, theta = self.net_of(data), strip_prefix(message, "theta")

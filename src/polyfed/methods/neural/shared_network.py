@@ -75,8 +75,6 @@ class SharedNetwork(Method):
     def takes_weights(self) -> bool:
         return True
 
-    # ---- the network ------------------------------------------------------------------------------------------
-
     def net(self, codecs: Mapping[str, LabelCodec], n_features: int) -> Network:
         separate = self.task_mode == "separate"
         return network_of(codecs, n_features, self.hidden, self.network, activation=self.activation, separate=separate)
@@ -96,8 +94,6 @@ class SharedNetwork(Method):
         """What SGD moves: not the running statistics, nor what the factory of the network froze."""
         fixed = {*net.buffers, *net.frozen}
         return [name for name in values if name not in fixed]
-
-    # ---- the server -------------------------------------------------------------------------------------------
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         net = self.net(spec.codecs, spec.n_features)
@@ -149,8 +145,6 @@ class SharedNetwork(Method):
         if kind == "trunk" and self.task_mode == "shared":
             return float(sum(update.counts.values()))
         return float(list(update.counts.values())[int(rest.partition(".")[0])])
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)

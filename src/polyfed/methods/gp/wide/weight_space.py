@@ -65,8 +65,6 @@ class WeightSpace(Method):
 
     options: PFedHier
 
-    # ---- the server ---------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         model = model_of(spec.codecs, self.options.bound)
         T = sum(model.prior.outputs.values())
@@ -205,8 +203,6 @@ class WeightSpace(Method):
         gradient = {task: torch.stack([one.noise[task] for one in sent]).mean(0) for task in stepped}
         values, memory = ADAM.step(named(stepped), named(gradient), server.optimiser)
         return {name.removeprefix("noise."): value for name, value in clamped(moved | values).items()}, memory
-
-    # ---- a client -----------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         received, own = Broadcast.from_arrays(message), Client.from_arrays(state)
