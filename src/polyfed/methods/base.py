@@ -12,7 +12,7 @@
     predict = method.predictor(server, own, data);  predict(x)  own=None: the server's model alone
     own     = method.join(server, data, stream)                 a client that no round has seen
 
-Nobody tells a method who runs it, and it keeps nothing to itself: states are flat dictionaries of arrays.
+A method does not know who runs it, and keeps nothing to itself: states are flat dictionaries of arrays.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Method(ABC):
         return False
 
     def begin_round(self, server: State, rounds_left: int) -> State:
-        """The server's state as a round begins, after which so many are still to come; all of the round goes by it."""
+        """The server's state as a round begins, `rounds_left` before the last; all of the round goes by it."""
         return server
 
     @abstractmethod

@@ -116,7 +116,7 @@ def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
 
 
 def outputs_of_scores(scores: Tensor, codec: LabelCodec) -> Tensor:
-    """A score for each class, in the last dimension, as outputs: one that tells two classes apart is their difference."""
+    """A score for each class, in the last dimension, as outputs: one that separates two classes is their difference."""
     return scores if n_outputs(codec) == scores.shape[-1] else scores[..., 1:] - scores[..., :1]
 
 

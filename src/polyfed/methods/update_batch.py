@@ -1,7 +1,7 @@
 """Updates of clients that were solved together: their arrays stay stacked, and are taken apart only if someone looks.
 
 A round of ten thousand clients would otherwise spend its time on cutting stacks into rows and on stacking the rows again. Who
-looks at one update sees an ordinary `ClientUpdate`; who wants an array of all of them asks `Columns`.
+looks at one update sees an ordinary `ClientUpdate`; `Columns` has an array of all of them.
 
 >>> batch = UpdateBatch({"mixing.pulse": torch.tensor([[1.0], [2.0], [3.0]])}, {})
 >>> updates = [batch.update(i, 1.0, {"pulse": 1}, {}) for i in (2, 0)]

@@ -126,7 +126,7 @@ class Sparsity:
 
 
 def most_for(n_rows: int) -> int:
-    """Inducing inputs that "auto" takes of so many rows at the most, a power of two.
+    """Inducing inputs that "auto" takes of `n_rows` rows at the most, a power of two.
 
     >>> most_for(1000), most_for(5000), most_for(1_000_000)
     (1024, 128, 64)

@@ -85,7 +85,7 @@ def _two_means(points: Tensor) -> Tensor:
     for _ in range(MOST_STEPS):
         distance = torch.cdist(points, centres)
         now = distance[:, 0] <= distance[:, 1]
-        if bool(now.all()):  # all in one place: nothing tells them apart, so any halves will do
+        if bool(now.all()):  # all in one place: nothing separates them, so any halves will do
             return torch.arange(len(points)) < (len(points) + 1) // 2
         if bool((now == near).all()):
             break

@@ -63,7 +63,7 @@ class PFedVEM(TrainedSideBySide, Neural):
         initial_std: σ of a client's head before its first round (the publication's 1 lets counts explode).
         head_rate: learning rate of μ and s, see above.
         head_steps: steps on μ and s in a round, each on all of a client's labels.
-        join_rounds: a client that joins later does 1. and 2. so many times.
+        join_rounds: how often a client that joins later does 1. and 2.
         read_out: `mc` (predictions are averaged over q, as calibration needs) or `mean` (those of μ).
         read_draws: pairs of draws, mirrored at μ, for the probabilities of `mc`.
     """

@@ -189,7 +189,7 @@ def branches(tree: ClassTree | None, y: Tensor) -> Iterator[tuple[Tensor, Tensor
 
 
 def halves(groups: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
-    """Positions that condition and positions that are scored: of each group the last so many, but never all of it.
+    """Positions that condition and positions that are scored: of each group the last share, but never all of it.
 
     >>> given, scored = halves(torch.tensor([1, 1, -1, 1, 1, -1, 0]), ratio=0.5)
     >>> given.tolist(), scored.tolist()  # the only 0 is not scored: nothing else would speak for its class

@@ -240,7 +240,7 @@ class LocalWork:
         moved, memory = self.optimiser.step(mine, gradient, memory, 1 / self.steps) if mine else ({}, memory)
         for name in set(closed) & set(self.moving):
             task = name.removeprefix("noise.")
-            if task in step.noise:  # optimial sigma, eq. 20; who has no label of the task keeps what it has
+            if task in step.noise:  # optimial sigma, eq. 20; clients without labels of the task keep theirs
                 total, count = step.noise[task]
                 best = hyperprior.best_log_noise(total, count, densities.get(name))
                 moved[name] = torch.where(count > 0, best, values[name])

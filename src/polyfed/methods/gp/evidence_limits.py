@@ -130,7 +130,7 @@ def objection_to_weights(server: Server, sent: Sent, counts: Mapping[str, int], 
 
 
 def objection_to_products(found: Products, n_labels: int, Q: Tensor) -> str | None:
-    """Why no rows of a client with so many labels can have such sums, if none can."""
+    """Why no rows of a client with `n_labels` labels can have such sums, if none can."""
     n = float(found.count)
     if n < 0 or n != round(n) or n > MOST_ROWS * max(n_labels, 1):
         return f"it has {n:g} rows and {n_labels} labels"

@@ -137,7 +137,7 @@ class GPModel:
         return [f"noise.{task}" for task, likelihood in self.likelihoods.items() if likelihood.closed_form_noise]
 
     def goes_alone(self, n_rows: int) -> bool:
-        """Whether a client with so many rows has inducing inputs or a network, and is solved by itself."""
+        """Whether a client with `n_rows` rows has inducing inputs or a network, and is solved by itself."""
         return (
             self.prior.features is not None or self.config.sparsity.points_for(n_rows, self.prior.n_latents) is not None
         )

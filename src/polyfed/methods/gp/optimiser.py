@@ -244,7 +244,7 @@ def direction(S: Tensor, Y: Tensor, g: Tensor, diagonal: Tensor) -> Tensor:
 
 
 def flat(values: Mapping[str, Tensor], names: Sequence[str], dims: int = 0) -> Tensor:
-    """These parameters as one vector, behind so many leading dimensions."""
+    """These parameters as one vector, behind `dims` leading dimensions."""
     return torch.cat([values[name].double().reshape(*values[name].shape[:dims], -1) for name in names], dim=-1)
 
 

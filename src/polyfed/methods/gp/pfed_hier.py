@@ -9,7 +9,7 @@ evidence of the shared functions, (Ω − I, η). In a round
 * its labels now give new evidence of the shared functions: it keeps that, and sends the *change* since its last turn;
 * the server adds the changes.
 
-So the server has nothing by client, and who is not asked or whose update is rejected has simply not changed. A client without
+So the server has nothing by client, and a client that is not asked or whose update is rejected has simply not changed. A client without
 labels predicts from the shared functions. Without shared latents all of this is pFed-Mul, bit for bit.
 
 Points that fill the space of the inputs, which these shared functions go through, fill no space of a thousand features. Beyond
@@ -144,14 +144,6 @@ class SharedFunctions(PFedMul):
         free = (WIDEST - width_of(model.prior, n_shared, 0)) // max(1, curved)
         return max(1, min(MOST_POINTS, free)) if self.n_points is None else self.n_points
 
-    def _width(self, model: GPModel, n_shared: int, n_points: int) -> int:
-        """The number of features of all shared latents, if memory holds what is made of them."""
-        width = width_of(model.prior, n_shared, n_points)
-        if not holds(MATRICES * 8.0 * width**2):
-            what = f"{n_shared} shared latents have {width:,} features, and memory does not hold their precision"
-            raise ConfigError(what, remedy="set fewer n_points or n_shared")
-        return width
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
         if not self._shares:
@@ -159,10 +151,13 @@ class SharedFunctions(PFedMul):
         model = self._model_config().model(spec.codecs, spec.n_features)
         n_shared = self._n_shared(model)
         n_points = self._n_points(model, n_shared)
-        nothing = Evidence.none(self._width(model, n_shared, n_points))
+        width = width_of(model.prior, n_shared, n_points)
+        if not holds(MATRICES * 8.0 * width**2):
+            what = f"{n_shared} shared latents have {width:,} features, and memory does not hold their precision"
+            raise ConfigError(what, remedy="set fewer n_points or n_shared")
         is_whole = self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared)  # else Θ of a client is its own
         points, limits = normal_points(n_points, spec.n_features), limits_of(model) if is_whole else {}
-        return server | Server(sums=nothing, points=points, limits=limits).to_arrays()
+        return server | Server(sums=Evidence.none(width), points=points, limits=limits).to_arrays()
 
     def template(self, server: State) -> ClientUpdate:
         form = super().template(server)
@@ -261,7 +256,7 @@ class PFedHier(SharedFunctions):
     `n_personal`.
 
     Args:
-        wide: so many features are still seen as they are; shared functions of more are functions of their principal components.
+        wide: the largest number of features that are seen as they are; shared functions of more are functions of their principal components.
         n_components: at the most; None for 384, or fewer where their evidence would be a message of over 3 MB.
         passes: rounds in which the components are found.
         linear_rounds: rounds after these in which the shared functions are linear in the components; then they are bent.

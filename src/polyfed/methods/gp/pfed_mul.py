@@ -118,7 +118,7 @@ class PFedMul(PFedMulModel):
             return self._feature_learning.start(after, mean.direction).to_arrays()
         counted = {name: columns.pooled(name) for name in known.pooled}
         sums = {name: (total.sum(), count.sum()) for name, (total, count) in counted.items()}
-        # In mode gradient one step on the average bound (equ:agg, eq. 5); who lacks a task adds nothing to its rows.
+        # In mode gradient one step on the average bound (equ:agg, eq. 5); clients without a task add nothing to its rows.
         if self.mode == "gradient":
             moved, memory = self._server_step.step(known, mean.gradient, sums, updates)
             moved, agreements = self._feature_learning.trusted(known, mean, moved)

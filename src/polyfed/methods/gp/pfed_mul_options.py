@@ -35,7 +35,7 @@ class PFedMulOptions(Method):
         per_dimension: a length-scale for each feature.
         projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
             network that is kept as it is); None for kernels that see the features themselves.
-        projection_start: `random`, or `moments`: towards what tells the labels, which takes round 1
+        projection_start: `random`, or `moments`: towards what predicts the labels, which takes round 1
             (methods/gp/feature_learning.py); None for `moments` where the server learns projections by their gradient
             and there is no network below them.
         network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
@@ -64,13 +64,13 @@ class PFedMulOptions(Method):
         optimiser: of the server in mode `gradient`: `adam`, or `quasi-newton` (see its file), which needs about half
             as many rounds where the same clients take part in each, and is Adam where they do not; not for features.
         betas: of Adam, how long it remembers gradients and their squares.
-        halve_every: rates are halved every so many passes over the clients (rounds, where all take part in each), once
+        halve_every: the number of passes after which rates are halved again (rounds, where all take part in each), once
             `halve_after` are over, down to a twentieth of what they were; None for rates that stay.
         halve_after: see `halve_every`.
         theta_prior: `none`, as in the paper, or `weak`: a prior of kernels, mixing weights and noise (gp/hyperprior.py), added
             once at the server, and for personal groups by each client (MAP); or a dictionary with those of its standard
             deviations that are to be others. Shared groups need mode `gradient` for it.
-        theta_draws: predictions are averaged over so many draws of what the server learned of kernels, mixing weights and
+        theta_draws: predictions are averaged over this number of draws of what the server learned of kernels, mixing weights and
             noise, so that intervals know how sure it is of them (methods/gp/theta_draws.py); the last round finds out how sure,
             which takes two gradients for each of their numbers. 0 for the best values alone.
         client_noise: each client has a noise level of its own for regression, drawn to the others' as far as these are alike
@@ -132,9 +132,9 @@ class PFedMulOptions(Method):
                 "projection_start is 'moments', and the server learns no projection by its gradient",
                 remedy="set projection, share it, and use mode 'gradient'; or leave projection_start out",
             )
-        object.__setattr__(self, "kernel", self._kernels)  # as run folders keep it
+        kernels = texts_of(self.kernel)
+        object.__setattr__(self, "kernel", kernels)  # as run folders keep it
         check_numbers(self, "projection", "chunk", "mf_steps", "local_steps", whole=True, least=1, optional=True)
-        kernels = self._kernels
         if (n_latents := self.n_latents if isinstance(kernels, str) else len(kernels)) is not None:
             check_number("n_latents", n_latents, whole=True, least=1, most=MOST_LATENTS)
         check_numbers(self, "join_steps", whole=True, least=0)
@@ -193,10 +193,6 @@ class PFedMulOptions(Method):
         return False
 
     @property
-    def _kernels(self) -> str | tuple[str, ...]:
-        return texts_of(self.kernel)
-
-    @property
     def _n_latents(self) -> int | None:
         return self.n_latents
 
@@ -228,7 +224,7 @@ class PFedMulOptions(Method):
         return shared_groups(self.scheme)
 
     def _model_config(self, made: type[ModelConfig] = ModelConfig) -> ModelConfig:
-        kernels = self._kernels
+        kernels = texts_of(self.kernel)
         if isinstance(kernels, str) and self._n_latents is not None:
             kernels = (kernels,) * self._n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)

@@ -133,7 +133,7 @@ def hyperprior_of(given: str | Mapping[str, float]) -> HyperPrior | None:
 
 
 def asked(server: Server, n_asked: int) -> float:
-    """The share of all clients that so many are; one where the server does not keep count."""
+    """The share of all clients that were asked; one where the server does not keep count."""
     return 1.0 if server.n_clients is None else min(1.0, n_asked / float(server.n_clients))
 
 

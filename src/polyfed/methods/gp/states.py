@@ -160,12 +160,12 @@ class StateBatch:
         return self.columns.to_arrays()
 
     def has(self, n_clients: int) -> bool:
-        """Whether it is one of so many clients."""
+        """Whether it has the states of `n_clients` clients."""
         steps = [len(step.where) for step in (self.warm, self.taught) if step is not None]
         return all(n == n_clients for n in steps or [len(column) for column in self.arrays.values()])
 
     def states(self, n: int, held_out: Sequence[Tensor], apart: Evidence | None) -> list[BatchedState]:
-        """The states of so many clients; masks and evidence that is not to stay stacked go to each by itself."""
+        """The states of n clients; masks and evidence that is not to stay stacked go to each by itself."""
         if not held_out and apart is None:
             return [BatchedState(self, i) for i in range(n)]
         masks = [ClientRows(held_out=mask).to_arrays() for mask in held_out] or [{}] * n

@@ -142,6 +142,17 @@ class Neural(SharedNetwork):
         return predict
 
 
+class BodyTrained(Neural):
+    """Heads never leave their client, and no round moves them."""
+
+    def personal(self, net: Network) -> list[str]:
+        return [*net.heads, *super().personal(net)]
+
+    def trainable(self, net: Network, values: Mapping[str, Tensor]) -> list[str]:
+        heads = set(net.heads)
+        return [name for name in super().trainable(net, values) if name not in heads]
+
+
 def noise_to_pool(spec: FederationSpec, start: float) -> State:
     """What the server keeps of the noise of tasks that have one, and a mark at those whose count is no number of labels."""
     kinds = {task: supervision_of(codec) for task, codec in spec.codecs.items()}

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class Fed3R(Method):
     """Args:
     penalty: λ, or "gcv" to choose it for each task by generalised cross-validation.
     own_penalty: λ of a client's own ridge regression around the shared one; None: all have the shared one.
-    random_features: so many random Fourier features of the inputs; 0: the inputs themselves.
+    random_features: number of random Fourier features of the inputs; 0: the inputs themselves.
     bandwidth: of these, in units of the root of the number of inputs.
     min_labels: a client with fewer labels of a task adds nothing to it.
     network: 'package.module:factory' of a trunk whose features stand in for the inputs; it is never trained.
@@ -178,7 +178,9 @@ class Fed3R(Method):
             fit, measured = _fit(message, i), (0.0, 0.0)
             side = sum(fit.head.shape)
             arrays[f"moments/{i}"] = torch.zeros(side, side, dtype=torch.float64)
-            arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
+            slopes = message.get(f"slopes/{i}")  # None where scores are not of classes
+            if slopes is not None:
+                arrays[f"losses/{i}"] = torch.zeros_like(slopes)
             if task in data.labels:
                 rows = rows_of(data, task)
                 root, features, targets = self._regressed(message, rows, data)
@@ -189,7 +191,7 @@ class Fed3R(Method):
                     # Rows that are not part of the fit are left out of it anyway.
                     left_out = adds and counted
                     g = held_out(root * features, root * targets, fit) / root if left_out else features @ fit.head
-                    for slopes in _slopes(message, i):
+                    if slopes is not None:
                         arrays[f"losses/{i}"] = len(g) * torch.stack([rows.loss(slope * g) for slope in slopes])
                     f = message.get(f"slope/{i}", 1.0) * g
                     losses.append(float(rows.loss(f)))
@@ -246,11 +248,6 @@ def _tasks(server: State) -> list[str]:
     return sorted(positions, key=lambda task: int(positions[task]))
 
 
-def _slopes(values: State, i: int) -> list[Tensor]:
-    """The slopes to choose from; none where scores are not of classes."""
-    return [values[f"slopes/{i}"]] if f"slopes/{i}" in values else []
-
-
 def _fit(values: State, i: int) -> Ridge:
     return Ridge(values[f"head/{i}"], values[f"inverse/{i}"], float(values[f"penalty/{i}"]))
 
@@ -259,8 +256,7 @@ PENALTIES = tuple(10.0 ** (k / 2) for k in range(-6, 9))  # among which cross-va
 SLACK = 1e-6  # relative, of what is checked: sums are rounded
 
 
-@dataclass(frozen=True)
-class Ridge:
+class Ridge(NamedTuple):
     """The coefficients V (features, targets), (A + λI)⁻¹, and λ."""
 
     head: Tensor

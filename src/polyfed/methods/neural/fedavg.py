@@ -12,20 +12,16 @@ arXiv:2205.13692. They tune the head, as is the default here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
-
-from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import State, strip_prefix, with_prefix
-from polyfed.methods.neural.base import Neural
+from polyfed.methods.neural.base import BodyTrained, Neural
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.options import check_choice, check_numbers
-from polyfed.nets import Network
 from polyfed.seeds import Stream
 
 
@@ -34,7 +30,7 @@ class FineTuned(Neural):
     """Options as of `Neural`, and
 
     Args:
-        finetune_epochs: a client's own model is the server's after so many epochs on its own data; 0: the server's itself.
+        finetune_epochs: epochs on a client's own data that make the server's model its own; 0: the server's itself.
         finetune_part: what these epochs move: `all`, or the `head` alone.
     """
 
@@ -82,8 +78,8 @@ class FedAvgFT(FedAvg):
 
 
 @dataclass(frozen=True)
-class FedBABU(FineTuned):
-    """Options as of `FineTuned` (`local_epochs` are of the body).
+class FedBABU(FineTuned, BodyTrained):
+    """Options as of `FineTuned` (`local_epochs` are of the body: a local update of algorithm 1 leaves the head where it is).
 
     The heads stay as they were drawn, the same for all; the body below them is trained and averaged.
 
@@ -97,14 +93,6 @@ class FedBABU(FineTuned):
     summary: ClassVar[str] = "a shared trunk trained under heads that stay random; both tuned on each client's rows"
 
     finetune_epochs: int = 5
-
-    def personal(self, net: Network) -> list[str]:
-        return [*net.heads, *super().personal(net)]  # never sent, and never moved by a round
-
-    def trainable(self, net: Network, values: Mapping[str, Tensor]) -> list[str]:
-        """The body alone: a local update of algorithm 1 leaves the head where it is."""
-        heads = set(net.heads)
-        return [name for name in super().trainable(net, values) if name not in heads]
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -177,8 +177,7 @@ class FedPAC(Neural):
         }
         for i, task in enumerate(net.tasks):
             if task in tasks:
-                last = statistics_of(net, after, data, task)
-                sent = (first[task].moment, first[task].variance, last.means, last.counts)
+                sent = (*first[task][:2], *statistics_of(net, after, data, task)[2:])
             else:
                 means, codec = message[f"prototype/{i}"], data.codecs[task]
                 moment = torch.zeros_like(means if codec.classes else means.repeat(2, 1))
@@ -239,9 +238,8 @@ LEAST_SHARE = 1e-3  # smaller weights are rounding, or not worth mixing in anoth
 LEAST_VARIANCE = 1e-10  # relative to the largest entry of P, so that it has a Cholesky factor
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """What a client tells of its features of a task: H, V, and the mean and number of each class."""
+class Statistics(NamedTuple):
+    """What a client reports of its features of a task: H, V, and the mean and number of each class."""
 
     moment: Tensor
     variance: Tensor

@@ -38,7 +38,7 @@ from torch.nn.functional import cross_entropy
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under
-from polyfed.methods.neural.base import Neural
+from polyfed.methods.neural.base import BodyTrained
 from polyfed.methods.options import check_numbers
 from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, target_of
 from polyfed.nets import Network
@@ -101,7 +101,7 @@ def priors_of(groups: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PFedFDA(Neural):
+class PFedFDA(BodyTrained):
     """Options as of `Neural`, and
 
     Args:
@@ -124,12 +124,6 @@ class PFedFDA(Neural):
         super().__post_init__()
         check_numbers(self, "shrinkage", above=0, most=1)
         check_numbers(self, "ridge", above=0)
-
-    def personal(self, net: Network) -> list[str]:
-        return [*net.heads, *super().personal(net)]
-
-    def trainable(self, net: Network, values: Mapping[str, Tensor]) -> list[str]:
-        return [name for name in super().trainable(net, values) if name not in net.heads]
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server, d = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
@@ -215,7 +209,7 @@ class PFedFDA(Neural):
         return own.mixed(received, self.beta(data.codecs[task], h, groups, received, priors)), priors
 
     def beta(self, codec: LabelCodec, h: Tensor, groups: Tensor, received: Gaussians, priors: Tensor) -> float:
-        """How much a client's own Gaussians count: for which one half of its rows tells the other half best."""
+        """How much a client's own Gaussians count: for which one half of its rows predicts the other half best."""
         if not bool((received.known > 0).any()):
             return 1.0
         member = (groups > 0).to(torch.float64)

@@ -42,7 +42,7 @@ class SharedNetwork(Method):
         momentum: of SGD.
         weight_decay: of SGD.
         weighting: `samples` or `uniform`.
-        server_rate: the server moves so much of the way to the average.
+        server_rate: the part of the way to the average that the server moves.
     """
 
     task_mode: str = "shared"

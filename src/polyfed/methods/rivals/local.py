@@ -65,7 +65,7 @@ class GaussianProcessLocal(Rival):
     """scikit-learn's Gaussian processes, with an RBF kernel whose amplitude, length and noise it learns.
 
     Args:
-        max_rows: learn from so many rows, drawn at random, where there are more: the work grows with their cube.
+        max_rows: rows to learn from, drawn at random where there are more: the work grows with their cube.
     """
 
     name: ClassVar[str] = "sklearn-gp-local"

@@ -92,7 +92,7 @@ class MixedEffects(PooledRival):
     likelihood; classes by the posterior mode of a logistic model with the same intercepts.
 
     Args:
-        labels_per_effect: so many labels for each fixed effect at least; where features are more, their leading
+        labels_per_effect: labels for each fixed effect at least; where features are more, their leading
             principal components stand for them.
     """
 

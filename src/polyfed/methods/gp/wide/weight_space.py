@@ -9,7 +9,7 @@ three stages, by what the server's state has in it:
 * after `linear_rounds` the function is bent: φ gets features of the outputs z = E[V]'φ too (gp/curved.py). At the rows that V
   was learned from, z would know their labels; so a client computes it there from what the *others* know, and keeps it.
 
-The server has nothing by client but who has received the components, which do not change any more.
+The server has nothing by client but which have received the components, which do not change any more.
 """
 
 from __future__ import annotations
