@@ -9,8 +9,8 @@ evidence of the shared functions, (Ω − I, η). In a round
 * its labels now give new evidence of the shared functions: it keeps that, and sends the *change* since its last turn;
 * the server adds the changes.
 
-So the server has nothing by client, and a client that is not asked or whose update is rejected has simply not changed. A client without
-labels predicts from the shared functions. Without shared latents all of this is pFed-Mul, bit for bit.
+So the server has nothing by client, and a client that is not asked or whose update is rejected has simply not changed. A client
+without labels predicts from the shared functions. Without shared latents all of this is pFed-Mul, bit for bit.
 
 Points that fill the space of the inputs, which these shared functions go through, fill no space of a thousand features. Beyond
 `wide` of these, shared functions are those of principal components (methods/gp/wide/weight_space.py).
@@ -256,7 +256,8 @@ class PFedHier(SharedFunctions):
     `n_personal`.
 
     Args:
-        wide: the largest number of features that are seen as they are; shared functions of more are functions of their principal components.
+        wide: features that are seen as they are, at the most; shared functions of more are functions of their principal
+            components.
         n_components: at the most; None for 384, or fewer where their evidence would be a message of over 3 MB.
         passes: rounds in which the components are found.
         linear_rounds: rounds after these in which the shared functions are linear in the components; then they are bent.
