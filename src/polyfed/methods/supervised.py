@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot, softplus
+from torch.nn.functional import cross_entropy, one_hot, pad, softplus
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import KINDS, LabelForm
@@ -73,6 +73,11 @@ def target_of(y: Tensor, codec: LabelCodec) -> Tensor:
     if form is LabelForm.PAIR:
         return ((y[:, :1] + 0.5) / (y[:, 1:] - y[:, :1] + 0.5)).log()
     return y[:, None]
+
+
+def with_one(h: Tensor) -> Tensor:
+    """Features and a constant."""
+    return pad(h, (0, 1), value=1.0)
 
 
 def n_outputs(codec: LabelCodec) -> int:

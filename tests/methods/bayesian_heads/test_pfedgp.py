@@ -22,9 +22,9 @@ from polyfed.gp import ExactModel, Prior, Rows, infer, predict_latents
 from polyfed.gp.likelihoods import Bernoulli, likelihood_for
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.methods import PFedSt
-from polyfed.methods.bayesian_heads.class_tree import ClassTree
-from polyfed.methods.bayesian_heads.node_gp import (
+from polyfed.methods.bayesian_heads.nodes import (
     TERMS,
+    ClassTree,
     NodeGP,
     exponentials,
     gibbs,

@@ -5,7 +5,7 @@ arXiv:2106.15482.
 
     z = φ(x)/‖φ(x)‖,   k(z, z') = s exp(−‖z − z'‖² / 2ℓ²),  s = 8 and ℓ = 1
 
-A client has no parameters of its own. Its K classes become a tree (`class_tree`), with a binary classifier on the labels of
+A client has no parameters of its own. Its K classes become a tree (`ClassTree`), with a binary classifier on the labels of
 each branch; a binary task is one branch. Classifiers by Pólya-Gamma augmentation: mean field, or Gibbs sampling. A round is
 a few gradient steps on the network with, for each client,
 
@@ -34,7 +34,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
-from polyfed.methods.bayesian_heads.node_gp import unit_features
+from polyfed.methods.bayesian_heads.nodes import unit_features
 from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNode, TaskGP, losses
 from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalars, strip_prefix, with_prefix
 from polyfed.methods.neural.cohorts import Cohort, TrainedSideBySide

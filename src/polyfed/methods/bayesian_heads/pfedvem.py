@@ -40,12 +40,12 @@ from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
 from polyfed.methods.bayesian_heads import uncertain_heads as uncertain
-from polyfed.methods.bayesian_heads.uncertain_heads import Posterior, Trunks, Turn, outputs, with_one
+from polyfed.methods.bayesian_heads.uncertain_heads import Posterior, Trunks, Turn, outputs
 from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalar, scalars, strip_prefix, under
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import Labels, Rows, TrainedSideBySide
 from polyfed.methods.options import check_choice, check_numbers
-from polyfed.methods.supervised import supervision_of
+from polyfed.methods.supervised import supervision_of, with_one
 from polyfed.nets import Network
 from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream

@@ -19,8 +19,7 @@ from polyfed.gp.likelihoods import Bernoulli, Likelihood
 from polyfed.gp.linalg import log_z
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.kinds import LabelForm
-from polyfed.methods.bayesian_heads.class_tree import ClassTree
-from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, gibbs, kernel, log_predictive
+from polyfed.methods.bayesian_heads.nodes import ClassTree, NodeGP, Sites, gibbs, kernel, log_predictive
 from polyfed.modelling.rows import likelihood_of, prediction_of
 from polyfed.predictions import Prediction
 
@@ -105,9 +104,6 @@ class TaskGP:
                 rows, there = given[rows], scored[there]
                 known, asked = (at[rows], side, weights[rows]), (at[there], wanted, weights[there])
                 yield ScoredNode(self, known, asked, 1.0 / len(scored), generator)
-
-
-# ---- what rows teach -------------------------------------------------------------------------------------------------
 
 
 Labelled = tuple[Tensor, Tensor, Tensor]  # positions of rows, their labels, or sides at a branch, and weights

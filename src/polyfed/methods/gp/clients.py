@@ -53,10 +53,9 @@ def batch_of(rows: Sequence[Rows]) -> ClientBatch:
 def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     """What solves these clients: all at once, but for those that go alone, and in turn where memory does not hold all."""
     sizes = [len(client) for client in rows]
-    by_size = {size: model.goes_alone(size) for size in set(sizes)}
-    apart = [by_size[size] for size in sizes]
-    alone = [i for i, is_apart in enumerate(apart) if is_apart]
-    together = _that_fit([i for i, is_apart in enumerate(apart) if not is_apart], rows)
+    apart = {size for size in set(sizes) if model.goes_alone(size)}
+    alone = [i for i, size in enumerate(sizes) if size in apart]
+    together = _that_fit([i for i, size in enumerate(sizes) if size not in apart], rows)
     if not alone and len(together) == 1:
         return batch_of(rows)
     if not together:

@@ -71,8 +71,8 @@ class PFedMulOptions(Method):
             once at the server, and for personal groups by each client (MAP); or a dictionary with those of its standard
             deviations that are to be others. Shared groups need mode `gradient` for it.
         theta_draws: number of draws, of what the server learned of kernels, mixing weights and noise, over which predictions
-            are averaged, so that intervals know how sure it is of them (methods/gp/theta_draws.py); the last round finds out how sure,
-            which takes two gradients for each of their numbers. 0 for the best values alone.
+            are averaged, so that intervals know how sure it is of them (methods/gp/theta_draws.py); the last round finds out
+            how sure, which takes two gradients for each of their numbers. 0 for the best values alone.
         client_noise: each client has a noise level of its own for regression, drawn to the others' as far as these are alike
             (gp/noise_pool.py); needs mode `gradient` and a scheme that shares the noise.
         proximal: pull of personal parameters to the values that all clients started from.

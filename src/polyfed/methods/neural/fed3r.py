@@ -38,7 +38,7 @@ from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, sc
 from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_noise
 from polyfed.methods.neural.shared_network import network_of
 from polyfed.methods.options import check_numbers
-from polyfed.methods.supervised import LabelledRows, n_outputs, rows_of, supervision_of, target_of
+from polyfed.methods.supervised import LabelledRows, n_outputs, rows_of, supervision_of, target_of, with_one
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -211,7 +211,7 @@ class Fed3R(Method):
             h = net.features(strip_prefix(values, "trunk"), x, data.tasks[0])
         if self.random_features:
             h = torch.cos(h @ values["fourier/weight"] + values["fourier/bias"]) * (2 / self.random_features) ** 0.5
-        return with_constant(h)
+        return with_one(h)
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         heads, noise = {}, {}
@@ -262,10 +262,6 @@ class Ridge(NamedTuple):
     head: Tensor
     inverse: Tensor
     penalty: float
-
-
-def with_constant(features: Tensor) -> Tensor:
-    return torch.cat([features, torch.ones_like(features[:, :1])], 1)
 
 
 def moments(features: Tensor, targets: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,11 +46,9 @@ from polyfed.seeds import Stream
 
 UNSEEN = 1e-4  # added to each class's share of the labels, so that none is impossible
 BETAS = torch.linspace(0.0, 1.0, 11, dtype=torch.float64)
-SHARES = ("means", "covariance", "known")
 
 
-@dataclass(frozen=True)
-class Gaussians:
+class Gaussians(NamedTuple):
     """Means (classes, d) and one covariance (d, d) of features; `known` is zero for classes of which nothing is known."""
 
     means: Tensor
@@ -75,6 +73,9 @@ class Gaussians:
         among, between = self.covariance[:-1, :-1], self.covariance[:-1, -1:]
         weights = torch.linalg.solve(shrunk(among, shrinkage), between).T
         return weights, self.means[:, -1] - (self.means[:, :-1] * weights).sum(1)
+
+
+SHARES = Gaussians._fields
 
 
 def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:
@@ -194,7 +195,7 @@ class PFedFDA(BodyTrained):
         arrays = {name: after[name] - value for name, value in theta.items()}
         for i, task in enumerate(net.tasks):
             found, _ = self.adapted(net, after, data, task, _received(message, i))
-            arrays |= {f"{what}/{i}": getattr(found, what) for what in SHARES}
+            arrays |= {f"{what}/{i}": value for what, value in zip(SHARES, found, strict=True)}
         return {**state, **self.kept(net, after)}, self.update(arrays, net, after, data, loss)
 
     def adapted(

@@ -100,8 +100,6 @@ class Clients:
         return (self.positions(x)[:, None] == np.arange(len(self.known))).astype(float)
 
 
-# ---- predictions ---------------------------------------------------------------------------------------------------------
-
 TaskPredictor = Callable[[Inputs], Prediction]
 FOLDS = 3
 LEAST_RATE = 1e-6  # in units of the typical count
@@ -125,9 +123,6 @@ def _out_of_fold(fit: Callable[[Labelled], Predicted], rows: Labelled) -> np.nda
     for learn, out in folds(len(rows), rows.seed):
         found[out] = fit(rows.take(learn))(rows.x.take(out))
     return found
-
-
-# ---- numbers -------------------------------------------------------------------------------------------------------------
 
 
 def _numbers(rival: Rival, rows: Labelled, codec: LabelCodec) -> TaskPredictor:
@@ -167,9 +162,6 @@ def _spread(rival: Rival, rows: Labelled) -> float:
 
     left = rows.y - _out_of_fold(mean_of, rows)
     return float(np.sqrt(np.average(left**2, weights=rows.weights)))
-
-
-# ---- classes -------------------------------------------------------------------------------------------------------------
 
 
 def _sides(rival: Rival, rows: Labelled, codec: LabelCodec) -> TaskPredictor:
@@ -212,9 +204,6 @@ def _probabilities(rival: Rival, rows: Labelled, n_classes: int) -> Predicted:
         return (n * found + often) / (n + 1.0)
 
     return proba
-
-
-# ---- counts --------------------------------------------------------------------------------------------------------------
 
 
 def _counts(rival: Rival, rows: Labelled, codec: LabelCodec) -> TaskPredictor:
