@@ -121,7 +121,13 @@ class MultiTaskGP:
         self.learning = None
         with threads_for(len(self._rows)):
             if groups:
-                self._learn(groups)
+                Z, distances = self._sparsity.choose(self.prior, self._rows), Distances(self._rows.x)
+                self.learning = maximise_bound(
+                    self.prior,
+                    lambda: self._sparsity.build(self.prior, self._rows, Z, distances),
+                    groups=groups,
+                    max_iterations=self.max_iterations,
+                )
             self._condition(self._sparsity.choose(self.prior, self._rows))
             if self.inducing is None and self._Z is not None:
                 fits = holds(exact_bytes(len(self._rows), self.n_latents))
@@ -135,15 +141,6 @@ class MultiTaskGP:
         self._q, self.bound, self.converged = posterior.q, posterior.bound, posterior.converged
         self._fitted = True
         return self
-
-    def _learn(self, groups: Sequence[str]) -> None:
-        Z, distances = self._sparsity.choose(self.prior, self._rows), Distances(self._rows.x)
-        self.learning = maximise_bound(
-            self.prior,
-            lambda: self._sparsity.build(self.prior, self._rows, Z, distances),
-            groups=groups,
-            max_iterations=self.max_iterations,
-        )
 
     def _condition(self, Z: torch.Tensor | None) -> None:
         """The model at the Θ that was learned; Z are its inducing inputs, None if it is exact."""

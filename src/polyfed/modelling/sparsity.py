@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -69,19 +68,6 @@ class Sparsity:
         if isinstance(points, int):
             return choose_inducing(prior, rows, points, method=self._selection, seed=self.seed)
         most, start, judged = most_for(len(rows)), None, self._looked_at(rows)
-        for M, Z in self._growing(prior, rows, most):
-            if most <= M or len(Z) < M:
-                return Z
-            with torch.no_grad():
-                model = SparseModel(prior, judged, Z)
-                posterior = infer(model, start=start, tolerance=1e-3, max_steps=QUICK_STEPS)
-            if float(posterior.q.certificate) <= self.tolerance * len(judged):
-                return Z
-            start = posterior.marginals
-        raise AssertionError
-
-    def _growing(self, prior: Prior, rows: Rows, most: int) -> Iterator[tuple[int, Tensor]]:
-        """Twice as many inducing inputs each time, up to `most`."""
         M, Z, further = FIRST, rows.x[:0], None
         if self._selection == "greedy":  # which goes on from what it has
             further = in_turn(prior, rows, most, self.seed)
@@ -90,8 +76,14 @@ class Sparsity:
                 Z = choose_inducing(prior, rows, M, method=self._selection, seed=self.seed)
             else:
                 Z = torch.cat([Z, *islice(further, M - len(Z))])
-            yield M, Z
-            M = min(2 * M, most)
+            if most <= M or len(Z) < M:
+                return Z
+            with torch.no_grad():
+                model = SparseModel(prior, judged, Z)
+                posterior = infer(model, start=start, tolerance=1e-3, max_steps=QUICK_STEPS)
+            if float(posterior.q.certificate) <= self.tolerance * len(judged):
+                return Z
+            start, M = posterior.marginals, min(2 * M, most)
 
     def _looked_at(self, rows: Rows) -> Rows:
         """As many labels of each task as tell what Z leaves unsaid of a row: beyond some thousand, the mean stands still."""

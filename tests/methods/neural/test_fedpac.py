@@ -291,7 +291,7 @@ def test_without_mixing_and_alignment_it_is_fedper_with_alternating_training(tas
     spec, data = federation(3)
     server, states, updates = play(made, spec, data, rounds=2)
     assert not any("head" in name for name in [*strip_prefix(server, "theta"), *updates["client 0"].arrays])
-    net, theirs = per.net(spec.codecs, spec.n_features), per.init(spec, START)
+    net, theirs = per.net_of(spec), per.init(spec, START)
     own = {name: strip_prefix(per.start(mine, START), "personal") for name, mine in data.items()}
     for r in (1, 2):
         sent = {}

@@ -20,10 +20,7 @@ from polyfed.gp.batch import Places
 from polyfed.gp.hyperprior import HyperPrior
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.gp.meanfield import Marginals
-from polyfed.methods.gp.model import (
-    GPModel,
-    clamped,
-)
+from polyfed.methods.gp.model import GPModel, clamped
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State

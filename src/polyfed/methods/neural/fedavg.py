@@ -96,7 +96,7 @@ class FedBABU(FineTuned, BodyTrained):
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
-        if not self.trainable(self.net(spec.codecs, spec.n_features), strip_prefix(server, "theta")):
+        if not self.trainable(self.net_of(spec), strip_prefix(server, "theta")):
             what = f"hidden is {list(self.hidden)!r} with network {self.network!r}: nothing to train below the heads"
             raise ConfigError(what, remedy="give FedBABU a layer to train, such as hidden=[64]")
         return server

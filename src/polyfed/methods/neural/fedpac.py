@@ -81,7 +81,7 @@ class FedPAC(Neural):
         return [*super().personal(net), *(() if self.combine else net.heads)]
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        server, width = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
+        server, width = super().init(spec, stream), self.net_of(spec).width
         for i, (task, codec) in enumerate(spec.codecs.items()):
             n_groups = len(codec.classes or ()) or 1
             n_targets = n_groups if codec.classes else 2

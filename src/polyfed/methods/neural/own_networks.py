@@ -102,15 +102,14 @@ class PFedMe(TrainedSideBySide, OwnNetwork):
                 w[name] = w[name] - self.learning_rate * self.penalty * (w[name] - theta[name])
         for name in net.buffers:
             w[name] = theta[name]
-        found = zip(jobs, before, cohort.unstack(w), cohort.unstack(theta), losses.tolist(), strict=True)
-        return [self._outcome(net, *of_one) for of_one in found]
-
-    def _outcome(
-        self, net: Network, job: Job, before: State, w: State, theta: State, loss: float
-    ) -> tuple[State, ClientUpdate]:
-        arrays = {name: w[name] - before[name] for name in job.message}
-        own = with_prefix("theta", {name: value.clone() for name, value in theta.items()})
-        return {**job.state, **self.kept(net, w), **own}, self.update(arrays, net, theta, job.data, loss)
+        found = []
+        each = zip(jobs, before, cohort.unstack(w), cohort.unstack(theta), losses.tolist(), strict=True)
+        for job, received, moved, near, loss in each:
+            arrays = {name: moved[name] - received[name] for name in job.message}
+            own = with_prefix("theta", {name: value.clone() for name, value in near.items()})
+            state = {**job.state, **self.kept(net, moved), **own}
+            found.append((state, self.update(arrays, net, near, job.data, loss)))
+        return found
 
     def near(
         self, cohort: Cohort, theta: State, w: State, positions: Sequence[Positions], steps: int

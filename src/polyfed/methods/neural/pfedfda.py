@@ -127,7 +127,7 @@ class PFedFDA(BodyTrained):
         check_numbers(self, "ridge", above=0)
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        server, d = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
+        server, d = super().init(spec, stream), self.net_of(spec).width
         for i, (task, codec) in enumerate(spec.codecs.items()):
             n_groups, numbers = len(codec.classes or ()) or 1, d if codec.classes else d + 1
             server[f"position/{task}"] = torch.tensor(i)  # storage does not keep the order of names

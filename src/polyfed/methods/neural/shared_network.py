@@ -75,12 +75,9 @@ class SharedNetwork(Method):
     def takes_weights(self) -> bool:
         return True
 
-    def net(self, codecs: Mapping[str, LabelCodec], n_features: int) -> Network:
-        separate = self.task_mode == "separate"
-        return network_of(codecs, n_features, self.hidden, self.network, activation=self.activation, separate=separate)
-
-    def net_of(self, data: ClientData) -> Network:
-        return self.net(data.codecs, data.n_features)
+    def net_of(self, data: ClientData | FederationSpec) -> Network:
+        made_of = data.codecs, data.n_features, self.hidden, self.network
+        return network_of(*made_of, activation=self.activation, separate=self.task_mode == "separate")
 
     def initial(self, net: Network, codecs: Mapping[str, LabelCodec], seed: int) -> State:
         """All parameters to start from, shared and personal."""
@@ -96,7 +93,7 @@ class SharedNetwork(Method):
         return [name for name in values if name not in fixed]
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        net = self.net(spec.codecs, spec.n_features)
+        net = self.net_of(spec)
         values, personal = self.initial(net, spec.codecs, stream.integer()), set(self.personal(net))
         shared = {name: value for name, value in values.items() if name not in personal}
         kept = {name: value for name, value in values.items() if name in personal}
