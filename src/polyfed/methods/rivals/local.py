@@ -101,7 +101,7 @@ class GaussianProcessLocal(Rival):
         from sklearn.gaussian_process import GaussianProcessClassifier
 
         rows = self._some(rows, sure=np.unique(rows.y, return_index=True)[1].tolist())  # one of each class
-        model: Any = GaussianProcessClassifier(_kernel(rows.x), random_state=rows.seed)
+        model = GaussianProcessClassifier(_kernel(rows.x), random_state=rows.seed)
         with quietly():
             model.fit(rows.x.features, rows.y)
         return lambda new: model.predict_proba(new.features)

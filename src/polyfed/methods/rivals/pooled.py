@@ -164,7 +164,7 @@ class MixedEffects(PooledRival):
         # Where it starts is drawn; older versions of statsmodels take no seed.
         seed = {"rng": 0} if "rng" in signature(GLM.fit_map).parameters else {}
         with quietly():
-            model: Any = GLM(y, A, csr_matrix(one_hot), np.zeros(one_hot.shape[1], dtype=int)).fit_map(**seed)
+            model = GLM(y, A, csr_matrix(one_hot), np.zeros(one_hot.shape[1], dtype=int)).fit_map(**seed)
         found = np.concatenate([model.fe_mean, model.vc_mean])
         return np.where(np.isfinite(found), found, 0.0)
 
