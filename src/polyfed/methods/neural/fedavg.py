@@ -8,6 +8,12 @@ that what nobody changes stays equal to the bit.
 Federated Learning by Local Adaptation", 2020, arXiv:2002.04758. Why so plain a step is hard to beat: Collins, Hassani,
 Mokhtari, Shakkottai: "FedAvg with Fine Tuning: Local Updates Lead to Representation Learning", NeurIPS 2022,
 arXiv:2205.13692. They tune the head, as is the default here.
+
+FedBABU: the heads stay as they were drawn, the same for all; the body below them is trained and averaged. Oh, Kim, Yun:
+"FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022, arXiv:2106.06042. To predict, a client
+tunes head and body (or the head alone) on its own rows. A client without labels has the head that was drawn at random: its
+predictions mean nothing, nor do those of the server alone. The publication has classes alone; the other kinds of tasks are an
+extension of polyfed's, with the same network.
 """
 
 from __future__ import annotations
@@ -79,15 +85,7 @@ class FedAvgFT(FedAvg):
 
 @dataclass(frozen=True)
 class FedBABU(FineTuned, BodyTrained):
-    """Options as of `FineTuned` (`local_epochs` are of the body: a local update of algorithm 1 leaves the head where it is).
-
-    The heads stay as they were drawn, the same for all; the body below them is trained and averaged.
-
-    Oh, Kim, Yun: "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022, arXiv:2106.06042. To
-    predict, a client tunes head and body (or the head alone) on its own rows. A client without labels has the head that was
-    drawn at random: its predictions mean nothing, nor do those of the server alone. The publication has classes alone; the
-    other kinds of tasks are an extension of polyfed's, with the same network.
-    """
+    """Options as of `FineTuned` (`local_epochs` are of the body: a local update of algorithm 1 leaves the head where it is)."""
 
     name: ClassVar[str] = "fedbabu"
     summary: ClassVar[str] = "a shared trunk trained under heads that stay random; both tuned on each client's rows"

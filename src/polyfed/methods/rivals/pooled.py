@@ -3,7 +3,9 @@
 scikit-learn's: Pedregosa et al., "Scikit-learn: Machine Learning in Python", Journal of Machine Learning Research 2011,
 arXiv:1201.0490. Boosted trees: Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018,
 arXiv:1706.09516; scikit-learn's follow Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017.
-Mixed effects are statsmodels'.
+Mixed effects are statsmodels': Laird and Ware, "Random-effects models for longitudinal data", Biometrics 1982,
+doi:10.2307/2529876, by restricted maximum likelihood; classes by the posterior mode of a logistic model with the same
+intercepts.
 """
 
 from __future__ import annotations
@@ -87,9 +89,6 @@ TINY = 1e-8
 @dataclass(frozen=True)
 class MixedEffects(PooledRival):
     """The features have the same effect everywhere, and each client an intercept drawn from one distribution.
-
-    Laird and Ware, "Random-effects models for longitudinal data", Biometrics 1982, doi:10.2307/2529876, by restricted maximum
-    likelihood; classes by the posterior mode of a logistic model with the same intercepts.
 
     Args:
         labels_per_effect: labels for each fixed effect at least; where features are more, their leading
