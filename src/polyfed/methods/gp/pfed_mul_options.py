@@ -61,7 +61,7 @@ class PFedMulOptions(Method):
         local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
         learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`
             (and prior mean).
-        optimiser: of the server in mode `gradient`: `adam`, or `quasi-newton` (see its file), which needs about half
+        optimiser: of the server in mode `gradient`: `adam`, or `quasi-newton` (methods/gp/optimiser.py), which needs about half
             as many rounds where the same clients take part in each, and is Adam where they do not; not for features.
         betas: of Adam, how long it remembers gradients and their squares.
         halve_every: the number of passes after which rates are halved again (rounds, where all take part in each), once

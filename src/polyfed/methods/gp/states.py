@@ -63,7 +63,7 @@ class Server(Served):
     """And what is no client's business when it predicts."""
 
     optimiser: Moments = nested("adam/", Moments)
-    densities: State = under("density/")  # the prior of Θ (theta_prior.py)
+    densities: State = under("density/")  # the prior of Θ (server_step.py)
     n_clients: Tensor | None = key("clients")
     agreements: State = under("agreement/")  # of held-out labels with the others (feature_learning.py)
     starting: Tensor | None = key("starting")  # while the round is for the start of projections
