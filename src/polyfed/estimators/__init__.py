@@ -6,7 +6,7 @@ They are imported at their first use: methods need other parts of this room, and
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from polyfed.estimators.multitask import MultiTaskGP
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["GPClassifier", "GPRegressor", "MultiTaskGP"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     file = "multitask" if name == "MultiTaskGP" else "scikit"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from polyfed.data import ClientData, Encoder, Task, as_tasks
+from polyfed.data import ClientData, Encoder, LabelCodec, Task, as_tasks
+from polyfed.data.raw import by_task, read_given
+from polyfed.data.schema.coding import code_rows
 from polyfed.errors import ConfigError, DataError, UsageError, nearest
-from polyfed.estimators.observations import collect
 from polyfed.gp import GROUPS, Prior, infer, predict_latents
 from polyfed.gp.kernels import Kernel, KernelLike, kernel_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
@@ -101,7 +101,7 @@ class MultiTaskGP:
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
 
-    def fit(self, data: Any, labels: Any = None, *, learn: bool | Iterable[str] = True) -> MultiTaskGP:
+    def fit(self, data: object, labels: object = None, *, learn: bool | Iterable[str] = True) -> MultiTaskGP:
         """Learn Θ and infer the posterior.
 
         Args:
@@ -121,7 +121,13 @@ class MultiTaskGP:
         self.learning = None
         with threads_for(len(self._rows)):
             if groups:
-                self._learn(groups)
+                Z, distances = self._sparsity.choose(self.prior, self._rows), Distances(self._rows.x)
+                self.learning = maximise_bound(
+                    self.prior,
+                    lambda: self._sparsity.build(self.prior, self._rows, Z, distances),
+                    groups=groups,
+                    max_iterations=self.max_iterations,
+                )
             self._condition(self._sparsity.choose(self.prior, self._rows))
             if self.inducing is None and self._Z is not None:
                 fits = holds(exact_bytes(len(self._rows), self.n_latents))
@@ -136,15 +142,6 @@ class MultiTaskGP:
         self._fitted = True
         return self
 
-    def _learn(self, groups: Sequence[str]) -> None:
-        Z, distances = self._sparsity.choose(self.prior, self._rows), Distances(self._rows.x)
-        self.learning = maximise_bound(
-            self.prior,
-            lambda: self._sparsity.build(self.prior, self._rows, Z, distances),
-            groups=groups,
-            max_iterations=self.max_iterations,
-        )
-
     def _condition(self, Z: torch.Tensor | None) -> None:
         """The model at the Θ that was learned; Z are its inducing inputs, None if it is exact."""
         self._Z = Z
@@ -152,7 +149,6 @@ class MultiTaskGP:
             self._model = self._sparsity.build(self.prior, self._rows, Z)
 
     def _prepare(self, observations: ClientData, encoder: Encoder) -> None:
-        """Likelihoods and rows from the observations."""
         self._fitted, self.observations, self.encoder = False, observations, encoder
         self.likelihoods = likelihoods_of(observations.codecs, self.bound_name)
         self._rows = rows_of(observations, self.likelihoods)
@@ -175,7 +171,7 @@ class MultiTaskGP:
         known = prior.parameters
         return prior.load({name: v for name, v in self._given_prior.state().items() if name in known})
 
-    def predict(self, X: Any, *, tasks: Sequence[str] | None = None) -> Predictions:
+    def predict(self, X: object, *, tasks: Sequence[str] | None = None) -> Predictions:
         """Predictive distribution of every task (or of those named) at each row of X."""
         if not self._fitted:
             raise UsageError("this MultiTaskGP is not fitted yet", where="predict", remedy="call fit first")
@@ -251,3 +247,23 @@ def _groups(learn: bool | Iterable[str]) -> tuple[str, ...]:
     if isinstance(learn, str):
         return (learn,)
     return tuple(learn)
+
+
+def collect(
+    tasks: Sequence[Task], data: object, labels: object = None, *, scale: bool = True
+) -> tuple[ClientData, Encoder]:
+    """Check and code the arguments of `fit`: a dictionary task → (X, y), or one X with labels for each task."""
+    if labels is None and not isinstance(data, Mapping):
+        what = f"fit got {type(data).__name__} and no labels"
+        raise DataError(what, where="fit", remedy="pass {task: (X, y)}, or X and {task: y}")
+    known = [task.name for task in tasks]
+    given = by_task(data if labels is None else (data, labels), known, "fit")
+    if not given:
+        raise DataError("no features at all", where="fit", remedy="give at least one task as (X, y)")
+    in_order = {name: given[name] for name in (*known, None) if name in given}
+    codecs = {
+        task.name: LabelCodec.learn(task, in_order.get(task.name, (None, None))[1], scale=scale) for task in tasks
+    }
+    raw = read_given(in_order, tasks, where="fit")
+    encoder = Encoder.learn(raw.features, scale=scale)
+    return code_rows("fit", raw, encoder, codecs), encoder

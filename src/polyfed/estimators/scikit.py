@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
@@ -12,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from polyfed.data import Task
 from polyfed.estimators.multitask import MultiTaskGP
 from polyfed.gp.kernels import KernelLike
+from polyfed.predictions import Predictions
 
 
 class _GPEstimator(BaseEstimator):
@@ -26,7 +28,7 @@ class _GPEstimator(BaseEstimator):
         kernel: KernelLike = "rbf",
         per_dimension: bool = False,
         max_iterations: int = 50,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_latents = n_latents
         self.kernel = kernel
@@ -44,7 +46,7 @@ class _GPEstimator(BaseEstimator):
             seed=0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
 
-    def _predict(self, X: Any) -> Any:
+    def _predict(self, X: Any) -> Predictions:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return self.gp_.predict(X)
@@ -70,7 +72,7 @@ class GPRegressor(RegressorMixin, _GPEstimator):
         self.gp_ = self._gp(tasks, len(tasks)).fit(X, labels)
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: ArrayLike, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Mean of y at each row, with `return_std` also its standard deviation (noise included)."""
         predictions = self._predict(X)
         mean = np.stack([p.mean for p in predictions.values()], 1)
@@ -108,11 +110,11 @@ class GPClassifier(ClassifierMixin, _GPEstimator):
         self.gp_ = self._gp([task], 1 if K == 2 else min(K, 5)).fit(X, {"y": position})
         return self
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probability of each class, in the order of `classes_`."""
         return self._predict(X)["y"].class_proba
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable class at each row."""
         proba = self.predict_proba(X)
         return self.classes_[proba.argmax(1)]

@@ -25,16 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 OPTIONS = (
-    "n_latents",
-    "per_dimension",
-    "scale",
-    "inducing",
-    "inducing_method",
-    "inducing_tolerance",
-    "tolerance",
-    "max_steps",
-    "max_iterations",
-    "seed",
+    *("n_latents", "per_dimension", "scale", "inducing", "inducing_method", "inducing_tolerance"),
+    *("tolerance", "max_steps", "max_iterations", "seed"),
 )
 
 
@@ -65,7 +57,7 @@ def save(gp: MultiTaskGP, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     # Contiguous copies: safetensors rejects tensors that share memory.
     numbers = tensor_bytes({name: value.detach().contiguous().clone() for name, value in tensors.items()})
-    # A process killed between the two files leaves a pair that does not belong together; the digest tells.
+    # A process killed between the two files leaves a pair that does not belong together, which the digest shows.
     described["sha256"] = hashlib.sha256(numbers).hexdigest()
     write_whole(folder / "model.safetensors", numbers)
     write_whole(folder / "model.json", json.dumps(described, indent=2).encode())

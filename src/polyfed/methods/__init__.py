@@ -7,25 +7,21 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.bayesian_heads.pfedgp import PFedGP
 from polyfed.methods.bayesian_heads.pfedvem import PFedVEM
-from polyfed.methods.gp.by_width import PFedHier
+from polyfed.methods.gp.pfed_hier import PFedHier
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.yardsticks import Local, PFedSt, Pooled
 from polyfed.methods.messages import ClientUpdate, State
-from polyfed.methods.neural.ditto import Ditto
 from polyfed.methods.neural.fed3r import Fed3R
-from polyfed.methods.neural.fedavg import FedAvg, FedAvgFT
-from polyfed.methods.neural.fedbabu import FedBABU
+from polyfed.methods.neural.fedavg import FedAvg, FedAvgFT, FedBABU
 from polyfed.methods.neural.fedpac import FedPAC
-from polyfed.methods.neural.fedper import FedPer
-from polyfed.methods.neural.fedrod import FedRoD
+from polyfed.methods.neural.own_networks import Ditto, PFedMe
+from polyfed.methods.neural.personal_heads import FedPer, FedRoD
 from polyfed.methods.neural.pfedfda import PFedFDA
-from polyfed.methods.neural.pfedme import PFedMe
 from polyfed.methods.neural.scaffold import Scaffold
 from polyfed.methods.rivals import RIVALS
 from polyfed.plugins import registered
@@ -45,7 +41,7 @@ def known_methods() -> dict[str, type[Method]]:
     return registered("methods", "method") | METHODS
 
 
-def method(name: str, **options: Any) -> Method:
+def method(name: str, **options: object) -> Method:
     """The method of this name with these options."""
     methods = METHODS if name in METHODS else known_methods()
     if name not in methods:
@@ -58,10 +54,8 @@ def method(name: str, **options: Any) -> Method:
     return chosen(**options)
 
 
-__all__ = [
-    "METHODS",
-    "ClientResult",
-    "ClientUpdate",
+__all__ = ["METHODS", "ClientResult", "ClientUpdate", "Job", "Method", "Predictor", "State", "known_methods", "method"]
+__all__ += [
     "Ditto",
     "Fed3R",
     "FedAvg",
@@ -70,20 +64,8 @@ __all__ = [
     "FedPAC",
     "FedPer",
     "FedRoD",
-    "Job",
     "Local",
-    "Method",
     "PFedFDA",
     "PFedGP",
-    "PFedHier",
-    "PFedMe",
-    "PFedMul",
-    "PFedSt",
-    "PFedVEM",
-    "Pooled",
-    "Predictor",
-    "Scaffold",
-    "State",
-    "known_methods",
-    "method",
 ]
+__all__ += ["PFedHier", "PFedMe", "PFedMul", "PFedSt", "PFedVEM", "Pooled", "Scaffold"]

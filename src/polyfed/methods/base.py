@@ -12,7 +12,7 @@
     predict = method.predictor(server, own, data);  predict(x)  own=None: the server's model alone
     own     = method.join(server, data, stream)                 a client that no round has seen
 
-Nobody tells a method who runs it, and it keeps nothing to itself: states are flat dictionaries of arrays.
+A method does not know who runs it, and keeps nothing to itself: states are flat dictionaries of arrays.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from polyfed.methods.messages import ClientUpdate, State
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
+Explanation = dict[str, Any]  # plain lists and numbers
 # Encoded features (rows, features) → predictions of every task
 Predictor = Callable[[np.ndarray], Predictions]
 
@@ -120,7 +121,7 @@ class Method(ABC):
         return False
 
     def begin_round(self, server: State, rounds_left: int) -> State:
-        """The server's state as a round begins, after which so many are still to come; all of the round goes by it."""
+        """The server's state as a round begins, `rounds_left` before the last; all of the round goes by it."""
         return server
 
     @abstractmethod
@@ -201,8 +202,8 @@ class Method(ABC):
         """What the next round will cost this client."""
         return Outlook()
 
-    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
-        """What the server has learned, for people: plain lists and numbers; `data` of any client says which tasks there are."""
+    def explain(self, server: State, data: ClientData) -> Explanation:
+        """What the server has learned, for people; `data` of any client says which tasks there are."""
         return {}
 
     def _attempt(self, job: Job) -> ClientResult:

@@ -97,7 +97,7 @@ def functions_change_nothing_in_place(method: Method) -> None:
     server, data = method.init(_spec(method), START), _clients(method)
     client = next(iter(data))
     state, message = method.start(data[client], START), method.broadcast(server, client)
-    before = [_copy(part) for part in (server, state, message)]
+    before = [{name: value.clone() for name, value in part.items()} for part in (server, state, message)]
     _, update = method.local(state, message, data[client], Stream(0, "local", 1, client))
     method.aggregate(server, {client: update})
     method.predictor(server, state, data[client])(data[client].x)
@@ -204,7 +204,6 @@ def _client(
 
 
 def _served(method: Method, data: ClientData) -> ClientData:
-    """The tasks of the kinds that a method says it serves."""
     codecs = {name: codec for name, codec in CODECS.items() if method.kinds is None or codec.task.kind in method.kinds}
     return ClientData(data.x, {task: seen for task, seen in data.labels.items() if task in codecs}, codecs)
 
@@ -277,10 +276,6 @@ def _values(prediction: Any) -> np.ndarray:
     if hasattr(prediction, "class_proba"):
         return prediction.class_proba
     return np.stack([prediction.mean, prediction.std])
-
-
-def _copy(state: State) -> State:
-    return {name: value.clone() for name, value in state.items()}
 
 
 def _equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor], atol: float = 0.0) -> bool:

@@ -59,7 +59,6 @@ class ClientUpdate:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Tensor]) -> ClientUpdate:
-        """The update that `wire` wrote."""
         parts: dict[str, State] = {kind: {} for kind in ("arrays", "sum", "count", "labels", "metrics", "weight")}
         for name, value in wire.items():
             kind, _, rest = name.partition("/")
@@ -85,7 +84,6 @@ def under(state: Mapping[str, Tensor], *prefixes: str) -> State:
 
 
 def with_prefix(prefix: str, values: Mapping[str, Tensor]) -> State:
-    """The same values under a prefix."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
@@ -121,3 +119,11 @@ def _position(name: str) -> int:
 def scalar(value: float) -> Tensor:
     """A number as states and updates have it."""
     return torch.tensor(float(value), dtype=torch.float64)
+
+
+def scalars(total: float, count: float) -> tuple[Tensor, Tensor]:
+    """A pooled statistic that is a number."""
+    return scalar(total), scalar(count)
+
+
+NOTHING = scalars(0.0, 0.0)  # pooled of clients that have no part in it

@@ -11,7 +11,6 @@ from polyfed.errors import ConfigError, nearest
 
 
 def check_choice(option: str, value: object, known: Sequence[str]) -> None:
-    """One of the names that are known."""
     if value not in known:
         raise ConfigError(f"{option} {shorten(value)} is unknown", remedy=nearest(value, known))
 
@@ -46,16 +45,14 @@ def check_number(
     raise ConfigError(f"{option} is {shorten(value)}", remedy=f"give a {kind}{limit}")
 
 
-def check_numbers(
-    made: object, *options: str, whole: bool = False, least: float | None = None, above: float | None = None
-) -> None:
-    """`check_number` of several options of a method, by their names."""
+def check_numbers(made: object, *options: str, optional: bool = False, **limits: Any) -> None:
+    """`check_number` of several options of a method, by their names; with `optional`, None passes."""
     for option in options:
-        check_number(option, getattr(made, option), whole=whole, least=least, above=above)
+        if not (optional and getattr(made, option) is None):
+            check_number(option, getattr(made, option), **limits)
 
 
 def check_table(option: str, value: object) -> None:
-    """Names with values."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"{option} is {shorten(value)}", remedy="give a table of names and values")
 
@@ -68,10 +65,10 @@ def as_float(value: Any) -> float:
         return float("inf")
 
 
-def frozen_tree(tree: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def frozen_tree(tree: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
     """Nested lists as tuples, so that options can serve as a key."""
 
-    def freeze(value: Any) -> Any:
+    def freeze(value: Any) -> object:
         value = value.tolist() if hasattr(value, "tolist") else value
         return tuple(freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot, softplus
+from torch.nn.functional import cross_entropy, one_hot, pad, softplus
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import KINDS, LabelForm
@@ -37,7 +37,7 @@ class Supervision:
     """
 
     losses: Callable[[Tensor, Tensor, LabelCodec], Tensor]
-    says: Callable[[np.ndarray, float, LabelCodec], Mapping[str, Any]]
+    says: Callable[[np.ndarray, float, LabelCodec], Mapping[str, object]]
     noise: Callable[[Tensor, Tensor, LabelCodec, Tensor], tuple[float, float]] | None = None
     counts_labels: bool = True
 
@@ -75,19 +75,41 @@ def target_of(y: Tensor, codec: LabelCodec) -> Tensor:
     return y[:, None]
 
 
+def with_one(h: Tensor) -> Tensor:
+    """Features and a constant."""
+    return pad(h, (0, 1), value=1.0)
+
+
 def n_outputs(codec: LabelCodec) -> int:
     return likelihood_of(codec).n_outputs
 
 
-def rows_of(data: ClientData, task: str, positions: np.ndarray | slice) -> tuple[Tensor, Tensor, LabelCodec]:
-    """Inputs, coded labels and codec of some labels of a task."""
-    at, y = data.labels[task]
-    return torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task]
+class LabelledRows(NamedTuple):
+    """Inputs and coded labels of a task, and how much each counts; None if all of the client's count alike."""
+
+    x: Tensor
+    y: Tensor
+    codec: LabelCodec
+    weights: Tensor | None
+
+    @property
+    def counted(self) -> Tensor:
+        return torch.ones(len(self.y), dtype=torch.float64) if self.weights is None else self.weights
+
+    def loss(self, f: Tensor) -> Tensor:
+        return supervision_of(self.codec).loss(f, self.y, self.codec, self.weights)
+
+    def spread(self, f: Tensor) -> tuple[float, float]:
+        return supervision_of(self.codec).spread(f, self.y, self.codec, self.weights)
 
 
-def weights_of(data: ClientData, task: str, positions: np.ndarray | slice) -> Tensor | None:
-    """How much some labels of a task count; None if all of the client's count alike."""
-    return torch.from_numpy(data.weights[task][positions]) if task in data.weights else None
+def rows_of(data: ClientData, task: str, positions: np.ndarray | slice = slice(None)) -> LabelledRows:
+    """Some of a client's labels of a task."""
+    (at, y), weights = data.labels[task], data.weights.get(task)
+    counted = None if weights is None else torch.from_numpy(weights[positions])
+    return LabelledRows(
+        torch.from_numpy(data.x[at[positions]]), torch.from_numpy(y[positions]), data.codecs[task], counted
+    )
 
 
 def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
@@ -99,7 +121,7 @@ def groups_of(y: Tensor, codec: LabelCodec) -> Tensor:
 
 
 def outputs_of_scores(scores: Tensor, codec: LabelCodec) -> Tensor:
-    """A score for each class, in the last dimension, as outputs: one that tells two classes apart is their difference."""
+    """A score for each class, in the last dimension, as outputs: one that separates two classes is their difference."""
     return scores if n_outputs(codec) == scores.shape[-1] else scores[..., 1:] - scores[..., :1]
 
 
@@ -172,7 +194,7 @@ def _bound(f: Tensor, y: Tensor, codec: LabelCodec) -> Tensor:
     return -likelihood.local_bound(y, m, torch.full_like(m, _CERTAIN), _noise_of(codec))
 
 
-def _readout(f: np.ndarray, noise: float, codec: LabelCodec) -> Mapping[str, Any]:
+def _readout(f: np.ndarray, noise: float, codec: LabelCodec) -> Mapping[str, object]:
     outputs = torch.from_numpy(f).to(torch.float64)
     certain = torch.zeros(*f.shape, f.shape[1], dtype=torch.float64)
     return likelihood_of(codec).readout(outputs, certain, _noise_of(codec))

@@ -64,7 +64,6 @@ class TypedState:
         return cls(**{one.name: one.metadata["read"](found[one.name]) for one in fields(cls) if one.name in found})
 
     def to_arrays(self) -> State:
-        """As one flat dictionary."""
         parts = {one.metadata["key"]: _parts(getattr(self, one.name)) for one in fields(self)}
         return {key + name: value for key, part in parts.items() for name, value in part.items()}
 
@@ -91,7 +90,7 @@ def _place(cls: type[TypedState], name: str) -> tuple[str, str]:
     return "", ""
 
 
-def _parts(value: Any) -> Mapping[str, Any]:
+def _parts(value: object) -> Mapping[str, Tensor]:
     if value is None:
         return {}
     if isinstance(value, Tensor):

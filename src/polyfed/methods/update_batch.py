@@ -1,7 +1,7 @@
 """Updates of clients that were solved together: their arrays stay stacked, and are taken apart only if someone looks.
 
 A round of ten thousand clients would otherwise spend its time on cutting stacks into rows and on stacking the rows again. Who
-looks at one update sees an ordinary `ClientUpdate`; who wants an array of all of them asks `Columns`.
+looks at one update sees an ordinary `ClientUpdate`; `Columns` has an array of all of them.
 
 >>> batch = UpdateBatch({"mixing.pulse": torch.tensor([[1.0], [2.0], [3.0]])}, {})
 >>> updates = [batch.update(i, 1.0, {"pulse": 1}, {}) for i in (2, 0)]
@@ -66,8 +66,6 @@ class UpdateBatch:
 
 
 class BatchedUpdate(ClientUpdate):
-    """One update of a batch."""
-
     batch: UpdateBatch | None = None  # None for a changed copy (dataclasses.replace), which is in no batch any more
     place: int = 0
 
@@ -166,5 +164,4 @@ def _whole(column: Tensor | Change) -> Tensor:
 
 
 def _is_range(places: Tensor) -> bool:
-    """Whether they are the first, the second and so on."""
     return torch.equal(places, torch.arange(len(places)))

@@ -28,7 +28,6 @@ LEARNING_STEPS, LEARNING_TOLERANCE = 60, 1e-7
 
 
 def limits_of(name: str) -> tuple[float, float]:
-    """The box of a parameter, by its name."""
     return LIMITS.get(name.rsplit(".", 1)[-1], LIMITS.get(group_of(name), (-np.inf, np.inf)))
 
 

@@ -25,22 +25,21 @@ def memory() -> int:
 
 
 def holds(n_bytes: float) -> bool:
-    """Whether memory has room for so much."""
     return n_bytes <= SHARE * memory()
 
 
 def is_soon_done(n_rows: int) -> bool:
-    """Whether the exact posterior of so many rows takes seconds a round, and not minutes; the same on every machine."""
+    """Whether the exact posterior of `n_rows` rows takes seconds a round, and not minutes; the same on every machine."""
     return n_rows <= MOST_ROWS
 
 
 def too_long(n_rows: int) -> str:
-    """Why the exact posterior of more rows than so many is not waited for."""
+    """Why the exact posterior of more than `n_rows` rows is not waited for."""
     return f"of more than {n_rows:,} rows would take long (inducing='exact' waits for it)"
 
 
 def exact_bytes(n_rows: int, n_latents: int) -> float:
-    """The most that the exact posterior of so many rows takes with its gradient.
+    """The most bytes that the exact posterior of `n_rows` rows takes with its gradient.
 
     Measured on 1,200 to 4,800 rows: 9 to 12 matrices with two latents that share their distances, 22 with four that do
     not (a length-scale for each feature).

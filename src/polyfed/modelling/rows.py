@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +15,12 @@ from polyfed.predictions import Prediction, Predictions
 
 
 def rows_of(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Rows:
-    """The labels of a client as rows of its model."""
     seen = {name: (torch.from_numpy(at), torch.from_numpy(y)) for name, (at, y) in data.labels.items()}
     weights = {name: torch.from_numpy(weight) for name, weight in data.weights.items()}
     return Rows.of(torch.from_numpy(data.x), seen, likelihoods, weights)
 
 
 def likelihoods_of(codecs: Mapping[str, LabelCodec], bound: str) -> dict[str, Likelihood]:
-    """The likelihood of each task."""
     return {name: likelihood_of(codec, bound) for name, codec in codecs.items()}
 
 
@@ -62,7 +59,7 @@ def read_out(
     return Predictions(predictions)
 
 
-def prediction_of(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Mapping[str, Any]) -> Prediction:
+def prediction_of(codec: LabelCodec, mean: np.ndarray, std: np.ndarray, said: Mapping[str, object]) -> Prediction:
     """A task's prediction from the moments of its latent functions (N, outputs) and what a likelihood says of them."""
-    numbers = {key: value.detach().numpy() if hasattr(value, "detach") else value for key, value in said.items()}
+    numbers = {key: value.detach().numpy() if isinstance(value, torch.Tensor) else value for key, value in said.items()}
     return KINDS[codec.task.kind].part("prediction").of_latents(codec, mean, std, numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,20 +9,10 @@ import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp import (
-    ExactModel,
-    InformedSparseModel,
-    Knowledge,
-    Model,
-    PaperSparseModel,
-    Prior,
-    Rows,
-    SparseModel,
-    choose_inducing,
-    infer,
-)
-from polyfed.gp.inducing import METHODS, in_turn
+from polyfed.gp import ExactModel, InformedSparseModel, Knowledge, Model, PaperSparseModel, Prior, Rows, SparseModel
+from polyfed.gp.inducing import METHODS, choose_inducing, in_turn
 from polyfed.gp.lmc import Distances
+from polyfed.gp.meanfield import infer
 from polyfed.gp.stochastic import take
 from polyfed.modelling.memory import exact_bytes, holds, is_soon_done, memory
 
@@ -58,7 +47,6 @@ class Sparsity:
             raise ConfigError(what, remedy=nearest(self.method, [*METHODS, PAPER]))
 
     def points_for(self, n_rows: int, n_latents: int) -> int | str | None:
-        """`points` for so many rows."""
         if self.points is None:
             fits = is_soon_done(n_rows) and holds(exact_bytes(n_rows, n_latents))
             return None if fits else AUTO
@@ -80,19 +68,6 @@ class Sparsity:
         if isinstance(points, int):
             return choose_inducing(prior, rows, points, method=self._selection, seed=self.seed)
         most, start, judged = most_for(len(rows)), None, self._looked_at(rows)
-        for M, Z in self._growing(prior, rows, most):
-            if most <= M or len(Z) < M:
-                return Z
-            with torch.no_grad():
-                model = SparseModel(prior, judged, Z)
-                posterior = infer(model, start=start, tolerance=1e-3, max_steps=QUICK_STEPS)
-            if float(posterior.q.certificate) <= self.tolerance * len(judged):
-                return Z
-            start = posterior.marginals
-        raise AssertionError
-
-    def _growing(self, prior: Prior, rows: Rows, most: int) -> Iterator[tuple[int, Tensor]]:
-        """Twice as many inducing inputs each time, up to `most`."""
         M, Z, further = FIRST, rows.x[:0], None
         if self._selection == "greedy":  # which goes on from what it has
             further = in_turn(prior, rows, most, self.seed)
@@ -101,8 +76,14 @@ class Sparsity:
                 Z = choose_inducing(prior, rows, M, method=self._selection, seed=self.seed)
             else:
                 Z = torch.cat([Z, *islice(further, M - len(Z))])
-            yield M, Z
-            M = min(2 * M, most)
+            if most <= M or len(Z) < M:
+                return Z
+            with torch.no_grad():
+                model = SparseModel(prior, judged, Z)
+                posterior = infer(model, start=start, tolerance=1e-3, max_steps=QUICK_STEPS)
+            if float(posterior.q.certificate) <= self.tolerance * len(judged):
+                return Z
+            start, M = posterior.marginals, min(2 * M, most)
 
     def _looked_at(self, rows: Rows) -> Rows:
         """As many labels of each task as tell what Z leaves unsaid of a row: beyond some thousand, the mean stands still."""
@@ -137,7 +118,7 @@ class Sparsity:
 
 
 def most_for(n_rows: int) -> int:
-    """Inducing inputs that "auto" takes of so many rows at the most, a power of two.
+    """Inducing inputs that "auto" takes of `n_rows` rows at the most, a power of two.
 
     >>> most_for(1000), most_for(5000), most_for(1_000_000)
     (1024, 128, 64)

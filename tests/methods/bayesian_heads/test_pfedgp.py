@@ -22,10 +22,18 @@ from polyfed.gp import ExactModel, Prior, Rows, infer, predict_latents
 from polyfed.gp.likelihoods import Bernoulli, likelihood_for
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.methods import PFedSt
-from polyfed.methods.bayesian_heads.class_tree import ClassTree
-from polyfed.methods.bayesian_heads.node_gp import NodeGP, kernel, log_predictive, unit_features
+from polyfed.methods.bayesian_heads.nodes import (
+    TERMS,
+    ClassTree,
+    NodeGP,
+    exponentials,
+    gibbs,
+    kernel,
+    log_predictive,
+    polya_gamma_from,
+    unit_features,
+)
 from polyfed.methods.bayesian_heads.pfedgp import PFedGP
-from polyfed.methods.bayesian_heads.polya_gamma_draws import draw_polya_gamma, gibbs
 from polyfed.methods.bayesian_heads.task_gp import TaskGP, halves
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import strip_prefix
@@ -70,7 +78,7 @@ def test_draws_have_the_moments_and_the_distribution_of_polya_gamma(c):
         np.tanh(c / 2) / (2 * c),
         (np.sinh(c) - c) / (4 * c**3 * np.cosh(c / 2) ** 2),
     )  # fmt: skip
-    drawn = draw_polya_gamma(torch.full((n,), c, dtype=torch.float64), generator()).numpy()
+    drawn = polya_gamma_from(torch.full((n,), c, dtype=torch.float64), exponentials((n, TERMS), generator())).numpy()
     assert drawn.min() > 0
     assert drawn.mean() == pytest.approx(mean, abs=4 * (variance / n) ** 0.5)
     assert drawn.var() == pytest.approx(variance, rel=0.06)
@@ -82,7 +90,8 @@ def test_draws_have_the_moments_and_the_distribution_of_polya_gamma(c):
 
 def test_draws_depend_on_the_size_of_c_and_not_on_its_sign():
     c = tensor([-3.0, -0.1, 0.0, 2.0])
-    assert torch.equal(draw_polya_gamma(c, generator()), draw_polya_gamma(-c, generator()))
+    one = exponentials((4, TERMS), generator())
+    assert torch.equal(polya_gamma_from(c, one), polya_gamma_from(-c, one))
 
 
 # ---- classifiers: eight points against importance sampling ---------------------------------------------------------

@@ -187,7 +187,7 @@ def test_without_spread_and_prior_it_is_fedper_with_separate_phases():
     options = {"hidden": (5,), "activation": "tanh", "momentum": 0.0, "batch_size": 4}
     made = PFedVEM(**options, head_steps=3, head_rate=0.2, local_epochs=2, learning_rate=0.05)
     per = FedPer(**options, learning_rate=0.05)
-    net = per.net(spec.codecs, spec.n_features)
+    net = per.net_of(spec)
     server = made.init(spec, START)
     first = strip_prefix(server, "theta")
     far = {"theta/head.0.weight": torch.full((1, 5), 1e7, dtype=torch.float64)}

@@ -15,7 +15,7 @@ from polyfed.engine.settings import Settings
 from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence
 from polyfed.methods import PFedHier, PFedMul, method
-from polyfed.methods.gp.evidence_limits import is_evidence_of_someone
+from polyfed.methods.gp.evidence_limits import ROUNDING
 from polyfed.methods.gp.states import Served
 from polyfed.methods.messages import strip_prefix
 from polyfed.methods.update_batch import UpdateBatch
@@ -351,7 +351,7 @@ def test_of_updates_that_are_sound_alone_and_not_together_one_is_rejected(settle
     assert event["used"]
     (reason,) = event["rejected"].values()
     assert "the evidence of all clients is no distribution of the shared functions" in reason
-    assert is_evidence_of_someone(sums_of(progress.server))
+    assert bool(sums_of(progress.server).is_positive(ROUNDING))
     assert len(progress.clients) == 1
 
 

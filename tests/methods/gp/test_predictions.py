@@ -10,7 +10,7 @@ import polyfed as pf
 from polyfed.engine import evaluation
 from polyfed.engine.evaluation import evaluate, measured
 from polyfed.methods.base import Method, Question
-from polyfed.methods.gp import predictions as gp_predictions
+from polyfed.methods.gp import model as gp_predictions
 from polyfed.methods.gp.model import PosteriorPredictor
 
 TASKS = {"height": "regression", "high": "binary", "kind": "multiclass"}

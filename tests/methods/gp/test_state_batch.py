@@ -8,15 +8,14 @@ import torch
 
 from federations import START, federation, play
 from polyfed.methods import Job, PFedHier, PFedMul
-from polyfed.methods.gp import state_batch
-from polyfed.methods.gp.state_batch import BatchedState, States
-from polyfed.methods.gp.states import Broadcast, ClientColumns
+from polyfed.methods.gp import states as states_of_methods
+from polyfed.methods.gp.states import BatchedState, Broadcast, ClientColumns, States
 from polyfed.methods.messages import from_bytes, to_bytes
 from polyfed.seeds import Stream
 
 
 def test_the_examples():
-    assert doctest.testmod(state_batch).failed == 0
+    assert doctest.testmod(states_of_methods).failed == 0
 
 
 def test_a_state_of_a_batch_is_a_dictionary_to_whoever_looks():

@@ -14,8 +14,8 @@ from method_toys import client_of, spec_of
 from polyfed.data import ClientData
 from polyfed.methods import Fed3R
 from polyfed.methods.messages import with_prefix
-from polyfed.methods.neural.ridge import PENALTIES, held_out, moments, ridge, with_constant
-from polyfed.methods.supervised import supervision_of, target_of
+from polyfed.methods.neural.fed3r import PENALTIES, held_out, moments, ridge
+from polyfed.methods.supervised import supervision_of, target_of, with_one
 from polyfed.seeds import Stream
 
 ALL = ("regression", "robust", "binary", "multiclass", "count", "proportion")
@@ -304,4 +304,4 @@ def test_one_label_is_not_sent():
 
 
 def test_features_have_their_one_last():
-    assert with_constant(torch.zeros(2, 3)).tolist() == [[0, 0, 0, 1], [0, 0, 0, 1]]
+    assert with_one(torch.zeros(2, 3)).tolist() == [[0, 0, 0, 1], [0, 0, 0, 1]]

@@ -40,7 +40,7 @@ def test_one_full_batch_epoch_with_everyone_is_one_step_on_the_pooled_loss(task_
     )
     server, states = made.init(spec, START), {n: made.start(d, START) for n, d in data.items()}
     after, _ = one_round(made, server, states, data)
-    net = made.net(spec.codecs, spec.n_features)
+    net = made.net_of(spec)
     leaves = {name: v.clone().requires_grad_() for name, v in strip_prefix(server, "theta").items()}
     losses = {}
     for name, mine in data.items():

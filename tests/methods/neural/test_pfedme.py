@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from federations import START, federation, one_round, play
-from method_toys import NUMBER, at, begin, toy, value
+from method_toys import at, begin, toy, value
 from polyfed.methods import PFedMe
 from polyfed.methods.messages import strip_prefix
 from polyfed.methods.neural.cohorts import Cohort
@@ -38,7 +38,7 @@ def prox(target, w, b, penalty):
 def test_the_inner_problem_converges_to_the_proximal_point_and_its_envelope_has_the_right_slope(penalty):
     _, data = toy(2)
     made = PFedMe(hidden=(), penalty=penalty, personal_rate=1.0 / (2.0 + penalty))
-    net = made.net(NUMBER, 1)
+    net = made.net_of(data["client 0"])
     batch = {"y": np.arange(4)}
 
     def envelope(w, b):
@@ -165,6 +165,6 @@ def test_weights_decay_only_if_asked_for():
     for decay, wanted in ((0.0, 2.3 / 3), (0.5, 2.3 / 3.5)):
         made = PFedMe(hidden=(), penalty=1.0, personal_rate=0.3, weight_decay=decay)
         point = strip_prefix(at({}, 0.3, 0.3), "theta")
-        alone = Cohort(made.net(NUMBER, 1), [data["client 0"]])
+        alone = Cohort(made.net_of(data["client 0"]), [data["client 0"]])
         theta, _ = made.near(alone, alone.stack([point]), alone.stack([point]), [{"y": np.arange(4)}], 500)
         assert value(theta, "head.0.weight") == pytest.approx(wanted, abs=1e-12)

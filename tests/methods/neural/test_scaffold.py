@@ -176,7 +176,7 @@ def test_twice_as_much_is_sent_and_running_statistics_have_no_control(monkeypatc
     spec, data = federation(2)
     for made in (Scaffold(hidden=(5,)), Scaffold(network="my_networks:normed")):
         server, states, updates = play(made, spec, data, rounds=1)
-        net = made.net(spec.codecs, spec.n_features)
+        net = made.net_of(spec)
         trained = {
             name for name in strip_prefix(server, "theta") if "running" not in name and "num_batches" not in name
         }

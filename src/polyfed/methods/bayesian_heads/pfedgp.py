@@ -5,7 +5,7 @@ arXiv:2106.15482.
 
     z = φ(x)/‖φ(x)‖,   k(z, z') = s exp(−‖z − z'‖² / 2ℓ²),  s = 8 and ℓ = 1
 
-A client has no parameters of its own. Its K classes become a tree (`class_tree`), with a binary classifier on the labels of
+A client has no parameters of its own. Its K classes become a tree (`ClassTree`), with a binary classifier on the labels of
 each branch; a binary task is one branch. Classifiers by Pólya-Gamma augmentation: mean field, or Gibbs sampling. A round is
 a few gradient steps on the network with, for each client,
 
@@ -34,9 +34,9 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
-from polyfed.methods.bayesian_heads.node_gp import unit_features
+from polyfed.methods.bayesian_heads.nodes import unit_features
 from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNode, TaskGP, losses
-from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
+from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalars, strip_prefix, with_prefix
 from polyfed.methods.neural.cohorts import Cohort, TrainedSideBySide
 from polyfed.methods.options import check_choice, check_number, check_numbers
 from polyfed.modelling.rows import likelihoods_of
@@ -109,16 +109,11 @@ class PFedGP(TrainedSideBySide):
     def personalises(self) -> bool:
         return self.bn_buffers == "local"  # a client's labels make its model its own, and the server has none without
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         for name, codec in spec.codecs.items():
             if self.inference == "gibbs" and codec.task.form.has_classes and codec.task.power != 1.0:
-                raise ConfigError(
-                    f"power={codec.task.power!r} is not for inference='gibbs'",
-                    where=f"task {name!r}",
-                    remedy="leave power at 1, or use inference='mf'",
-                )
+                what = f"power={codec.task.power!r} is not for inference='gibbs'"
+                raise ConfigError(what, where=f"task {name!r}", remedy="leave power at 1, or use inference='mf'")
         server = super().init(spec, stream)
         shared = {name: value for name, value in strip_prefix(server, "theta").items() if not name.startswith("head.")}
         for i, likelihood in enumerate(likelihoods_of(spec.codecs, "polya-gamma").values()):
@@ -130,8 +125,7 @@ class PFedGP(TrainedSideBySide):
         return with_prefix("theta", shared) | rest
 
     def template(self, server: State) -> ClientUpdate:
-        nothing = torch.zeros((), dtype=torch.float64)
-        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "task"), (nothing, nothing)))
+        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "task"), NOTHING))
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return list(strip_prefix(server, "task"))  # it counts once, whether it has the task or not
@@ -140,8 +134,6 @@ class PFedGP(TrainedSideBySide):
         """Only tasks that taught the client something count: one class alone teaches a classifier nothing."""
         taught = {task: int(n) if bool(update.pooled[task][0] > 0) else 0 for task, n in update.counts.items()}
         return super()._labels(name, replace(update, counts=taught))
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
         net = self.net_of(jobs[0].data)
@@ -162,10 +154,10 @@ class PFedGP(TrainedSideBySide):
                 for j, tasks in enumerate(said):
                     scores[j] += [losses[j]] if batches[j] else []
                     taught[j] |= dict.fromkeys(tasks, 1.0)
-        one, found = torch.ones((), dtype=torch.float64), []
+        found = []
         for j, (job, after) in enumerate(zip(jobs, cohort.unstack(values), strict=True)):
             arrays = {name: after[name] - before[j][name] for name in job.message}
-            pooled = {task: (seen * one, one) for task, seen in taught[j].items()}
+            pooled = {task: scalars(seen, 1.0) for task, seen in taught[j].items()}
             metrics = {"loss": float(np.mean(scores[j] or [0.0]))}
             update = ClientUpdate(arrays, pooled, float(job.data.n_labels), job.data.counts(), metrics)
             found.append(({**job.state, **self.kept(net, after)}, update))
@@ -211,8 +203,6 @@ class PFedGP(TrainedSideBySide):
         share = (self.clip / norm.clamp_min(1e-300)).clamp_max(1.0)
         clipped = {name: share.reshape(-1, *(1,) * (g.dim() - 1)) * g for name, g in gradient.items()}
         return totals.tolist(), clipped, said
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         values, net = self.values(server, state), self.net_of(data)

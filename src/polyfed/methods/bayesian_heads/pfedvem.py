@@ -39,28 +39,13 @@ from torch.nn.utils.rnn import pad_sequence
 from polyfed.data import ClientData, LabelCodec
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
-from polyfed.methods.bayesian_heads.uncertain_heads import (
-    Posterior,
-    Trunks,
-    Turn,
-    as_layer,
-    as_matrix,
-    divergence,
-    drawn,
-    expected_loss,
-    head_state,
-    information,
-    outputs,
-    precision_of,
-    prior_variance,
-    softplus_inverse,
-    with_one,
-)
-from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, under
+from polyfed.methods.bayesian_heads import uncertain_heads as uncertain
+from polyfed.methods.bayesian_heads.uncertain_heads import Posterior, Trunks, Turn, outputs
+from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalar, scalars, strip_prefix, under
 from polyfed.methods.neural.base import Neural
 from polyfed.methods.neural.cohorts import Labels, Rows, TrainedSideBySide
 from polyfed.methods.options import check_choice, check_numbers
-from polyfed.methods.supervised import supervision_of
+from polyfed.methods.supervised import supervision_of, with_one
 from polyfed.nets import Network
 from polyfed.predictions import Prediction, Predictions
 from polyfed.seeds import Stream
@@ -78,7 +63,7 @@ class PFedVEM(TrainedSideBySide, Neural):
         initial_std: σ of a client's head before its first round (the publication's 1 lets counts explode).
         head_rate: learning rate of μ and s, see above.
         head_steps: steps on μ and s in a round, each on all of a client's labels.
-        join_rounds: a client that joins later does 1. and 2. so many times.
+        join_rounds: how often a client that joins later does 1. and 2.
         read_out: `mc` (predictions are averaged over q, as calibration needs) or `mean` (those of μ).
         read_draws: pairs of draws, mirrored at μ, for the probabilities of `mc`.
     """
@@ -104,18 +89,17 @@ class PFedVEM(TrainedSideBySide, Neural):
         check_numbers(self, "n_draws", "head_steps", "join_rounds", "read_draws", whole=True, least=1)
         check_numbers(self, "initial_std", "head_rate", above=0)
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def broadcast(self, server: State, client: str) -> State:
         return under(server, "theta", "noise")
 
     def template(self, server: State) -> ClientUpdate:
-        plain, nothing = super().template(server), (scalar(0.0), scalar(0.0))
-        precisions = {precision_of(i): nothing for i in range(len(plain.counts))}
-        return replace(plain, pooled={**plain.pooled, **precisions})
+        plain = super().template(server)
+        return replace(
+            plain, pooled=plain.pooled | {uncertain.precision_of(i): NOTHING for i in range(len(plain.counts))}
+        )
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
-        precisions = [precision_of(i) for i in range(len(strip_prefix(server, "task")))]
+        precisions = [uncertain.precision_of(i) for i in range(len(strip_prefix(server, "task")))]
         return list(strip_prefix(server, "task")) if name in precisions else super().counted_tasks(server, name)
 
     def weights(self, name: str, sent: Sequence[ClientUpdate]) -> Tensor:
@@ -125,24 +109,22 @@ class PFedVEM(TrainedSideBySide, Neural):
         """
         if not name.startswith("head."):
             return super().weights(name, sent)
-        return torch.stack([update.pooled[precision_of(int(name.split(".")[1]))][0] for update in sent])
-
-    # ---- a client -----------------------------------------------------------------------------------------------
+        return torch.stack([update.pooled[uncertain.precision_of(int(name.split(".")[1]))][0] for update in sent])
 
     def train_cohort(self, jobs: Sequence[Job]) -> list[tuple[State, ClientUpdate]]:
-        net, nothing = self.net_of(jobs[0].data), (scalar(0.0), scalar(0.0))
+        net = self.net_of(jobs[0].data)
         turns = [
             Turn(job, {**strip_prefix(job.message, "theta"), **strip_prefix(job.state, "personal")}, {}) for job in jobs
         ]
         states = [dict(job.state) for job in jobs]
-        sure = [dict.fromkeys(map(precision_of, range(len(net.tasks))), nothing) for _ in jobs]
+        sure = [dict.fromkeys(map(uncertain.precision_of, range(len(net.tasks))), NOTHING) for _ in jobs]
         for i, task in enumerate(net.tasks):
             who = [j for j, job in enumerate(jobs) if job.data.counts()[task]]
             for j, (q, rho2) in zip(who, self.head_phase(net, task, [turns[j] for j in who]), strict=True):
                 turns[j].heads[task] = q
-                turns[j].values.update(as_layer(i, q[0]))
-                sure[j][precision_of(i)] = (1 / rho2, scalar(1.0))
-                states[j] |= head_state(i, q, rho2)
+                turns[j].values.update(uncertain.as_layer(i, q[0]))
+                sure[j][uncertain.precision_of(i)] = (1 / rho2, scalar(1.0))
+                states[j] |= uncertain.head_state(i, q, rho2)
         found = []
         for j, (turn, (rates, loss)) in enumerate(zip(turns, self.trunk_phase(net, turns), strict=True)):
             data, after = turn.job.data, turn.values
@@ -166,19 +148,19 @@ class PFedVEM(TrainedSideBySide, Neural):
             x = [torch.from_numpy(data.x[data.labels[task][0]]) for data in members]
             own = [with_one(net.features(turn.values, mine, task)) for turn, mine in zip(turns, x, strict=True)]
         h, held = pad_sequence(own, batch_first=True), Rows.stack(members, task, [np.arange(len(mine)) for mine in x])
-        w = torch.stack([as_matrix(i, turn.values) for turn in turns])
-        start = torch.full_like(w[0], softplus_inverse(self.initial_std))
+        w = torch.stack([uncertain.as_matrix(i, turn.values) for turn in turns])
+        start = torch.full_like(w[0], self.initial_std + np.log(-np.expm1(-self.initial_std)))
         mean = torch.stack([turn.job.state.get(f"mean/{i}", mine) for turn, mine in zip(turns, w, strict=True)])
         raw = torch.stack([turn.job.state.get(f"raw/{i}", start) for turn in turns])
         sigma2 = torch.stack([turn.job.message.get(f"noise/{task}", scalar(1.0)) for turn in turns])
-        rho2 = prior_variance(mean, raw, w)
-        step = (self.head_rate / (information(held, sigma2) + 1 / rho2))[:, None, None]
+        rho2 = uncertain.prior_variance(mean, raw, w)
+        step = (self.head_rate / (uncertain.information(held, sigma2) + 1 / rho2))[:, None, None]
         rngs = [_own(turn.job.stream, f"head draws {i}").numpy() for turn in turns]
         velocity = torch.zeros(2, *w.shape, dtype=torch.float64)
         for _ in range(self.head_steps):
             live = (mean.detach().requires_grad_(), raw.detach().requires_grad_())
-            draws = drawn(rngs, (self.n_draws, *w.shape[1:]))
-            bound = expected_loss(live, h, held, sigma2, draws) + divergence(*live, w, rho2)
+            draws = uncertain.drawn(rngs, (self.n_draws, *w.shape[1:]))
+            bound = uncertain.expected_loss(live, h, held, sigma2, draws) + uncertain.divergence(*live, w, rho2)
             velocity = self.momentum * velocity + torch.stack(torch.autograd.grad(bound.sum(), live))
             mean, raw = mean - step * velocity[0], raw - step * velocity[1]
         return [((mean[j], raw[j]), rho2[j]) for j in range(len(turns))]
@@ -233,7 +215,7 @@ class PFedVEM(TrainedSideBySide, Neural):
         f, labels = outputs(h, self._mirrored(q)), Labels.of(torch.from_numpy(y), codec)
         n, weights = 2 * self.read_draws, torch.from_numpy(data.weights_of(task))
         total, count = supervision_of(codec).spread(f.flatten(0, -2), labels.under(f), codec, weights.repeat(n))
-        return scalar(total / n), scalar(count / n)
+        return scalars(total / n, count / n)
 
     def _mirrored(self, q: Posterior) -> Tensor:
         """Draws of a head in pairs around μ, the same for all rows and at any time: a prediction depends on its row alone."""
@@ -246,17 +228,15 @@ class PFedVEM(TrainedSideBySide, Neural):
             for k in range(self.join_rounds if n else 0):
                 turn = Turn(Job("", state, under(server, "noise"), data, _own(stream, f"join {k}")), values, {})
                 [(q, rho2)] = self.head_phase(net, task, [turn])
-                state = state | head_state(i, q, rho2)
+                state = state | uncertain.head_state(i, q, rho2)
         return state
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         net, state = self.net_of(data), state or {}
         values = self.values(server, state)
         heads = {task: i for i, task in enumerate(net.tasks) if f"mean/{i}" in state}
         for i in heads.values():
-            values |= as_layer(i, state[f"mean/{i}"])
+            values |= uncertain.as_layer(i, state[f"mean/{i}"])
         plain = self.reader(server, values, data)
         if self.read_out == "mean" or not heads:
             return plain

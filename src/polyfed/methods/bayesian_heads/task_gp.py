@@ -19,9 +19,7 @@ from polyfed.gp.likelihoods import Bernoulli, Likelihood
 from polyfed.gp.linalg import log_z
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.kinds import LabelForm
-from polyfed.methods.bayesian_heads.class_tree import ClassTree
-from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, kernel, log_predictive
-from polyfed.methods.bayesian_heads.polya_gamma_draws import gibbs
+from polyfed.methods.bayesian_heads.nodes import ClassTree, NodeGP, Sites, gibbs, kernel, log_predictive
 from polyfed.modelling.rows import likelihood_of, prediction_of
 from polyfed.predictions import Prediction
 
@@ -108,9 +106,6 @@ class TaskGP:
                 yield ScoredNode(self, known, asked, 1.0 / len(scored), generator)
 
 
-# ---- what rows teach -------------------------------------------------------------------------------------------------
-
-
 Labelled = tuple[Tensor, Tensor, Tensor]  # positions of rows, their labels, or sides at a branch, and weights
 
 
@@ -190,7 +185,7 @@ def branches(tree: ClassTree | None, y: Tensor) -> Iterator[tuple[Tensor, Tensor
 
 
 def halves(groups: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
-    """Positions that condition and positions that are scored: of each group the last so many, but never all of it.
+    """Positions that condition and positions that are scored: of each group the last share, but never all of it.
 
     >>> given, scored = halves(torch.tensor([1, 1, -1, 1, 1, -1, 0]), ratio=0.5)
     >>> given.tolist(), scored.tolist()  # the only 0 is not scored: nothing else would speak for its class

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import softplus
 
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job
 from polyfed.methods.messages import State
 from polyfed.methods.neural.cohorts import Cohort, Labels, Positions, Rows
-from polyfed.methods.supervised import LEAST_NOISE
+from polyfed.methods.supervised import LEAST_NOISE, with_one
 from polyfed.nets import Network
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ def information(labels: Labels, noise: Tensor) -> Tensor:
     if form is LabelForm.COUNT:  # μ/(1 + μ/ρ) each, of a negative binomial with mean μ
         return held.sum(-1) * scale / (1 + scale * noise)
     return (held * labels.y[..., 1]).sum(-1) if form is LabelForm.PAIR else held.sum(-1)
-
-
-def with_one(h: Tensor) -> Tensor:
-    return pad(h, (0, 1), value=1.0)
 
 
 def outputs(h: Tensor, heads: Tensor) -> Tensor:
@@ -92,16 +88,9 @@ def head_state(i: int, q: Posterior, rho2: Tensor) -> State:
     return {f"mean/{i}": q[0], f"raw/{i}": q[1], f"rho2/{i}": rho2}
 
 
-def softplus_inverse(std: float) -> float:
-    return std + float(np.log(-np.expm1(-std)))
-
-
 def precision_of(i: int) -> str:
     """Under which name 1/ρ² of the head of task i is sent."""
     return f"precision/{i}"
-
-
-# ---- the trunk below drawn heads -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,9 +26,8 @@ from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State
 from polyfed.modelling.memory import holds, memory
 
-Starts = (
-    BatchStep | Sequence[Marginals | None]
-)  # the marginals that E-steps begin at: of a last step, or of each client
+# The marginals that E-steps begin at: of a last step, or of each client.
+Starts = BatchStep | Sequence[Marginals | None]
 KEPT = 0.125  # of the memory, for inputs and distances of batches that are kept for the next round
 _kept: dict[tuple[int, ...], tuple[Sequence[Rows], int, ClientBatch]] = {}  # the rows too: their identities stay taken
 _lock = Lock()
@@ -51,10 +50,9 @@ def batch_of(rows: Sequence[Rows]) -> ClientBatch:
 def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     """What solves these clients: all at once, but for those that go alone, and in turn where memory does not hold all."""
     sizes = [len(client) for client in rows]
-    by_size = {size: goes_alone(model, size) for size in set(sizes)}
-    apart = [by_size[size] for size in sizes]
-    alone = [i for i, is_apart in enumerate(apart) if is_apart]
-    together = _that_fit([i for i, is_apart in enumerate(apart) if not is_apart], rows)
+    apart = {size for size in set(sizes) if model.goes_alone(size)}
+    alone = [i for i, size in enumerate(sizes) if size in apart]
+    together = _that_fit([i for i, size in enumerate(sizes) if size not in apart], rows)
     if not alone and len(together) == 1:
         return batch_of(rows)
     if not together:
@@ -67,12 +65,6 @@ def solver_of(model: GPModel, rows: Sequence[Rows]) -> Solver:
     if alone:
         parts.append((alone, lambda: OneByOne(model, [rows[i] for i in alone])))
     return Parted(parts)
-
-
-def goes_alone(model: GPModel, n_rows: int) -> bool:
-    """Whether a client with so many rows has inducing inputs or a network, and is solved by itself."""
-    sparsity, prior = model.config.sparsity, model.prior
-    return prior.features is not None or sparsity.points_for(n_rows, prior.n_latents) is not None
 
 
 def _that_fit(places: Sequence[int], rows: Sequence[Rows]) -> list[list[int]]:
@@ -244,7 +236,7 @@ class LocalWork:
         moved, memory = self.optimiser.step(mine, gradient, memory, 1 / self.steps) if mine else ({}, memory)
         for name in set(closed) & set(self.moving):
             task = name.removeprefix("noise.")
-            if task in step.noise:  # optimial sigma, eq. 20; who has no label of the task keeps what it has
+            if task in step.noise:  # optimial sigma, eq. 20; clients without labels of the task keep theirs
                 total, count = step.noise[task]
                 best = hyperprior.best_log_noise(total, count, densities.get(name))
                 moved[name] = torch.where(count > 0, best, values[name])

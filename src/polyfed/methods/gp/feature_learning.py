@@ -2,10 +2,16 @@
 
 Two parts, each with keys of its own in states, messages and updates:
 
-* **held-out labels** (holdout.py): a client sends two gradients of the features, of the labels that they are learned from and
+* **held-out labels**: a client sends two gradients of the features, of the labels that they are learned from and
   (`held_out/…`) of those that they never see; the server shortens its step where the two do not agree (`agreement/…`);
 * **the start by moments**: while the server's state has `starting`, that is in round 1, an update has
   `direction/features.projection` in place of the projection's gradient, and the server does nothing but start from their mean.
+
+Learned features have many parameters: they soon know the labels they were learned from by heart, and a noise or a mixing weight
+that is learned from the same labels then believes it. So each client keeps a share of its inputs apart: the gradient of the
+features comes from the others, that of all other groups from those held out. As long as what one part asks for also serves the
+other, it is about the task; when they no longer agree, what remains to be learned is the labels of one part, and the features
+stop moving. Predictions use all labels.
 
 A random start spends its first rounds looking for a direction, the more of them the fewer labels there are. The scores of the
 rows, r = ∂ℓ/∂f at f = 0, are what any likelihood says about the direction in which its output should move; their moments with
@@ -18,15 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from polyfed.data import ClientData
 from polyfed.gp import Prior, Rows, group_of
 from polyfed.gp.projection import scaled_sums
-from polyfed.methods.gp.holdout import MEMORY, agreement, held_out_inputs, judged_together, shortened, split, trust
-from polyfed.methods.gp.states import Sent, Server
+from polyfed.methods.gp.states import ClientRows, Sent, Server
 from polyfed.methods.messages import State
 from polyfed.seeds import Stream
 
@@ -43,17 +50,15 @@ class FeatureLearning:
     share: float
     seeks: bool
 
-    # ---- the server ---------------------------------------------------------------------------------------
-
     def begun(self, server: Server) -> Server:
         """With what the server remembers before the first round."""
         one = torch.ones((), dtype=torch.float64)
-        agreements = dict.fromkeys(judged_together(self._of(server.theta)), one)
+        agreements = dict.fromkeys(judged_together(self.of(server.theta)), one)
         return replace(server, agreements=agreements, starting=one if self.seeks else None)
 
     def form(self, server: Server) -> Sent:
         """The arrays of an update that belong to Θ and its features."""
-        sent = Sent(server.theta, self._of(server.theta))
+        sent = Sent(server.theta, self.of(server.theta))
         return sent if server.starting is None else _in_place(sent, server.theta[PROJECTION])
 
     @staticmethod
@@ -65,20 +70,21 @@ class FeatureLearning:
 
     def trusted(self, server: Server, mean: Sent, moved: State) -> tuple[State, State]:
         """The step of the features as far as held-out labels agree with it, and the agreements so far."""
-        agreements = {}
-        for label, features in judged_together(self._of(mean.gradient)).items():
+        moved, agreements = dict(moved), {}
+        for label, features in judged_together(self.of(mean.gradient)).items():
             now = agreement(features, {name: mean.held_out[name] for name in features})
             agreements[label] = MEMORY * server.agreements[label] + (1 - MEMORY) * now
-            moved = shortened(server.theta, moved, features, trust(agreements[label]))
+            # All of the step where the gradients agree well, nothing of it where they do not.
+            part, start = (agreements[label] / ENOUGH).clamp(0.0, 1.0), server.theta
+            moved |= {n: start[n] + part.to(moved[n].dtype) * (moved[n] - start[n]) for n in features}
         return moved, agreements
 
-    # ---- a client -----------------------------------------------------------------------------------------
-
-    def chosen(self, data: ClientData, stream: Stream) -> Tensor | None:
-        """The inputs that a client holds out from the features, for good."""
+    def chosen(self, data: ClientData, stream: Stream) -> State:
+        """What a client's state has of the inputs that it holds out from the features, for good."""
         if not self.share:
-            return None
-        return held_out_inputs(data, self.share, replace(stream, purpose="holdout").numpy())
+            return {}
+        mask = held_out_inputs(data, self.share, replace(stream, purpose="holdout").numpy())
+        return ClientRows(held_out=mask).to_arrays()
 
     def split(self, clients: Sequence[ClientData], masks: Sequence[Tensor]) -> tuple[Sequence[ClientData], ...]:
         """The labels that features are learned from, and those that all else is learned from."""
@@ -87,17 +93,13 @@ class FeatureLearning:
         pairs = [split(data, mask) for data, mask in zip(clients, masks, strict=True)]
         return [taught for taught, _ in pairs], [held_out for _, held_out in pairs]
 
-    def with_held_out(self, sent: Sent, of_taught: State, of_held_out: State) -> Sent:
-        """What is sent of the features: what the labels ask for that they are learned from, and what the others do."""
-        return replace(sent, gradient=sent.gradient | of_taught, held_out=self._of(of_held_out))
-
     @staticmethod
     def with_directions(sent: Sent, prior: Prior, before: State, taught: Sequence[Rows], rows: Sequence[Rows]) -> Sent:
         """Where each client would have the projection start."""
         priors = [prior.with_values({name: value[i] for name, value in before.items()}) for i in range(len(rows))]
         return _in_place(sent, torch.stack([directions(*each) for each in zip(priors, taught, rows, strict=True)]))
 
-    def _of(self, values: Mapping[str, Tensor]) -> State:
+    def of(self, values: Mapping[str, Tensor]) -> State:
         """The parameters of features among these, if some labels are held out from them."""
         return {name: value for name, value in values.items() if self.share and group_of(name) == "features"}
 
@@ -144,3 +146,79 @@ def _laid_out(moments: Tensor, b: int, dims: int) -> Tensor:
     if n <= dims:
         return torch.nn.functional.pad(moments, (0, dims - n))
     return moments[:, [(b * dims + j) % n for j in range(dims)]]
+
+
+HOLDOUT = 1 / 3  # the share, where features are learned
+# Chosen, as that share, on validation images of CelebA and Dogcat (50 shots, 10 clients).
+MEMORY = 0.7  # of the running mean of the agreement
+ENOUGH = 0.1  # an agreement from which on steps are whole
+
+_parts: WeakKeyDictionary[ClientData, tuple[bytes, tuple[ClientData, ClientData]]] = WeakKeyDictionary()
+
+
+def held_out_inputs(data: ClientData, share: float, rng: np.random.Generator) -> Tensor:
+    """Which inputs are held out: the same share of those with labels of the same tasks.
+
+    >>> from polyfed.data import LabelCodec, Task
+    >>> seen = {"pulse": (np.arange(3), np.zeros(3)), "sick": (np.arange(3, 9), np.zeros(6))}
+    >>> data = ClientData(np.zeros((9, 1)), seen, {name: LabelCodec.learn(Task(name), [0.0, 1.0]) for name in seen})
+    >>> kept = held_out_inputs(data, 1 / 3, np.random.default_rng(0))
+    >>> int(kept[:3].sum()), int(kept[3:].sum())
+    (1, 2)
+    """
+    pattern = np.zeros(len(data.x), dtype=np.int64)
+    for i, (at, _) in enumerate(data.labels.values()):
+        pattern[at] |= 1 << i
+    order = np.lexsort((rng.random(len(pattern)), pattern))
+    place = np.arange(len(order))
+    kept = np.zeros(len(order), dtype=bool)
+    kept[order] = np.floor((place + 1) * share + 0.5) > np.floor(place * share + 0.5)
+    return torch.from_numpy(kept)
+
+
+def split(data: ClientData, kept: Tensor) -> tuple[ClientData, ClientData]:
+    """What the features are learned from, and what is held out; always the same objects, as they do not change."""
+    mask = kept.numpy().astype(bool)
+    found = _parts.get(data)
+    if found is None or found[0] != mask.tobytes():
+        found = _parts[data] = (mask.tobytes(), (_some(data, ~mask), _some(data, mask)))
+    return found[1]
+
+
+def _some(data: ClientData, wanted: np.ndarray) -> ClientData:
+    place = np.cumsum(wanted) - 1
+    seen = {task: (place[at[wanted[at]]], y[wanted[at]]) for task, (at, y) in data.labels.items() if wanted[at].any()}
+    weights = {task: weight[wanted[data.labels[task][0]]] for task, weight in data.weights.items() if task in seen}
+    return replace(data, x=data.x[wanted], labels=seen, weights=weights)
+
+
+def agreement(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
+    """The cosine of the angle between two gradients of the same parameters; zero if one of them is zero.
+
+    >>> g = {"a": torch.tensor([1.0, 0.0]), "b": torch.tensor(1.0)}
+    >>> agreement(g, {"a": torch.tensor([2.0, 0.0]), "b": torch.tensor(-2.0)}).item()
+    0.0
+    """
+    product = _inner(one, other)
+    sizes = (_inner(one, one) * _inner(other, other)).sqrt()
+    return torch.where(sizes > 0, product / sizes.clamp_min(torch.finfo(torch.float64).tiny), torch.zeros_like(sizes))
+
+
+def judged_together(features: Mapping[str, Tensor]) -> dict[str, State]:
+    """The parameters whose agreement is one: all that makes features for kernels, and the mean's slopes and its bias apart.
+
+    In one sum the largest gradient would speak for all. That is the bias, a number for each output, which is soon where
+    it belongs; from then on its gradients are chance, and would stop what has yet to be learned.
+
+    >>> g = torch.ones(1)
+    >>> {label: list(of) for label, of in judged_together({"features.0.weight": g, "features.mean_bias": g}).items()}
+    {'features': ['features.0.weight'], 'features.mean_bias': ['features.mean_bias']}
+    """
+    together: dict[str, State] = {}
+    for name, value in features.items():
+        together.setdefault(name if name in ("features.mean", "features.mean_bias") else "features", {})[name] = value
+    return together
+
+
+def _inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
+    return sum(((one[n].double() * other[n].double()).sum() for n in one), torch.zeros((), dtype=torch.float64))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from reprlib import repr as shorten
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,8 +14,11 @@ from torch import Tensor
 
 from polyfed.data import ClientData, LabelCodec
 from polyfed.errors import ConfigError
-from polyfed.gp import ExactModel, Knowledge, Likelihood, Model, Prior, Rows, infer, predict_latents
+from polyfed.gp import ExactModel, Knowledge, LatentPrediction, Likelihood, Prior, Rows, infer, predict_latents
+from polyfed.gp.batch import buckets
 from polyfed.gp.meanfield import Marginals
+from polyfed.gp.rows import places as rows_in_stack
+from polyfed.methods.base import Explanation
 from polyfed.methods.messages import State
 from polyfed.modelling.learning import initial_values, limits_of
 from polyfed.modelling.rows import likelihoods_of, read_out, rows_of
@@ -68,11 +70,11 @@ def alike(clients: Sequence[ClientData]) -> list[list[int]]:
     groups: dict[ModelKey, list[int]] = {}
     by_object: dict[tuple[int, int], list[int]] = {}  # codecs are one object for all, as a rule
     for i, data in enumerate(clients):
-        by_object.setdefault((id(data.codecs), data.n_features), []).append(i)
-    for places in by_object.values():
-        first = clients[places[0]]
-        groups.setdefault(key_of(first.codecs, first.n_features), []).extend(places)
-    return [sorted(places) for places in groups.values()]
+        there = id(data.codecs), data.n_features
+        if there not in by_object:
+            by_object[there] = groups.setdefault(key_of(data.codecs, data.n_features), [])
+        by_object[there].append(i)
+    return list(groups.values())
 
 
 @lru_cache(maxsize=256)
@@ -125,16 +127,20 @@ class GPModel:
             try:
                 values[name] = torch.tensor(given, dtype=torch.float64).broadcast_to(values[name].shape).clone()
             except (TypeError, ValueError, RuntimeError):
-                raise ConfigError(
-                    f"initial value {shorten(given)} does not fit {name!r}",
-                    remedy=f"give numbers of shape {tuple(values[name].shape)}",
-                ) from None
+                what = f"initial value {shorten(given)} does not fit {name!r}"
+                raise ConfigError(what, remedy=f"give numbers of shape {tuple(values[name].shape)}") from None
         return values
 
     @property
     def closed_form_noise(self) -> list[str]:
         """The noise parameters that have a closed form (optimial sigma, eq. 20), by name."""
         return [f"noise.{task}" for task, likelihood in self.likelihoods.items() if likelihood.closed_form_noise]
+
+    def goes_alone(self, n_rows: int) -> bool:
+        """Whether a client with `n_rows` rows has inducing inputs or a network, and is solved by itself."""
+        return (
+            self.prior.features is not None or self.config.sparsity.points_for(n_rows, self.prior.n_latents) is not None
+        )
 
     def predict(
         self, values: Mapping[str, Tensor], data: ClientData, knowledge: Knowledge | None = None
@@ -143,7 +149,7 @@ class GPModel:
 
     def explain(
         self, values: Mapping[str, Tensor], groups: Sequence[str], codecs: Mapping[str, LabelCodec]
-    ) -> dict[str, Any]:
+    ) -> Explanation:
         """What these groups of Θ say, in plain numbers; lengths are in units of the scaled features."""
         prior = self.prior.with_values(values)
         names: list[str] = []  # one for each output
@@ -182,7 +188,11 @@ class PosteriorPredictor:
             with torch.no_grad():
                 gp = sparsity.build(self.prior, rows, sparsity.choose(self.prior, rows), knowledge=self.knowledge)
                 start = None if self.start is None else gp.rows.as_f(self.start, back=True)
-                q = infer(gp, start=start, tolerance=tolerance_of(gp), max_steps=PREDICTION_STEPS).q
+                # That of many rows is sparse, and good to fewer digits of a nat.
+                tolerance = max(
+                    PREDICTION_TOLERANCE, 0.0 if isinstance(gp, ExactModel) else SPARSE_TOLERANCE * len(rows)
+                )
+                q = infer(gp, start=start, tolerance=tolerance, max_steps=PREDICTION_STEPS).q
             self._posterior = gp, q
         gp, q = self._posterior
         latents = predict_latents(gp, q, torch.from_numpy(x))  # pyright: ignore[reportArgumentType]
@@ -197,11 +207,6 @@ class Averaged:
 
     def __call__(self, x: np.ndarray) -> Predictions:
         return mixed([one(x) for one in self.parts])
-
-
-def tolerance_of(gp: Model) -> float:
-    """When the posterior of a predictor stands still; that of many rows is sparse, and good to fewer digits of a nat."""
-    return max(PREDICTION_TOLERANCE, 0.0 if isinstance(gp, ExactModel) else SPARSE_TOLERANCE * len(gp.rows))
 
 
 _rows: WeakKeyDictionary[ClientData, Rows] = WeakKeyDictionary()
@@ -219,3 +224,44 @@ def prepared_rows(data: ClientData, likelihoods: Mapping[str, Likelihood]) -> Ro
 def clamped(values: Mapping[str, Tensor]) -> State:
     """Θ within the limits of sane data (LIMITS): constant targets would send σ² to zero."""
     return {name: value.clamp(*limits_of(name)) for name, value in values.items()}
+
+
+def answers(predictors: Sequence[PosteriorPredictor], asked: Sequence[np.ndarray]) -> list[Predictions]:
+    """What each says of its own inputs. They have one model, and receive shared functions all or none."""
+    rows = [prepared_rows(one.data, one.model.likelihoods) for one in predictors]
+    together = [
+        i
+        for i, (one, n) in enumerate(zip(predictors, map(len, rows), strict=True))
+        if n > 0 and one.prior.sees_inputs and not one.prior.has_mean and not one.model.goes_alone(n)
+    ]
+    found: dict[int, Predictions] = {}
+    for group in buckets([len(rows[i]) for i in together]):
+        places = [together[i] for i in group]
+        some = [predictors[i] for i in places]
+        found |= zip(places, _of_batch(some, [rows[i] for i in places], [asked[i] for i in places]), strict=True)
+    return [found[i] if i in found else one(asked[i]) for i, one in enumerate(predictors)]
+
+
+def _of_batch(
+    predictors: Sequence[PosteriorPredictor], rows: Sequence[Rows], asked: Sequence[np.ndarray]
+) -> list[Predictions]:
+    model, known = predictors[0].model, [one.knowledge for one in predictors if one.knowledge is not None]
+    knowledge = Knowledge.stack(known) if known else None
+    values = [one.prior.parameters for one in predictors]
+    with torch.no_grad():
+        prior = model.prior.with_values({name: torch.stack([mine[name] for mine in values]) for name in values[0]})
+        gp = ExactModel(prior, Rows.stack(rows), knowledge=knowledge)
+        first = gp.rows.as_f(gp.prior_marginals())
+        for c, (one, spot) in enumerate(zip(predictors, rows_in_stack(rows), strict=True)):
+            if one.start is not None:
+                first[0][c, spot], first[1][c, spot] = one.start
+        start = gp.rows.as_f(first, back=True)
+        q = infer(gp, start=start, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS).q
+        x = [torch.from_numpy(own) for own in asked]
+        mean, cov = gp.latents_at(getattr(q, "whole", q), torch.nn.utils.rnn.pad_sequence(x, batch_first=True))
+    said = []
+    for c, one in enumerate(predictors):
+        n = len(x[c])
+        latents = LatentPrediction(mean[c, :n], cov[c, :n], one.prior.mixing())
+        said.append(read_out(latents, one.prior, model.likelihoods, one.data.codecs))
+    return said

@@ -9,15 +9,18 @@ evidence of the shared functions, (Ω − I, η). In a round
 * its labels now give new evidence of the shared functions: it keeps that, and sends the *change* since its last turn;
 * the server adds the changes.
 
-So the server has nothing by client, and who is not asked or whose update is rejected has simply not changed. A client without
-labels predicts from the shared functions. Without shared latents all of this is pFed-Mul, bit for bit.
+So the server has nothing by client, and a client that is not asked or whose update is rejected has simply not changed. A client
+without labels predicts from the shared functions. Without shared latents all of this is pFed-Mul, bit for bit.
+
+Points that fill the space of the inputs, which these shared functions go through, fill no space of a thousand features. Beyond
+`wide` of these, shared functions are those of principal components (methods/gp/wide/weight_space.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,13 +31,15 @@ from polyfed.gp import GROUPS, Evidence, Knowledge
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.knowledge import KnowledgeOf, width_of
 from polyfed.gp.whitened import normal_points
-from polyfed.methods.base import Predictor
+from polyfed.methods.base import ClientResult, Job, Method, Predictor
 from polyfed.methods.gp.evidence_limits import NOT_A_PRECISION, ROUNDING, Limits, checked, limits_of
 from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.states import Broadcast, ClientColumns, SentEvidence, Served, Server
+from polyfed.methods.gp.wide.weight_features import is_wide
+from polyfed.methods.gp.wide.weight_space import WeightSpace
 from polyfed.methods.messages import ClientUpdate, State
-from polyfed.methods.options import check_number
+from polyfed.methods.options import check_numbers
 from polyfed.methods.update_batch import Change, Columns
 from polyfed.modelling.memory import holds
 from polyfed.modelling.sparsity import PAPER
@@ -46,6 +51,8 @@ PLANE = "affine"
 MATRICES = 8  # of all features by all features, at once, on the server or at a client
 WIDEST = 148  # features of all shared latents together: their triangle is a message of 88 kB
 PLANES_WIDEST = WIDEST // 2  # of them for planes: with many inputs there are fewer planes, or none
+# Options where inputs are wide.
+OF_WIDE = {"wide", "n_personal", "bound", "damping", "mf_steps", "tolerance", "n_components", "passes", "linear_rounds"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class _Shared(ModelConfig):
 
 
 @dataclass(frozen=True)
-class PFedHier(PFedMul):
+class SharedFunctions(PFedMul):
     """Options as of `PFedMul`, but for the latents.
 
     Args:
@@ -95,27 +102,23 @@ class PFedHier(PFedMul):
     theta_prior: str | Mapping[str, float] = "weak"
 
     def __post_init__(self) -> None:
-        for option, least in (("n_shared", 0), ("n_personal", 0), ("n_points", 1)):
-            if option == "n_personal" or getattr(self, option) is not None:
-                check_number(option, getattr(self, option), whole=True, least=least)
-        check_number("damping", self.damping, above=0, most=1)
+        check_numbers(self, "n_shared", whole=True, least=0, optional=True)
+        check_numbers(self, "n_personal", whole=True, least=0)
+        check_numbers(self, "n_points", whole=True, least=1, optional=True)
+        check_numbers(self, "damping", above=0, most=1)
         if self._n_latents == 0:
             raise ConfigError("n_shared and n_personal are both 0: no latent is left", remedy="give at least one")
         if self.n_latents not in (None, self._n_latents):
-            raise ConfigError(
-                f"n_latents is {self.n_latents}, and shared and personal latents are counted apart",
-                remedy="leave n_latents out, and give n_shared and n_personal",
-            )
+            what = f"n_latents is {self.n_latents}, and shared and personal latents are counted apart"
+            raise ConfigError(what, remedy="leave n_latents out, and give n_shared and n_personal")
         super().__post_init__()
         if self._shares and self.inducing_method == PAPER:
             what = f"inducing_method is {PAPER!r}, which has no place for shared functions"
             raise ConfigError(what, remedy="use another")
         if self._shares and self._makes_features:
             option = next((name for name in ("projection", "network") if getattr(self, name) is not None), "mean")
-            raise ConfigError(
-                f"{option} is set, and shared functions are functions of the features themselves",
-                remedy=f"leave {option} out, or use the method 'pfed-mul'",
-            )
+            what = f"{option} is set, and shared functions are functions of the features themselves"
+            raise ConfigError(what, remedy=f"leave {option} out, or use the method 'pfed-mul'")
 
     @property
     def personalises(self) -> bool:
@@ -141,18 +144,6 @@ class PFedHier(PFedMul):
         free = (WIDEST - width_of(model.prior, n_shared, 0)) // max(1, curved)
         return max(1, min(MOST_POINTS, free)) if self.n_points is None else self.n_points
 
-    def _width(self, model: GPModel, n_shared: int, n_points: int) -> int:
-        """The number of features of all shared latents, if memory holds what is made of them."""
-        width = width_of(model.prior, n_shared, n_points)
-        if not holds(MATRICES * 8.0 * width**2):
-            raise ConfigError(
-                f"{n_shared} shared latents have {width:,} features, and memory does not hold their precision",
-                remedy="set fewer n_points or n_shared",
-            )
-        return width
-
-    # ---- the server ---------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         server = super().init(spec, stream)
         if not self._shares:
@@ -160,10 +151,13 @@ class PFedHier(PFedMul):
         model = self._model_config().model(spec.codecs, spec.n_features)
         n_shared = self._n_shared(model)
         n_points = self._n_points(model, n_shared)
-        nothing = Evidence.none(self._width(model, n_shared, n_points))
+        width = width_of(model.prior, n_shared, n_points)
+        if not holds(MATRICES * 8.0 * width**2):
+            what = f"{n_shared} shared latents have {width:,} features, and memory does not hold their precision"
+            raise ConfigError(what, remedy="set fewer n_points or n_shared")
         is_whole = self.mode == "gradient" and set(GROUPS[1:]) <= set(self._shared)  # else Θ of a client is its own
         points, limits = normal_points(n_points, spec.n_features), limits_of(model) if is_whole else {}
-        return server | Server(sums=nothing, points=points, limits=limits).to_arrays()
+        return server | Server(sums=Evidence.none(width), points=points, limits=limits).to_arrays()
 
     def template(self, server: State) -> ClientUpdate:
         form = super().template(server)
@@ -197,8 +191,6 @@ class PFedHier(PFedMul):
         columns = Columns([updates[client] for client in sorted(updates)])
         sums = sums + Evidence(*(columns.total(name) for name in _form(Served(sums=sums))))
         return after | Served(sums=checked(sums)).to_arrays()
-
-    # ---- a client -----------------------------------------------------------------------------------------
 
     def _knowledge(self, model: GPModel, own: Evidence | None, received: Broadcast) -> KnowledgeOf | None:
         points, sums = received.points, received.sums
@@ -240,13 +232,101 @@ class PFedHier(PFedMul):
 
     def _check_inputs(self, model: GPModel, points: Tensor) -> None:
         if points.shape[-1] != model.prior.dims:
-            raise DataError(
-                f"{model.prior.dims} features, and the shared functions have {points.shape[-1]}",
-                where="the client's inputs",
-                remedy="give the columns that the federation agreed on",
-            )
+            what = f"{model.prior.dims} features, and the shared functions have {points.shape[-1]}"
+            raise DataError(what, where="the client's inputs", remedy="give the columns that the federation agreed on")
 
 
 def _form(server: Served) -> State:
     """The evidence of an update, as the server expects it."""
     return {} if server.sums is None else SentEvidence(server.sums.arrays).to_arrays()
+
+
+def _by_server(name: str) -> Any:
+    """The method of this name of the one of the two ways to which the server's state, its first argument, belongs."""
+
+    def chosen(self: PFedHier, server: State, *rest: object) -> object:
+        return getattr(self._of(server), name)(server, *rest)
+
+    return chosen
+
+
+@dataclass(frozen=True)
+class PFedHier(SharedFunctions):
+    """Options as there, and where there are more than `wide` features only these, `bound`, `damping`, `mf_steps` and
+    `n_personal`.
+
+    Args:
+        wide: features that are seen as they are, at the most; shared functions of more are functions of their principal
+            components.
+        n_components: at the most; None for 384, or fewer where their evidence would be a message of over 3 MB.
+        passes: rounds in which the components are found.
+        linear_rounds: rounds after these in which the shared functions are linear in the components; then they are bent.
+    """
+
+    wide: int = 128
+    n_components: int | None = None
+    passes: int = 4
+    linear_rounds: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, "wide", whole=True, least=0)
+        check_numbers(self, "n_components", whole=True, least=1, optional=True)
+        check_numbers(self, "passes", "linear_rounds", whole=True, least=1)
+
+    def _of(self, server: State) -> Method:
+        return WeightSpace(self) if is_wide(server) else super()  # pyright: ignore[reportReturnType]
+
+    def _at(self, data: ClientData | FederationSpec) -> Method:
+        wide = self._shares and data.n_features > self.wide
+        return WeightSpace(self) if wide else super()  # pyright: ignore[reportReturnType]
+
+    def _check_options(self, n_features: int) -> None:
+        """Options that the weight space does not have would be ignored in silence."""
+        for field in fields(self):
+            given = getattr(self, field.name)
+            default = SharedFunctions.__dataclass_fields__.get(field.name, field)
+            usual = {} if field.name == "initial" else default.default
+            if field.name not in OF_WIDE and given != usual:
+                raise ConfigError(
+                    f"{field.name} is {given!r}, and of {n_features:,} features the principal components are used, "
+                    "which know no such option",
+                    remedy=f"leave {field.name} out, set wide = {n_features}, or use the method 'pfed-mul'",
+                )
+
+    @property
+    def needs_last_state(self) -> bool:
+        return self._shares
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        chosen = self._at(spec)
+        if isinstance(chosen, WeightSpace):
+            self._check_options(spec.n_features)
+        return chosen.init(spec, stream)
+
+    def start(self, data: ClientData, stream: Stream) -> State:
+        return self._at(data).start(data, stream)
+
+    def untrained(self, data: ClientData) -> State | None:
+        return self._at(data).untrained(data)
+
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        return self._at(data).local(state, message, data, stream)
+
+    def local_many(self, jobs: Sequence[Job]) -> list[ClientResult]:
+        return self._at(jobs[0].data).local_many(jobs) if jobs else []
+
+    def broadcasts(self, server: State, clients: Sequence[str]) -> list[State]:
+        if is_wide(server):
+            return WeightSpace(self).broadcasts(server, clients)
+        return [super().broadcast(server, "")] * len(clients)
+
+    def is_evidence(self, name: str) -> bool:
+        return super().is_evidence(name) or WeightSpace(self).is_evidence(name)
+
+    begin_round, broadcast = _by_server("begin_round"), _by_server("broadcast")
+    prediction_state, template = _by_server("prediction_state"), _by_server("template")
+    counted_tasks, aggregate = _by_server("counted_tasks"), _by_server("aggregate")
+    objection, objections = _by_server("objection"), _by_server("objections")
+    predictor, join = _by_server("predictor"), _by_server("join")
+    outlook, explain = _by_server("outlook"), _by_server("explain")

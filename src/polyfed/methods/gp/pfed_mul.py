@@ -23,13 +23,12 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import PolyfedError
 from polyfed.gp import GROUPS, Evidence, group_of
 from polyfed.methods.base import ClientResult, Job
-from polyfed.methods.gp import client_noise, theta_draws
+from polyfed.methods.gp import theta_draws
 from polyfed.methods.gp.model import alike, clamped, prepared_rows
 from polyfed.methods.gp.pfed_mul_model import PFedMulModel
-from polyfed.methods.gp.state_batch import StateBatch, States
-from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Sent, Served, Server
-from polyfed.methods.gp.theta_prior import asked, pooled_noise
-from polyfed.methods.messages import ClientUpdate, State
+from polyfed.methods.gp.server_step import asked, own_noise, pooled_levels, pooled_noise, strengths_started
+from polyfed.methods.gp.states import Broadcast, ClientColumns, Moments, Sent, Served, Server, StateBatch, States
+from polyfed.methods.messages import NOTHING, ClientUpdate, State
 from polyfed.methods.update_batch import Change, Columns, UpdateBatch
 from polyfed.seeds import Stream
 
@@ -65,7 +64,7 @@ class PFedMul(PFedMulModel):
         if self.mode == "gradient":
             server = replace(server, optimiser=self._server_step.start(server.theta, server.pooled))
         if self.client_noise:
-            server = replace(server, strengths=client_noise.started(list(server.pooled)))
+            server = replace(server, strengths=strengths_started(list(server.pooled)))
         if self.theta_draws:
             server = theta_draws.begun(server, self._hyper, model.prior, self.theta_draws, stream)
         if self._hyper is not None or self.halve_every is not None or self.client_noise or self.theta_draws:
@@ -87,11 +86,11 @@ class PFedMul(PFedMulModel):
         return Served.from_arrays(server).to_arrays()
 
     def template(self, server: State) -> ClientUpdate:
-        known, nothing = Server.from_arrays(server), torch.zeros((), dtype=torch.float64)
+        known = Server.from_arrays(server)
         tasks = [name.removeprefix("mixing.") for name in known.values if group_of(name) == "mixing"]
         return ClientUpdate(
             self._form(known).to_arrays(),
-            dict.fromkeys(known.pooled, (nothing, nothing)),
+            dict.fromkeys(known.pooled, NOTHING),
             counts=dict.fromkeys(tasks, 0),
             metrics={"bound": 0.0},
         )
@@ -109,9 +108,8 @@ class PFedMul(PFedMulModel):
         known, sent = Server.from_arrays(server), [updates[client] for client in sorted(updates)]
         weights = torch.tensor([1.0 if self.weighting == "uniform" else u.weight for u in sent], dtype=torch.float64)
         columns, means = Columns(sent), dict[str, Tensor]()
-        for name in self._form(
-            known
-        ).to_arrays():  # changes of a row of W are averaged over the clients that have its task
+        for name in self._form(known).to_arrays():
+            # Changes of a row of W are averaged over the clients that have its task.
             owners = _owners(name, sent) if self.mode == "average" else 1.0
             means[name] = _mean(columns.array(name), weights * owners)
         mean = Sent.from_arrays(means)
@@ -120,7 +118,7 @@ class PFedMul(PFedMulModel):
             return self._feature_learning.start(after, mean.direction).to_arrays()
         counted = {name: columns.pooled(name) for name in known.pooled}
         sums = {name: (total.sum(), count.sum()) for name, (total, count) in counted.items()}
-        # In mode gradient one step on the average bound (equ:agg, eq. 5); who lacks a task adds nothing to its rows.
+        # In mode gradient one step on the average bound (equ:agg, eq. 5); clients without a task add nothing to its rows.
         if self.mode == "gradient":
             moved, memory = self._server_step.step(known, mean.gradient, sums, updates)
             moved, agreements = self._feature_learning.trusted(known, mean, moved)
@@ -128,7 +126,7 @@ class PFedMul(PFedMulModel):
         else:
             moved = {name: known.theta[name] + change for name, change in mean.gradient.items()}
         if self.client_noise:
-            levels, strengths = client_noise.pooled(known, counted, asked(known, len(sent)))
+            levels, strengths = pooled_levels(known, counted, asked(known, len(sent)))
             moved, after = moved | levels, replace(after, strengths=strengths)
         for name in known.pooled:  # optimial sigma, eq. 20, over the labels of all clients
             if name not in moved:
@@ -144,8 +142,7 @@ class PFedMul(PFedMulModel):
         model = self.model(data)
         values = model.initial_values(stream)
         personal = {name: values[name] for name in self._names(model, shared=False)}
-        held_out = self._feature_learning.chosen(data, stream)
-        return self._fresh(model, personal).to_arrays() | ClientRows(held_out=held_out).to_arrays()
+        return self._fresh(model, personal).to_arrays() | self._feature_learning.chosen(data, stream)
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         after, update = self._together([Job("", state, message, data, stream)])[0]
@@ -159,9 +156,8 @@ class PFedMul(PFedMulModel):
                 try:
                     done: Sequence[ClientResult] = self._together(chosen)
                 except BREAKDOWNS as error:  # of one of them: alone, each answers for itself
-                    log.info(
-                        "%d clients cannot be computed together (%s): each alone", len(chosen), type(error).__name__
-                    )
+                    found = len(chosen), type(error).__name__
+                    log.info("%d clients cannot be computed together (%s): each alone", *found)
                     done = [self._attempt(job) for job in chosen]
                 outcomes |= zip(places, done, strict=True)
         return [outcomes[i] for i in range(len(jobs))]
@@ -170,11 +166,11 @@ class PFedMul(PFedMulModel):
         model, features = self.model(jobs[0].data), self._feature_learning
         shared, personal = self._names(model, shared=True), self._names(model, shared=False)
         closed = [name for name in shared if name in model.closed_form_noise]
-        own_noise = closed if self.client_noise else []
+        own_noises = closed if self.client_noise else []
         received, states = Broadcast.stacked([job.message for job in jobs]), States([job.state for job in jobs])
-        clients = states.stacked(ClientColumns.unsaid(received, own_noise))
+        clients = states.stacked(ClientColumns.unsaid(received, own_noises))
         before = {name: received.theta[name] for name in shared}
-        before |= {name: clients.personal[name] for name in [*personal, *own_noise]}
+        before |= {name: clients.personal[name] for name in [*personal, *own_noises]}
 
         masks = states.held_out if features.share else []
         of_features, of_the_rest = features.split([job.data for job in jobs], masks)
@@ -189,7 +185,8 @@ class PFedMul(PFedMulModel):
         bounds, on_taught = step.bound, None
         if masks:  # the gradient of the features comes from the labels that are not held out
             _, _, on_taught = self._work([], 1, ("features",)).run(model, taught, after, Moments(), {}, states.taught)
-            sent, bounds = features.with_held_out(sent, on_taught.gradient, step.gradient), bounds + on_taught.bound
+            gradient, held_out = sent.gradient | on_taught.gradient, features.of(step.gradient)
+            sent, bounds = replace(sent, gradient=gradient, held_out=held_out), bounds + on_taught.bound
         if received.curving is not None:
             sent = replace(sent, curvature=theta_draws.curvature(model, rows, after, shared, step))
         if received.starting is not None:
@@ -199,7 +196,7 @@ class PFedMul(PFedMulModel):
         evidence, change = self._evidence(clients.evidence, step.evidence, states.stay_together)
         updates = UpdateBatch({**sent.to_arrays(), **change}, pooled)
 
-        own = {name: after[name] for name in personal} | client_noise.found(step.noise, received, own_noise)
+        own = {name: after[name] for name in personal} | own_noise(step.noise, received, own_noises)
         stacked, apart = (evidence, None) if states.stay_together else (None, evidence)
         batch = StateBatch(
             ClientColumns(own, memory, clients.anchors, stacked),

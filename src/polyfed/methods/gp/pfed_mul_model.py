@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from polyfed.data import ClientData
 from polyfed.gp import GROUPS, group_of
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
-from polyfed.methods.base import Outlook, Predictor, Question
-from polyfed.methods.gp import client_noise, theta_draws
+from polyfed.methods.base import Explanation, Outlook, Predictor, Question
+from polyfed.methods.gp import theta_draws
 from polyfed.methods.gp.clients import LocalWork
-from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, prepared_rows
+from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, answers, prepared_rows
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
-from polyfed.methods.gp.predictions import answers
+from polyfed.methods.gp.server_step import own_noise
 from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Served, Server
 from polyfed.methods.messages import State
 from polyfed.modelling.memory import exact_bytes, holds
@@ -44,7 +43,6 @@ class PFedMulModel(PFedMulOptions):
         return Averaged(each) if len(each) > 1 else each[0]
 
     def predict_many(self, server: State, questions: Sequence[Question]) -> list[Predictions]:
-        """Many at once, where they are Gaussian processes alike."""
         said: list[list[Predictions]] = [[] for _ in questions]  # by each of its priors
         ready: list[tuple[int, PosteriorPredictor]] = []
         for i, one in enumerate(questions):
@@ -67,7 +65,7 @@ class PFedMulModel(PFedMulOptions):
         model, known = self.model(data), Server.from_arrays(server)
         personal = self._names(model, shared=False)
         state = self._fresh(model, {name: known.values[name] for name in personal})
-        rest = ClientRows(held_out=self._feature_learning.chosen(data, stream)).to_arrays()
+        rest = self._feature_learning.chosen(data, stream)
         steps = self.join_steps if personal else 0
         if not data.n_labels or not (steps or self.client_noise):
             return state.to_arrays() | rest
@@ -79,7 +77,7 @@ class PFedMulModel(PFedMulOptions):
             learned += known.pooled
             for _ in range(NOISE_STEPS):
                 _, _, start = self._work([], 1, ()).run(model, rows, values, Moments(), {}, start, knowledge)
-                values = values | client_noise.found(start.noise, received, list(known.pooled))
+                values = values | own_noise(start.noise, received, list(known.pooled))
         if steps:
             memory = self._adam.start({name: values[name] for name in personal}, 1)
             anchors = {name: value[None] for name, value in state.anchors.items()}
@@ -117,14 +115,11 @@ class PFedMulModel(PFedMulOptions):
         """What clients know of shared functions from the others, without their own evidence; None if there are none."""
         return None
 
-    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+    def explain(self, server: State, data: ClientData) -> Explanation:
         """Length-scales, noise and the correlation of the tasks, as far as they are shared."""
         return self.model(data).explain(Served.from_arrays(server).values, self._shared, data.codecs)
 
-    # ---- the parts of Θ -------------------------------------------------------------------------------------
-
     def model(self, data: ClientData) -> GPModel:
-        """The Gaussian process of a client."""
         return self._model_config().model(data.codecs, data.n_features)
 
     def _names(self, model: GPModel, *, shared: bool) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp import GROUPS
@@ -13,20 +12,15 @@ from polyfed.gp.kernels import KernelLike, texts_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
-from polyfed.methods.gp.feature_learning import PROJECTION, STARTS, FeatureLearning
-from polyfed.methods.gp.holdout import HOLDOUT
+from polyfed.methods.gp.feature_learning import HOLDOUT, PROJECTION, STARTS, FeatureLearning
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
-from polyfed.methods.gp.server_step import QuasiNewtonStep, ServerStep
-from polyfed.methods.gp.theta_prior import hyperprior_of
-from polyfed.methods.options import check_choice, check_number, check_table, frozen_tree
+from polyfed.methods.gp.server_step import ServerStep, hyperprior_of
+from polyfed.methods.options import check_choice, check_number, check_numbers, check_table, frozen_tree
 from polyfed.modelling.sparsity import Sparsity
 
 MOST_LATENTS = 1000  # far more than anyone has tasks; scales of latents would leave what a number can hold
 MOST_DRAWS = 1000  # every prediction is made as often
-MODES = ("gradient", "average")
-WEIGHTINGS = ("uniform", "samples")
-OPTIMISERS = ("adam", "quasi-newton")
 # The paper's (tab:ablation): N shares the network, K the kernels too, W the mixing weights too, A all.
 SCHEMES = {"N": GROUPS[:1], "K": GROUPS[:2], "W": GROUPS[:3], "A": GROUPS}
 
@@ -41,7 +35,7 @@ class PFedMulOptions(Method):
         per_dimension: a length-scale for each feature.
         projection: width of a linear projection that each latent learns of the features (a deep kernel over features of a
             network that is kept as it is); None for kernels that see the features themselves.
-        projection_start: `random`, or `moments`: towards what tells the labels, which takes round 1
+        projection_start: `random`, or `moments`: towards what predicts the labels, which takes round 1
             (methods/gp/feature_learning.py); None for `moments` where the server learns projections by their gradient
             and there is no network below them.
         network: `package.module:factory` of a network between inputs and projections (or kernels), learned with the rest but
@@ -57,8 +51,8 @@ class PFedMulOptions(Method):
         weight_decay: of the parameters of networks, projections and means, apart from the gradient (AdamW); kernels, mixing
             weights and noise never decay.
         holdout: share of a client's inputs whose labels the features never see: noise, kernels and mixing weights are learned
-            from them, and they tell the server when the features begin to memorise (methods/gp/holdout.py); None for a third
-            where features are learned in mode `gradient`, and none elsewhere.
+            from them, and they show the server when the features begin to memorise (methods/gp/feature_learning.py); None for a
+            third where features are learned in mode `gradient`, and none elsewhere.
         bound: `polya-gamma` or `gaussian`.
         scheme: N, K, W, A or a list of groups: what the server learns; the rest is personal.
         mode: `gradient` or `average`.
@@ -67,18 +61,18 @@ class PFedMulOptions(Method):
         local_steps: M-steps of a client in a round (in mode `gradient` on its personal groups alone).
         learning_rate: of Adam, a hundredth of it for a network; or a dictionary with one for each group, and for `projection`
             (and prior mean).
-        optimiser: of the server in mode `gradient`: `adam`, or `quasi-newton` (see its file), which needs about half
+        optimiser: of the server in mode `gradient`: `adam`, or `quasi-newton` (methods/gp/optimiser.py), which needs about half
             as many rounds where the same clients take part in each, and is Adam where they do not; not for features.
         betas: of Adam, how long it remembers gradients and their squares.
-        halve_every: rates are halved every so many passes over the clients (rounds, where all take part in each), once
+        halve_every: the number of passes after which rates are halved again (rounds, where all take part in each), once
             `halve_after` are over, down to a twentieth of what they were; None for rates that stay.
         halve_after: see `halve_every`.
         theta_prior: `none`, as in the paper, or `weak`: a prior of kernels, mixing weights and noise (gp/hyperprior.py), added
             once at the server, and for personal groups by each client (MAP); or a dictionary with those of its standard
             deviations that are to be others. Shared groups need mode `gradient` for it.
-        theta_draws: predictions are averaged over so many draws of what the server learned of kernels, mixing weights and
-            noise, so that intervals know how sure it is of them (methods/gp/theta_draws.py); the last round finds out how sure,
-            which takes two gradients for each of their numbers. 0 for the best values alone.
+        theta_draws: number of draws, of what the server learned of kernels, mixing weights and noise, over which predictions
+            are averaged, so that intervals know how sure it is of them (methods/gp/theta_draws.py); the last round finds out
+            how sure, which takes two gradients for each of their numbers. 0 for the best values alone.
         client_noise: each client has a noise level of its own for regression, drawn to the others' as far as these are alike
             (gp/noise_pool.py); needs mode `gradient` and a scheme that shares the noise.
         proximal: pull of personal parameters to the values that all clients started from.
@@ -120,7 +114,7 @@ class PFedMulOptions(Method):
     inducing_method: str = "greedy"
     join_steps: int = 50
     tolerance: float = 1e-6
-    initial: Mapping[str, Any] = field(default_factory=dict)
+    initial: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def takes_weights(self) -> bool:
@@ -128,8 +122,8 @@ class PFedMulOptions(Method):
 
     def __post_init__(self) -> None:
         check_table("initial", self.initial)
-        check_choice("mode", self.mode, MODES)
-        check_choice("weighting", self.weighting, WEIGHTINGS)
+        check_choice("mode", self.mode, ("gradient", "average"))
+        check_choice("weighting", self.weighting, ("uniform", "samples"))
         check_choice("bound", self.bound, list(BOUNDS))
         check_choice("mean", self._mean, MEANS)
         check_choice("projection_start", self.projection_start or STARTS[0], STARTS)
@@ -138,20 +132,17 @@ class PFedMulOptions(Method):
                 "projection_start is 'moments', and the server learns no projection by its gradient",
                 remedy="set projection, share it, and use mode 'gradient'; or leave projection_start out",
             )
-        object.__setattr__(self, "kernel", self._kernels)  # as run folders keep it
-        for option in ("projection", "chunk", "mf_steps", "local_steps"):
-            if getattr(self, option) is not None:
-                check_number(option, getattr(self, option), whole=True, least=1)
-        kernels = self._kernels
+        kernels = texts_of(self.kernel)
+        object.__setattr__(self, "kernel", kernels)  # as run folders keep it
+        check_numbers(self, "projection", "chunk", "mf_steps", "local_steps", whole=True, least=1, optional=True)
         if (n_latents := self.n_latents if isinstance(kernels, str) else len(kernels)) is not None:
             check_number("n_latents", n_latents, whole=True, least=1, most=MOST_LATENTS)
-        check_number("join_steps", self.join_steps, whole=True, least=0)
-        for option in ("proximal", "weight_decay"):
-            check_number(option, getattr(self, option), least=0)
+        check_numbers(self, "join_steps", whole=True, least=0)
+        check_numbers(self, "proximal", "weight_decay", least=0)
         if self.network is None and (self.network_per_latent or self.chunk is not None):
             option = "network_per_latent" if self.network_per_latent else "chunk"
             raise ConfigError(f"{option} is set, and there is no network", remedy=f"set network, or leave {option} out")
-        check_choice("optimiser", self.optimiser, OPTIMISERS)
+        check_choice("optimiser", self.optimiser, ("adam", "quasi-newton"))
         if self.optimiser == "quasi-newton" and (self.mode != "gradient" or self._makes_features):
             reason = "features are learned" if self._makes_features else f"mode is {self.mode!r}"
             raise ConfigError(
@@ -164,20 +155,17 @@ class PFedMulOptions(Method):
             remedy = "use mode 'gradient' and scheme 'A', or leave client_noise out"
             raise ConfigError(f"client_noise is set, and {reason}", remedy=remedy)
         if self._hyper is not None and self.mode == "average" and self._shared:
-            raise ConfigError(
-                "theta_prior with mode 'average': clients would add it as often as they are many",
-                remedy="use mode 'gradient', or leave theta_prior out",
-            )
-        check_number("theta_draws", self.theta_draws, whole=True, least=0, most=MOST_DRAWS)
+            what = "theta_prior with mode 'average': clients would add it as often as they are many"
+            raise ConfigError(what, remedy="use mode 'gradient', or leave theta_prior out")
+        check_numbers(self, "theta_draws", whole=True, least=0, most=MOST_DRAWS)
         if self.theta_draws and (reason := self._why_not_drawn()):
             raise ConfigError(f"theta_draws is {self.theta_draws}, and {reason}", remedy="leave theta_draws out")
-        if self.holdout is not None:
-            check_number("holdout", self.holdout, least=0, below=1)
-            if self.holdout and not self._may_hold_out:
-                raise ConfigError(
-                    f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
-                    remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
-                )
+        check_numbers(self, "holdout", least=0, below=1, optional=True)
+        if self.holdout and not self._may_hold_out:
+            raise ConfigError(
+                f"holdout is {self.holdout:g}, and the server learns no features by their gradient",
+                remedy="set projection or network, share them, and use mode 'gradient'; or leave holdout out",
+            )
         if not isinstance(kernels, str) and len(kernels) != (n := self._n_latents or len(kernels)):
             raise ConfigError(f"{len(kernels)} kernels for {n} latents", remedy="give one kernel, or one for each")
         if self._shared == ("features",) and not self._makes_features:
@@ -203,10 +191,6 @@ class PFedMulOptions(Method):
     def _shares(self) -> bool:
         """Whether clients have functions in common."""
         return False
-
-    @property
-    def _kernels(self) -> str | tuple[str, ...]:
-        return texts_of(self.kernel)
 
     @property
     def _n_latents(self) -> int | None:
@@ -240,7 +224,7 @@ class PFedMulOptions(Method):
         return shared_groups(self.scheme)
 
     def _model_config(self, made: type[ModelConfig] = ModelConfig) -> ModelConfig:
-        kernels = self._kernels
+        kernels = texts_of(self.kernel)
         if isinstance(kernels, str) and self._n_latents is not None:
             kernels = (kernels,) * self._n_latents
         sparsity = Sparsity(self.inducing, self.inducing_method, 1e-3, seed=0)
@@ -250,25 +234,22 @@ class PFedMulOptions(Method):
     @property
     def _adam(self) -> Adam:
         beta1, beta2 = checked_betas(self.betas)
-        check_number("halve_after", self.halve_after, least=0)
-        schedule = None
-        if self.halve_every is not None:
-            check_number("halve_every", self.halve_every, above=0)
-            schedule = Halving(self.halve_every, self.halve_after, LEAST)
+        check_numbers(self, "halve_after", least=0)
+        check_numbers(self, "halve_every", above=0, optional=True)
+        schedule = None if self.halve_every is None else Halving(self.halve_every, self.halve_after, LEAST)
         return Adam(self._rates(), {"features": self.weight_decay}, beta1=beta1, beta2=beta2, schedule=schedule)
-
-    @property
-    def _server_step(self) -> ServerStep:
-        adam = self.optimiser == "adam"
-        return ServerStep(self._adam) if adam else QuasiNewtonStep(self._adam, moves_noise=not self.client_noise)
-
-    @property
-    def _hyper(self) -> HyperPrior | None:
-        return hyperprior_of(self.theta_prior)
 
     def _rates(self) -> dict[str, float]:
         # The weights of a network are many and small; those of projections are scaled for a step like any other.
         return rates_of(self.learning_rate, network=1.0 if self.network is None else 0.01)
+
+    @property
+    def _server_step(self) -> ServerStep:
+        return ServerStep(self._adam, self.optimiser == "quasi-newton", moves_noise=not self.client_noise)
+
+    @property
+    def _hyper(self) -> HyperPrior | None:
+        return hyperprior_of(self.theta_prior)
 
 
 def shared_groups(scheme: str | Iterable[str]) -> tuple[str, ...]:

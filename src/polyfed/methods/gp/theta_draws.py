@@ -24,9 +24,10 @@ from torch import Tensor
 
 from polyfed.gp import GROUPS, BatchStep, Prior, Rows, group_of
 from polyfed.gp.hyperprior import Densities, HyperPrior
+from polyfed.gp.knowledge import symmetric, triangle
 from polyfed.methods.gp.clients import Solver, solver_of
 from polyfed.methods.gp.model import GPModel, clamped
-from polyfed.methods.gp.quasi_newton import flat, shaped
+from polyfed.methods.gp.optimiser import flat, shaped
 from polyfed.methods.gp.states import Server
 from polyfed.methods.messages import State
 from polyfed.seeds import Stream
@@ -56,13 +57,7 @@ def curvature(model: GPModel, rows: Sequence[Rows], values: State, shared: Seque
     return triangle(hessians(model, solver_of(model, rows), values, drawn, step))
 
 
-def hessians(
-    model: GPModel,
-    solver: Solver,
-    values: State,
-    names: Sequence[str],
-    start: BatchStep,
-) -> Tensor:
+def hessians(model: GPModel, solver: Solver, values: State, names: Sequence[str], start: BatchStep) -> Tensor:
     """∂²L/∂Θ² of each client in the parameters named, (clients, P, P). `values` hold all clients in a leading dimension.
 
     The gradient of a bound at its fixed point is that with the sites held fixed (the envelope theorem). Second derivatives are
@@ -74,13 +69,8 @@ def hessians(
 
     def gradient(offset: Tensor, begin: BatchStep) -> tuple[Tensor, BatchStep]:
         moved = values | {name: values[name] + shift for name, shift in shaped(offset, one, names).items()}
-        step = solver.step(
-            model.prior.with_values(moved),
-            start=begin,
-            tolerance=TOLERANCE,
-            max_steps=MOST_STEPS,
-            groups=GROUPS,
-        )
+        prior = model.prior.with_values(moved)
+        step = solver.step(prior, start=begin, tolerance=TOLERANCE, max_steps=MOST_STEPS, groups=GROUPS)
         return flat(step.gradient, names, dims=1), step
 
     _, centre = gradient(torch.zeros(n, dtype=torch.float64), start)
@@ -90,21 +80,6 @@ def hessians(
     ]
     found = torch.stack(columns, dim=-1)
     return 0.5 * (found + found.mT)
-
-
-def triangle(matrix: Tensor) -> Tensor:
-    """The lower triangle of symmetric matrices as vectors."""
-    i, j = torch.tril_indices(matrix.shape[-1], matrix.shape[-1])
-    return matrix[..., i, j]
-
-
-def symmetric(entries: Tensor, n: int) -> Tensor:
-    """The n × n matrix of a triangle."""
-    i, j = torch.tril_indices(n, n)
-    whole = entries.new_zeros(*entries.shape[:-1], n, n)
-    whole[..., i, j] = entries
-    whole[..., j, i] = entries
-    return whole
 
 
 def form(server: Server) -> Tensor | None:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import ClientUpdate, State, scalar, strip_prefix, with_prefix
+from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalar, scalars, strip_prefix, with_prefix
 from polyfed.methods.neural.shared_network import SharedNetwork
-from polyfed.methods.supervised import rows_of, supervision_of, weights_of
+from polyfed.methods.supervised import rows_of, supervision_of
 from polyfed.nets import Network
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
@@ -29,14 +29,11 @@ Objective = Callable[[State, str, np.ndarray], Tensor]
 class Neural(SharedNetwork):
     """Options as of `SharedNetwork`. The noise of tasks that have one is pooled over the residuals of all clients."""
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         return super().init(spec, stream) | noise_to_pool(spec, 1.0)
 
     def template(self, server: State) -> ClientUpdate:
-        pooled = dict.fromkeys(strip_prefix(server, "noise"), (scalar(0.0), scalar(0.0)))
-        return replace(super().template(server), pooled=pooled)
+        return replace(super().template(server), pooled=dict.fromkeys(strip_prefix(server, "noise"), NOTHING))
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
         return tasks_of_noise(server, name)
@@ -44,8 +41,6 @@ class Neural(SharedNetwork):
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         sent = [updates[client] for client in sorted(updates)]
         return super().aggregate(server, updates) | with_prefix("noise", pooled_noise(server, sent))
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net = self.net_of(data)
@@ -61,8 +56,7 @@ class Neural(SharedNetwork):
 
     def update(self, arrays: State, net: Network, values: State, data: ClientData, loss: float) -> ClientUpdate:
         noisy = [task for task, codec in data.codecs.items() if supervision_of(codec).noise]
-        sums = {task: _noise(net, values, data, task) for task in noisy}
-        pooled = {task: (scalar(total), scalar(count)) for task, (total, count) in sums.items()}
+        pooled = {task: scalars(*_noise(net, values, data, task)) for task in noisy}
         return ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": loss})
 
     def train(
@@ -115,9 +109,8 @@ class Neural(SharedNetwork):
         self, net: Network, data: ClientData, live: State, task: str, positions: np.ndarray, *, train: bool = True
     ) -> Tensor:
         """The mean loss of some labels of a task; without `train`, running statistics stand still."""
-        x, y, codec = rows_of(data, task, positions)
-        outputs = net(live, x, task, train=train and self.bn_buffers != "frozen")
-        return supervision_of(codec).loss(outputs, y, codec, weights_of(data, task, positions))
+        rows = rows_of(data, task, positions)
+        return rows.loss(net(live, rows.x, task, train=train and self.bn_buffers != "frozen"))
 
     def train_personal(self, server: State, state: State, data: ClientData, stream: Stream, epochs: int) -> State:
         """The state of a client after training what is its own, on top of what the server has."""
@@ -127,8 +120,6 @@ class Neural(SharedNetwork):
         mine = self.trainable(net, own)
         trained, _ = self.train(net, {**strip_prefix(server, "theta"), **own}, data, stream, epochs=epochs, names=mine)
         return state | with_prefix("personal", {name: trained[name] for name in mine})
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         return self.reader(server, self.served(self.net_of(data), self.values(server, state)), data)
@@ -149,6 +140,17 @@ class Neural(SharedNetwork):
             return Predictions(found)
 
         return predict
+
+
+class BodyTrained(Neural):
+    """Heads never leave their client, and no round moves them."""
+
+    def personal(self, net: Network) -> list[str]:
+        return [*net.heads, *super().personal(net)]
+
+    def trainable(self, net: Network, values: Mapping[str, Tensor]) -> list[str]:
+        heads = set(net.heads)
+        return [name for name in super().trainable(net, values) if name not in heads]
 
 
 def noise_to_pool(spec: FederationSpec, start: float) -> State:
@@ -176,7 +178,6 @@ def pooled_noise(server: State, sent: Sequence[ClientUpdate]) -> State:
 def _noise(net: Network, values: State, data: ClientData, task: str) -> tuple[float, float]:
     if task not in data.labels:
         return 0.0, 0.0
-    x, y, codec = rows_of(data, task, slice(None))
+    rows = rows_of(data, task)
     with torch.no_grad():
-        outputs = net(values, x, task)
-    return supervision_of(codec).spread(outputs, y, codec, weights_of(data, task, slice(None)))
+        return rows.spread(net(values, rows.x, task))

@@ -28,6 +28,7 @@ from polyfed.seeds import Stream
 
 NUMBERS = 2**26  # in as many matrices of rows by rows as there are clients in a cohort
 Positions = Mapping[str, np.ndarray]  # task → positions among a client's labels
+Batch = dict[str, Any]  # task → what clients look at in a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,20 +93,20 @@ class Cohort:
         parts = {name: value.unbind() for name, value in values.items()}
         return [{name: part[i] for name, part in parts.items()} for i in range(len(self.members))]
 
-    def batch(self, positions: Sequence[Positions]) -> Any:
+    def batch(self, positions: Sequence[Positions]) -> Batch:
         """What each client looks at in a step."""
         nothing = np.zeros(0, dtype=np.int64)
         tasks = [task for task in self.net.tasks if any(len(mine.get(task, nothing)) for mine in positions)]
         return {task: Rows.stack(self.members, task, [mine.get(task, nothing) for mine in positions]) for task in tasks}
 
-    def gradient(self, values: State, batch: Any, names: Sequence[str]) -> tuple[Tensor, State]:
+    def gradient(self, values: State, batch: Batch, names: Sequence[str]) -> tuple[Tensor, State]:
         """The sum of the tasks' mean losses of each client, and its gradient in those parameters that it touches."""
         leaves = {name: values[name].detach().requires_grad_() for name in names}
         loss = self.loss(values, {**values, **leaves}, batch)
         grads = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         return loss.detach(), {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
 
-    def loss(self, values: State, live: State, batch: Any) -> Tensor:
+    def loss(self, values: State, live: State, batch: Batch) -> Tensor:
         """The sum of the tasks' mean losses of each client; running statistics in `values` move on."""
         live |= {name: values[name].clone() for name in self.net.buffers}  # a forward pass moves them in place
         loss = torch.stack([self.loss_of(live, task, rows) for task, rows in batch.items()]).sum(0)

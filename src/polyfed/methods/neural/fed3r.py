@@ -16,13 +16,16 @@ Of polyfed's own making:
 - Tasks that are no classes: the target is the scaled label, or its log or logit.
 - `own_penalty`: a client's own ridge regression around the shared V, min ‖Φ_k W − T_k‖² + λ_k ‖W − V‖².
 - A client with fewer than `min_labels` labels of a task adds nothing to it: the sums of one row are that row.
+
+What a client sends of a task is M = Σ z zᵀ with z = (φ, t): features, of which the last is 1, and targets. Its blocks are
+A = Σ φφᵀ, b = Σ φtᵀ and Σ ttᵀ, and the last entry of A is the number of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -31,12 +34,11 @@ from torch import Tensor
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods.base import Method, Predictor
-from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, strip_prefix, under, with_prefix
+from polyfed.methods.messages import ClientUpdate, State, client_key, scalar, scalars, strip_prefix, under, with_prefix
 from polyfed.methods.neural.base import noise_to_pool, pooled_noise, tasks_of_noise
-from polyfed.methods.neural.ridge import Ridge, held_out, moments, objection_to, ridge, with_constant
 from polyfed.methods.neural.shared_network import network_of
 from polyfed.methods.options import check_numbers
-from polyfed.methods.supervised import n_outputs, rows_of, supervision_of, target_of, weights_of
+from polyfed.methods.supervised import LabelledRows, n_outputs, rows_of, supervision_of, target_of, with_one
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
@@ -49,7 +51,7 @@ class Fed3R(Method):
     """Args:
     penalty: λ, or "gcv" to choose it for each task by generalised cross-validation.
     own_penalty: λ of a client's own ridge regression around the shared one; None: all have the shared one.
-    random_features: so many random Fourier features of the inputs; 0: the inputs themselves.
+    random_features: number of random Fourier features of the inputs; 0: the inputs themselves.
     bandwidth: of these, in units of the root of the number of inputs.
     min_labels: a client with fewer labels of a task adds nothing to it.
     network: 'package.module:factory' of a trunk whose features stand in for the inputs; it is never trained.
@@ -70,8 +72,7 @@ class Fed3R(Method):
             raise ConfigError(f"penalty is {self.penalty!r}", remedy="give 'gcv' or a number above 0")
         if self.penalty != "gcv":
             check_numbers(self, "penalty", above=0)
-        if self.own_penalty is not None:
-            check_numbers(self, "own_penalty", above=0)
+        check_numbers(self, "own_penalty", above=0, optional=True)
         check_numbers(self, "random_features", whole=True, least=0)
         check_numbers(self, "bandwidth", above=0)
         check_numbers(self, "min_labels", whole=True, least=1)
@@ -83,8 +84,6 @@ class Fed3R(Method):
     @property
     def personalises(self) -> bool:
         return self.own_penalty is not None
-
-    # ---- the server -------------------------------------------------------------------------------------------
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
         net = network_of(spec.codecs, spec.n_features, (), self.network)
@@ -131,7 +130,7 @@ class Fed3R(Method):
 
     def template(self, server: State) -> ClientUpdate:
         arrays = under(server, "moments") | with_prefix("losses", strip_prefix(server, "slopes"))
-        pooled = dict.fromkeys(strip_prefix(server, "noise"), (scalar(0.0), scalar(0.0)))
+        pooled = dict.fromkeys(strip_prefix(server, "noise"), scalars(0.0, 0.0))
         return ClientUpdate(arrays, pooled, counts=dict.fromkeys(_tasks(server), 0), metrics={"loss": 0.0})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
@@ -171,38 +170,39 @@ class Fed3R(Method):
                     after[f"slope/{i}"] = server[f"slopes/{i}"][losses.argmin()]
         return after
 
-    # ---- a client -----------------------------------------------------------------------------------------------
-
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         arrays: State = {}
         pooled: dict[str, tuple[Tensor, Tensor]] = {}
         losses: list[float] = []
         for i, (task, codec) in enumerate(data.codecs.items()):
-            kind, fit = supervision_of(codec), _fit(message, i)
-            side, measured = sum(fit.head.shape), (0.0, 0.0)
+            fit, measured = _fit(message, i), (0.0, 0.0)
+            side = sum(fit.head.shape)
             arrays[f"moments/{i}"] = torch.zeros(side, side, dtype=torch.float64)
-            arrays |= {f"losses/{i}": torch.zeros_like(slopes) for slopes in _slopes(message, i)}
+            slopes = message.get(f"slopes/{i}")  # None where scores are not of classes
+            if slopes is not None:
+                arrays[f"losses/{i}"] = torch.zeros_like(slopes)
             if task in data.labels:
-                x, y, _ = rows_of(data, task, slice(None))
-                weights = weights_of(data, task, slice(None))
-                root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
-                features, targets = self.features(message, x, data), target_of(y, codec)
-                adds, counted = len(y) >= self.min_labels, bool(message["counted"])
+                rows = rows_of(data, task)
+                root, features, targets = self._regressed(message, rows, data)
+                adds, counted = len(targets) >= self.min_labels, bool(message["counted"])
                 if adds and not counted:
                     arrays[f"moments/{i}"] = moments(root * features, root * targets)
                 if fit.penalty > 0:
                     # Rows that are not part of the fit are left out of it anyway.
                     left_out = adds and counted
                     g = held_out(root * features, root * targets, fit) / root if left_out else features @ fit.head
-                    for slopes in _slopes(message, i):
-                        of_slopes = [kind.loss(slope * g, y, codec, weights) for slope in slopes]
-                        arrays[f"losses/{i}"] = len(y) * torch.stack(of_slopes)
+                    if slopes is not None:
+                        arrays[f"losses/{i}"] = len(g) * torch.stack([rows.loss(slope * g) for slope in slopes])
                     f = message.get(f"slope/{i}", 1.0) * g
-                    losses.append(float(kind.loss(f, y, codec, weights)))
-                    measured = kind.spread(f, y, codec, weights)
-            if kind.noise:
-                pooled[task] = (scalar(measured[0]), scalar(measured[1]))
+                    losses.append(float(rows.loss(f)))
+                    measured = rows.spread(f)
+            if supervision_of(codec).noise:
+                pooled[task] = scalars(*measured)
         return state, ClientUpdate(arrays, pooled, float(data.n_labels), data.counts(), {"loss": float(np.sum(losses))})
+
+    def _regressed(self, values: State, rows: LabelledRows, data: ClientData) -> tuple[Tensor, Tensor, Tensor]:
+        """The roots of the rows' weights, their features and targets."""
+        return rows.counted.sqrt()[:, None], self.features(values, rows.x, data), target_of(rows.y, rows.codec)
 
     def features(self, values: State, x: Tensor, data: ClientData) -> Tensor:
         """φ(x) with its one, of parameters as the server sends them."""
@@ -211,24 +211,20 @@ class Fed3R(Method):
             h = net.features(strip_prefix(values, "trunk"), x, data.tasks[0])
         if self.random_features:
             h = torch.cos(h @ values["fourier/weight"] + values["fourier/bias"]) * (2 / self.random_features) ** 0.5
-        return with_constant(h)
-
-    # ---- predictions ----------------------------------------------------------------------------------------------
+        return with_one(h)
 
     def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
         heads, noise = {}, {}
         for i, (task, codec) in enumerate(data.codecs.items()):
-            fit, kind = _fit(server, i), supervision_of(codec)
-            slope = server.get(f"slope/{i}", 1.0)
+            fit, slope = _fit(server, i), server.get(f"slope/{i}", 1.0)
             heads[task], noise[task] = slope * fit.head, float(server.get(f"noise/{task}", 1.0))
             if task in data.labels:
-                x, y, _ = rows_of(data, task, slice(None))
-                features, targets = self.features(server, x, data), target_of(y, codec)
+                rows = rows_of(data, task)
+                root, features, targets = self._regressed(server, rows, data)
                 if state is not None and self.own_penalty is not None:
-                    root = torch.from_numpy(data.weights_of(task)).sqrt()[:, None]
                     heads[task] = slope * self.around(fit.head, root * features, root * targets)
-                if kind.noise and not noise[task]:  # after a single round
-                    total, count = kind.spread(features @ heads[task], y, codec, weights_of(data, task, slice(None)))
+                if supervision_of(codec).noise and not noise[task]:  # after a single round
+                    total, count = rows.spread(features @ heads[task])
                     noise[task] = total / count if count > 0 else 1.0
             noise[task] = noise[task] or 1.0
 
@@ -252,10 +248,70 @@ def _tasks(server: State) -> list[str]:
     return sorted(positions, key=lambda task: int(positions[task]))
 
 
-def _slopes(values: State, i: int) -> list[Tensor]:
-    """The slopes to choose from; none where scores are not of classes."""
-    return [values[f"slopes/{i}"]] if f"slopes/{i}" in values else []
-
-
 def _fit(values: State, i: int) -> Ridge:
     return Ridge(values[f"head/{i}"], values[f"inverse/{i}"], float(values[f"penalty/{i}"]))
+
+
+PENALTIES = tuple(10.0 ** (k / 2) for k in range(-6, 9))  # among which cross-validation chooses
+SLACK = 1e-6  # relative, of what is checked: sums are rounded
+
+
+class Ridge(NamedTuple):
+    """The coefficients V (features, targets), (A + λI)⁻¹, and λ."""
+
+    head: Tensor
+    inverse: Tensor
+    penalty: float
+
+
+def moments(features: Tensor, targets: Tensor) -> Tensor:
+    z = torch.cat([features, targets], 1)
+    return z.T @ z
+
+
+def ridge(M: Tensor, width: int, penalty: float | None) -> Ridge:
+    """(A + λI) V = b; without a penalty, λ by generalised cross-validation.
+
+    GCV (Golub, Heath, Wahba, Technometrics 1979) is n RSS / (n − df)² with df = tr A (A + λI)⁻¹: leave-one-out error with an
+    average leverage for all rows. It needs no rows, only M.
+    """
+    eigenvalues, Q = torch.linalg.eigh(M[:width, :width])
+    eigenvalues, b = eigenvalues.clamp_min(0.0), Q.T @ M[:width, width:]
+    n, total = M[width - 1, width - 1], M[width:, width:].trace()
+
+    def score(candidate: float) -> float:
+        scaled = b / (eigenvalues + candidate)[:, None]
+        rss = total - 2 * (b * scaled).sum() + (eigenvalues[:, None] * scaled.square()).sum()
+        free = n - (eigenvalues / (eigenvalues + candidate)).sum()
+        return float(n * rss.clamp_min(0.0) / free.square())
+
+    chosen = min(PENALTIES, key=score) if penalty is None else penalty
+    inverse = (Q / (eigenvalues + chosen)) @ Q.T
+    return Ridge(Q @ (b / (eigenvalues + chosen)[:, None]), inverse, chosen)
+
+
+def held_out(features: Tensor, targets: Tensor, fit: Ridge) -> Tensor:
+    """What each row would be predicted as, had it been left out; exact, for rows that are part of the fit.
+
+    (Φv − h t) / (1 − h) with the leverage h = φᵀ (A + λI)⁻¹ φ, by Sherman and Morrison.
+    """
+    leverage = ((features @ fit.inverse) * features).sum(1, keepdim=True)
+    return (features @ fit.head - leverage * targets) / (1 - leverage)
+
+
+def objection_to(M: Tensor, n: float, bounds: Tensor, place: int) -> str | None:
+    """Why M cannot be the moments of n rows whose mean squares are within `bounds`; the entry at `place` is their number."""
+    if not M.any():
+        return None  # nothing was added
+    if not torch.allclose(M, M.T, rtol=0, atol=SLACK * float(M.abs().max())):
+        return "is not symmetric"
+    if abs(float(M[place, place]) - n) > SLACK * n:
+        return f"says {float(M[place, place]):g} labels where {n:g} were declared"
+    over = M.diagonal() > n * bounds * (1 + SLACK)
+    if over.any():
+        k = int(over.nonzero()[0])
+        return f"has a mean square of {float(M[k, k]) / n:g} at {k}, above {float(bounds[k]):g}"
+    jitter = SLACK * float(M.diagonal().max()) * torch.eye(len(M), dtype=M.dtype)
+    if int(torch.linalg.cholesky_ex(M + jitter).info):
+        return "is not positive semi-definite"
+    return None

@@ -8,6 +8,12 @@ that what nobody changes stays equal to the bit.
 Federated Learning by Local Adaptation", 2020, arXiv:2002.04758. Why so plain a step is hard to beat: Collins, Hassani,
 Mokhtari, Shakkottai: "FedAvg with Fine Tuning: Local Updates Lead to Representation Learning", NeurIPS 2022,
 arXiv:2205.13692. They tune the head, as is the default here.
+
+FedBABU: the heads stay as they were drawn, the same for all; the body below them is trained and averaged. Oh, Kim, Yun:
+"FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022, arXiv:2106.06042. To predict, a client
+tunes head and body (or the head alone) on its own rows. A client without labels has the head that was drawn at random: its
+predictions mean nothing, nor do those of the server alone. The publication has classes alone; the other kinds of tasks are an
+extension of polyfed's, with the same network.
 """
 
 from __future__ import annotations
@@ -15,10 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyfed.data import ClientData
+from polyfed.data import ClientData, FederationSpec
+from polyfed.errors import ConfigError
 from polyfed.methods.base import Predictor
-from polyfed.methods.messages import State
-from polyfed.methods.neural.base import Neural
+from polyfed.methods.messages import State, strip_prefix, with_prefix
+from polyfed.methods.neural.base import BodyTrained, Neural
 from polyfed.methods.neural.shared_network import SharedNetwork
 from polyfed.methods.options import check_choice, check_numbers
 from polyfed.seeds import Stream
@@ -29,7 +36,7 @@ class FineTuned(Neural):
     """Options as of `Neural`, and
 
     Args:
-        finetune_epochs: a client's own model is the server's after so many epochs on its own data; 0: the server's itself.
+        finetune_epochs: epochs on a client's own data that make the server's model its own; 0: the server's itself.
         finetune_part: what these epochs move: `all`, or the `head` alone.
     """
 
@@ -74,3 +81,24 @@ class FedAvgFT(FedAvg):
 
     finetune_epochs: int = 5
     finetune_part: str = "head"
+
+
+@dataclass(frozen=True)
+class FedBABU(FineTuned, BodyTrained):
+    """Options as of `FineTuned` (`local_epochs` are of the body: a local update of algorithm 1 leaves the head where it is)."""
+
+    name: ClassVar[str] = "fedbabu"
+    summary: ClassVar[str] = "a shared trunk trained under heads that stay random; both tuned on each client's rows"
+
+    finetune_epochs: int = 5
+
+    def init(self, spec: FederationSpec, stream: Stream) -> State:
+        server = super().init(spec, stream)
+        if not self.trainable(self.net_of(spec), strip_prefix(server, "theta")):
+            what = f"hidden is {list(self.hidden)!r} with network {self.network!r}: nothing to train below the heads"
+            raise ConfigError(what, remedy="give FedBABU a layer to train, such as hidden=[64]")
+        return server
+
+    def join(self, server: State, data: ClientData, stream: Stream) -> State:
+        """The heads that everyone began with, not a draw of its own: the trunk was trained below these."""
+        return super().join(server, data, stream) | with_prefix("personal", strip_prefix(server, "initial"))

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,19 +38,17 @@ from torch.nn.functional import cross_entropy
 from polyfed.data import ClientData, FederationSpec, LabelCodec
 from polyfed.methods.base import Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, under
-from polyfed.methods.neural.base import Neural
-from polyfed.methods.options import check_number, check_numbers
+from polyfed.methods.neural.base import BodyTrained
+from polyfed.methods.options import check_numbers
 from polyfed.methods.supervised import groups_of, outputs_of_scores, rows_of, target_of
 from polyfed.nets import Network
 from polyfed.seeds import Stream
 
 UNSEEN = 1e-4  # added to each class's share of the labels, so that none is impossible
 BETAS = torch.linspace(0.0, 1.0, 11, dtype=torch.float64)
-SHARES = ("means", "covariance", "known")
 
 
-@dataclass(frozen=True)
-class Gaussians:
+class Gaussians(NamedTuple):
     """Means (classes, d) and one covariance (d, d) of features; `known` is zero for classes of which nothing is known."""
 
     means: Tensor
@@ -77,6 +75,9 @@ class Gaussians:
         return weights, self.means[:, -1] - (self.means[:, :-1] * weights).sum(1)
 
 
+SHARES = Gaussians._fields
+
+
 def shrunk(covariance: Tensor, shrinkage: float) -> Tensor:
     d = len(covariance)
     even = covariance.trace() / max(d, 1) * torch.eye(d, dtype=torch.float64)
@@ -101,7 +102,7 @@ def priors_of(groups: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PFedFDA(Neural):
+class PFedFDA(BodyTrained):
     """Options as of `Neural`, and
 
     Args:
@@ -122,19 +123,11 @@ class PFedFDA(Neural):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("shrinkage", self.shrinkage, above=0, most=1)
+        check_numbers(self, "shrinkage", above=0, most=1)
         check_numbers(self, "ridge", above=0)
 
-    def personal(self, net: Network) -> list[str]:
-        return [*net.heads, *super().personal(net)]
-
-    def trainable(self, net: Network, values: Mapping[str, Tensor]) -> list[str]:
-        return [name for name in super().trainable(net, values) if name not in net.heads]
-
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        server, d = super().init(spec, stream), self.net(spec.codecs, spec.n_features).width
+        server, d = super().init(spec, stream), self.net_of(spec).width
         for i, (task, codec) in enumerate(spec.codecs.items()):
             n_groups, numbers = len(codec.classes or ()) or 1, d if codec.classes else d + 1
             server[f"position/{task}"] = torch.tensor(i)  # storage does not keep the order of names
@@ -186,8 +179,6 @@ class PFedFDA(Neural):
             after[f"known/{i}"] = torch.maximum(server[f"known/{i}"], (total > 0).to(torch.float64))
         return after
 
-    # ---- a client -----------------------------------------------------------------------------------------------
-
     def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
         net, theta = self.net_of(data), strip_prefix(message, "theta")
         before = {**strip_prefix(state, "personal"), **theta}
@@ -204,7 +195,7 @@ class PFedFDA(Neural):
         arrays = {name: after[name] - value for name, value in theta.items()}
         for i, task in enumerate(net.tasks):
             found, _ = self.adapted(net, after, data, task, _received(message, i))
-            arrays |= {f"{what}/{i}": getattr(found, what) for what in SHARES}
+            arrays |= {f"{what}/{i}": value for what, value in zip(SHARES, found, strict=True)}
         return {**state, **self.kept(net, after)}, self.update(arrays, net, after, data, loss)
 
     def adapted(
@@ -219,7 +210,7 @@ class PFedFDA(Neural):
         return own.mixed(received, self.beta(data.codecs[task], h, groups, received, priors)), priors
 
     def beta(self, codec: LabelCodec, h: Tensor, groups: Tensor, received: Gaussians, priors: Tensor) -> float:
-        """How much a client's own Gaussians count: for which one half of its rows tells the other half best."""
+        """How much a client's own Gaussians count: for which one half of its rows predicts the other half best."""
         if not bool((received.known > 0).any()):
             return 1.0
         member = (groups > 0).to(torch.float64)
@@ -249,12 +240,11 @@ class PFedFDA(Neural):
     def _features(self, net: Network, values: State, data: ClientData, task: str) -> tuple[Tensor, Tensor]:
         """Features and one-hot classes, times weights, of a client's labels; without classes, features and target of one
         group."""
-        x, y, codec = rows_of(data, task, slice(None))
+        rows = rows_of(data, task)
         with torch.no_grad():
-            h = net.features(values, x, task).to(torch.float64)
-        target = [] if codec.classes else [target_of(y, codec)]
-        weights = torch.from_numpy(data.weights_of(task))[:, None]
-        return torch.cat([h, *target], 1), weights * groups_of(y, codec)
+            h = net.features(values, rows.x, task).to(torch.float64)
+        target = [] if rows.codec.classes else [target_of(rows.y, rows.codec)]
+        return torch.cat([h, *target], 1), rows.counted[:, None] * groups_of(rows.y, rows.codec)
 
     def head(self, codec: LabelCodec, gaussians: Gaussians, priors: Tensor) -> tuple[Tensor, Tensor]:
         """Weight and bias of the head that says what these Gaussians say."""

@@ -65,7 +65,7 @@ class Scaffold(Neural):
         return True  # c is the mean of all c_i, from their changes
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        server, net = super().init(spec, stream), self.net(spec.codecs, spec.n_features)
+        server, net = super().init(spec, stream), self.net_of(spec)
         zero = self._zero(net, strip_prefix(server, "theta"))
         return server | zero | {"n_clients": torch.tensor(float(len(spec.clients)))}
 

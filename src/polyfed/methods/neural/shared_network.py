@@ -25,9 +25,6 @@ from polyfed.methods.supervised import n_outputs
 from polyfed.nets import ACTIVATIONS, Network
 from polyfed.seeds import Stream
 
-TASK_MODES = ("shared", "separate")
-BUFFERS = ("average", "local", "frozen")
-
 
 @dataclass(frozen=True)
 class SharedNetwork(Method):
@@ -45,7 +42,7 @@ class SharedNetwork(Method):
         momentum: of SGD.
         weight_decay: of SGD.
         weighting: `samples` or `uniform`.
-        server_rate: the server moves so much of the way to the average.
+        server_rate: the part of the way to the average that the server moves.
     """
 
     task_mode: str = "shared"
@@ -62,9 +59,9 @@ class SharedNetwork(Method):
     server_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("task_mode", self.task_mode, TASK_MODES)
+        check_choice("task_mode", self.task_mode, ("shared", "separate"))
         check_choice("activation", self.activation, list(ACTIVATIONS))
-        check_choice("bn_buffers", self.bn_buffers, BUFFERS)
+        check_choice("bn_buffers", self.bn_buffers, ("average", "local", "frozen"))
         check_choice("weighting", self.weighting, ("samples", "uniform"))
         check_numbers(self, "learning_rate", "server_rate", above=0)
         check_numbers(self, "momentum", "weight_decay", least=0)
@@ -78,14 +75,9 @@ class SharedNetwork(Method):
     def takes_weights(self) -> bool:
         return True
 
-    # ---- the network ------------------------------------------------------------------------------------------
-
-    def net(self, codecs: Mapping[str, LabelCodec], n_features: int) -> Network:
-        separate = self.task_mode == "separate"
-        return network_of(codecs, n_features, self.hidden, self.network, activation=self.activation, separate=separate)
-
-    def net_of(self, data: ClientData) -> Network:
-        return self.net(data.codecs, data.n_features)
+    def net_of(self, data: ClientData | FederationSpec) -> Network:
+        made_of = data.codecs, data.n_features, self.hidden, self.network
+        return network_of(*made_of, activation=self.activation, separate=self.task_mode == "separate")
 
     def initial(self, net: Network, codecs: Mapping[str, LabelCodec], seed: int) -> State:
         """All parameters to start from, shared and personal."""
@@ -100,10 +92,8 @@ class SharedNetwork(Method):
         fixed = {*net.buffers, *net.frozen}
         return [name for name in values if name not in fixed]
 
-    # ---- the server -------------------------------------------------------------------------------------------
-
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        net = self.net(spec.codecs, spec.n_features)
+        net = self.net_of(spec)
         values, personal = self.initial(net, spec.codecs, stream.integer()), set(self.personal(net))
         shared = {name: value for name, value in values.items() if name not in personal}
         kept = {name: value for name, value in values.items() if name in personal}
@@ -152,8 +142,6 @@ class SharedNetwork(Method):
         if kind == "trunk" and self.task_mode == "shared":
             return float(sum(update.counts.values()))
         return float(list(update.counts.values())[int(rest.partition(".")[0])])
-
-    # ---- a client -----------------------------------------------------------------------------------------------
 
     def start(self, data: ClientData, stream: Stream) -> State:
         net = self.net_of(data)

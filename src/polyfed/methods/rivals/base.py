@@ -23,8 +23,7 @@ from polyfed.errors import ConfigError, MissingExtraError
 from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.base import Method, Predictor
 from polyfed.methods.messages import ClientUpdate, State, strip_prefix, with_prefix
-from polyfed.methods.rivals.inputs import Inputs, Labelled, Numbers, Predicted
-from polyfed.methods.rivals.reading import fit_task
+from polyfed.methods.rivals.reading import Inputs, Labelled, Numbers, Predicted, fit_task
 from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 

@@ -15,7 +15,7 @@ import numpy as np
 from polyfed.kinds import LabelForm, own_kinds
 from polyfed.methods.options import check_numbers
 from polyfed.methods.rivals.base import Rival, quietly
-from polyfed.methods.rivals.inputs import Inputs, Labelled, Numbers, Predicted
+from polyfed.methods.rivals.reading import Inputs, Labelled, Numbers, Predicted
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,25 @@ class RandomForestLocal(Rival):
         check_numbers(self, "trees", "min_samples_leaf", whole=True, least=1)
 
     def fit_numbers(self, rows: Labelled) -> Numbers:
-        model = self._regressor(rows, oob_score=True)
+        model = self._forest("Regressor", rows, oob_score=True)
         left = rows.y - model.oob_prediction_
         known = np.isfinite(left)  # a row that no tree has left out was not predicted; with trees enough there is none
         counted = np.average(left[known] ** 2, weights=rows.counted[known]) if known.any() else rows.y.var()
         return lambda new: (model.predict(new.features), np.full(len(new), float(np.sqrt(counted))))
 
     def fit_classes(self, rows: Labelled) -> Predicted:
-        from sklearn.ensemble import RandomForestClassifier
-
-        model = RandomForestClassifier(self.trees, min_samples_leaf=self.min_samples_leaf, random_state=rows.seed)
-        model.fit(rows.x.features, rows.y, sample_weight=rows.weights)
-        return lambda new: np.asarray(model.predict_proba(new.features))
+        model = self._forest("Classifier", rows)
+        return lambda new: model.predict_proba(new.features)
 
     def fit_rates(self, rows: Labelled) -> Predicted:
-        model = self._regressor(rows)
+        model = self._forest("Regressor", rows)
         return lambda new: model.predict(new.features)
 
-    def _regressor(self, rows: Labelled, *, oob_score: bool = False) -> Any:
-        from sklearn.ensemble import RandomForestRegressor
+    def _forest(self, kind: str, rows: Labelled, *, oob_score: bool = False) -> Any:
+        from sklearn import ensemble
 
-        leaf, seed = self.min_samples_leaf, rows.seed
-        model = RandomForestRegressor(self.trees, min_samples_leaf=leaf, random_state=seed, oob_score=oob_score)
+        leaf, make = self.min_samples_leaf, getattr(ensemble, f"RandomForest{kind}")
+        model = make(self.trees, min_samples_leaf=leaf, random_state=rows.seed, oob_score=oob_score)
         with quietly():  # of rows that every tree has seen
             return model.fit(rows.x.features, rows.y, sample_weight=rows.weights)
 
@@ -68,7 +65,7 @@ class GaussianProcessLocal(Rival):
     """scikit-learn's Gaussian processes, with an RBF kernel whose amplitude, length and noise it learns.
 
     Args:
-        max_rows: learn from so many rows, drawn at random, where there are more: the work grows with their cube.
+        max_rows: rows to learn from, drawn at random where there are more: the work grows with their cube.
     """
 
     name: ClassVar[str] = "sklearn-gp-local"
@@ -104,7 +101,7 @@ class GaussianProcessLocal(Rival):
         from sklearn.gaussian_process import GaussianProcessClassifier
 
         rows = self._some(rows, sure=np.unique(rows.y, return_index=True)[1].tolist())  # one of each class
-        model: Any = GaussianProcessClassifier(_kernel(rows.x), random_state=rows.seed)
+        model = GaussianProcessClassifier(_kernel(rows.x), random_state=rows.seed)
         with quietly():
             model.fit(rows.x.features, rows.y)
         return lambda new: model.predict_proba(new.features)

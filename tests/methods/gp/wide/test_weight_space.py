@@ -19,8 +19,8 @@ from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence
 from polyfed.methods import METHODS, PFedHier, method
 from polyfed.methods.checks import CHECKS
-from polyfed.methods.gp.wide.weight_limits import FARTHEST
-from polyfed.methods.gp.wide.weight_space import WIDEST
+from polyfed.methods.gp.evidence_limits import FARTHEST
+from polyfed.methods.gp.wide.weight_space import WIDEST, WeightSpace
 from polyfed.methods.messages import PREPARING, strip_prefix
 from polyfed.seeds import Stream
 
@@ -222,8 +222,8 @@ def test_a_federation_of_many_outputs_stays_linear_and_small():
     spec = FederationSpec((task,), 1000, ("a",), {"multiclass": codec})
     server = PFedHier().init(spec, START)
     assert int(server["wanted"]) * 12 <= WIDEST
-    assert not PFedHier()._weights._bends(12)
-    assert PFedHier()._weights._bends(4)
+    assert not WeightSpace(PFedHier())._bends(12)
+    assert WeightSpace(PFedHier())._bends(4)
 
 
 # ---- what the server lets in ------------------------------------------------------------------------------------------------

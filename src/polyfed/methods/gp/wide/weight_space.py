@@ -9,35 +9,42 @@ three stages, by what the server's state has in it:
 * after `linear_rounds` the function is bent: φ gets features of the outputs z = E[V]'φ too (gp/curved.py). At the rows that V
   was learned from, z would know their labels; so a client computes it there from what the *others* know, and keeps it.
 
-The server has nothing by client but who has received the components, which do not change any more.
+The server has nothing by client but which have received the components, which do not change any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from polyfed.data import ClientData, FederationSpec
-from polyfed.errors import ConfigError
-from polyfed.gp import Evidence
+from polyfed.errors import ConfigError, DataError
+from polyfed.gp import Evidence, Rows, infer, predict_latents
 from polyfed.gp.components import Products, basis_of, first_basis, leading
 from polyfed.gp.curved import N_POINTS
+from polyfed.gp.meanfield import Posterior
+from polyfed.gp.weight_model import WeightModel
 from polyfed.gp.weight_space import Weights, learned, renewed, wider
-from polyfed.methods.gp.evidence_limits import checked, limits_of
-from polyfed.methods.gp.model import clamped
+from polyfed.methods.base import Explanation, Method, Predictor
+from polyfed.methods.gp.evidence_limits import checked, limits_of, objection_to_products, objection_to_weights
+from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, clamped, prepared_rows
 from polyfed.methods.gp.optimiser import Adam
-from polyfed.methods.gp.states import Moments
-from polyfed.methods.gp.wide import weight_limits
-from polyfed.methods.gp.wide.weight_clients import WeightClients, named, stepped
-from polyfed.methods.gp.wide.weight_features import Features, model_of
-from polyfed.methods.gp.wide.weight_states import Broadcast, Curve, Sent, Served, Server
-from polyfed.methods.messages import PREPARING, ClientUpdate, State, client_key
-from polyfed.modelling.memory import holds
+from polyfed.methods.gp.states import Marginal, Moments
+from polyfed.methods.gp.wide.weight_features import Broadcast, Client, Curve, Features, Sent, Served, Server, model_of
+from polyfed.methods.messages import NOTHING, PREPARING, ClientUpdate, State, client_key
+from polyfed.modelling.memory import exact_bytes, holds
+from polyfed.modelling.rows import read_out
+from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
+
+if TYPE_CHECKING:
+    from polyfed.methods.gp.pfed_hier import PFedHier
 
 WIDEST = 808  # weights of the shared function: their triangle is a message of 2.6 MB
 WIDEST_CURVE = 320  # of these, what a curved part may have
@@ -45,16 +52,21 @@ MATRICES = 8  # of all weights by all weights, at once
 MOST_COMPONENTS, FEWEST_COMPONENTS = 384, 8
 NOISE = 0.3  # to start from, where it has a closed form: nothing is explained yet
 BENT = 0.3  # variance of a curved feature's weight to start from
+PERSONAL, PERSONAL_AFTER = 0.05, 5  # variance of weights of the personal part to start from; rounds until it is learned
+# Of rows: sums of a single one are that row, so its client sends zeros, and sees it through the others' components.
+FEWEST = 2
 EM_STEPS, EM_TOLERANCE = 4, 0.01  # of the server in a round: fewer steps once B hardly moves
 ADAM = Adam({"noise": 0.1})  # for noises without a closed form
 
 
 @dataclass(frozen=True)
-class WeightSpace(WeightClients):
-    """What the server does; options and clients are in methods/gp/wide/weight_clients.py."""
+class WeightSpace(Method):
+    """With the options of the method that makes it (methods/gp/pfed_hier.py)."""
+
+    options: PFedHier
 
     def init(self, spec: FederationSpec, stream: Stream) -> State:
-        model = model_of(spec.codecs, self.bound)
+        model = model_of(spec.codecs, self.options.bound)
         T = sum(model.prior.outputs.values())
         wanted = self._n_components(T)
         eye = torch.eye(T, dtype=torch.float64)
@@ -65,7 +77,7 @@ class WeightSpace(WeightClients):
                 noise[task] = torch.tensor(start, dtype=torch.float64).log()
         return Server(
             shared=torch.stack([eye, eye, BENT * eye]),
-            personal=self.personal_start * torch.stack([eye, eye]),
+            personal=(PERSONAL if self.options.n_personal else 0.0) * torch.stack([eye, eye]),
             noise=noise,
             basis=first_basis(spec.n_features, wanted, torch.Generator().manual_seed(stream.integer())),
             wanted=torch.tensor(wanted),
@@ -79,15 +91,13 @@ class WeightSpace(WeightClients):
 
     def _n_components(self, T: int) -> int:
         """As many as were asked for, or as messages of a sane size allow."""
-        wanted = self.n_components
+        wanted = self.options.n_components
         if wanted is None:
             further = 1 + (T * N_POINTS if self._bends(T) else 0)
             wanted = max(FEWEST_COMPONENTS, min(MOST_COMPONENTS, WIDEST // T - further))
         if not holds(MATRICES * 8.0 * (T * (wanted + 1 + T * N_POINTS)) ** 2):
-            raise ConfigError(
-                f"{wanted} components for {T} outputs, and memory does not hold the precision of their weights",
-                remedy="set fewer n_components",
-            )
+            what = f"{wanted} components for {T} outputs, and memory does not hold the precision of their weights"
+            raise ConfigError(what, remedy="set fewer n_components")
         return wanted
 
     def _bends(self, T: int) -> bool:
@@ -114,8 +124,7 @@ class WeightSpace(WeightClients):
         outputs = known.shared.new_zeros(3, known.shared.shape[-1]) if known.curve is None else None
         assert known.sums is not None
         arrays = Sent(change=known.sums, moments=known.personal, outputs=outputs, noise=_stepped(known)).to_arrays()
-        zero = torch.zeros((), dtype=torch.float64)
-        pooled = {f"noise.{task}": (zero, zero) for task in known.noise if task not in _stepped(known)}
+        pooled = {f"noise.{task}": NOTHING for task in known.noise if task not in _stepped(known)}
         return ClientUpdate(arrays, pooled, counts=counts, metrics={"bound": 0.0})
 
     def counted_tasks(self, server: State, name: str) -> Sequence[str] | None:
@@ -127,10 +136,9 @@ class WeightSpace(WeightClients):
     def objection(self, server: State, update: ClientUpdate) -> str | None:
         known, sent = Server.from_arrays(server), Sent.from_arrays(update.arrays)
         if known.basis is not None and sent.products is not None:
-            return weight_limits.objection_to_products(sent.products, sum(update.counts.values()), known.basis)
-        most = weight_limits.precisions(known.limits, known.noise, update.counts)
+            return objection_to_products(sent.products, sum(update.counts.values()), known.basis)
         sizes = torch.tensor(self._features(known).personal_sizes, dtype=torch.float64)
-        return weight_limits.objection(most, known, sent, sizes)
+        return objection_to_weights(known, sent, update.counts, sizes)
 
     def aggregate(self, server: State, updates: Mapping[str, ClientUpdate]) -> State:
         known, ordered = Server.from_arrays(server), [updates[client] for client in sorted(updates)]
@@ -144,7 +152,7 @@ class WeightSpace(WeightClients):
         shared = learned(features.shared(known.shared), sums, EM_STEPS, EM_TOLERANCE).B
         rounds, personal = int(known.rounds) + 1, known.personal
         informed = [one.moments for one, update in zip(sent, ordered, strict=True) if any(update.counts.values())]
-        if rounds > self.personal_after and any(features.personal_sizes) and informed:  # others know the prior alone
+        if rounds > PERSONAL_AFTER and any(features.personal_sizes) and informed:  # others know the prior alone
             personal = renewed(features.personal(personal), torch.stack(informed).sum(0), len(informed)).B
         noise, memory = self._noise(known, ordered, sent)
         keys = torch.tensor([client_key(client) for client in sorted(updates)], dtype=torch.int64)
@@ -158,7 +166,7 @@ class WeightSpace(WeightClients):
             rounds=torch.tensor(rounds),
             received=torch.cat([known.received, keys]).unique(),
         )
-        if rounds == self.linear_rounds and self._bends(features.n_outputs) and not features.is_bent:
+        if rounds == self.options.linear_rounds and self._bends(features.n_outputs) and not features.is_bent:
             outputs = torch.stack([one.outputs for one in sent if one.outputs is not None]).sum(0)
             after = self._bent(after, sums, features, outputs)
         return after.to_arrays()
@@ -168,7 +176,7 @@ class WeightSpace(WeightClients):
         each = [one.products for one in sent if one.products is not None]
         sums, passes = sum(each[1:], each[0]), int(server.passes) + 1
         after = replace(server, passes=torch.tensor(passes))
-        if passes < self.passes:
+        if passes < self.options.passes:
             Y = sums.scatter(Q)
             return replace(after, basis=basis_of(Y) if bool(Y.any()) else Q)
         found = leading(sums, Q, int(server.wanted))
@@ -196,9 +204,108 @@ class WeightSpace(WeightClients):
         values, memory = ADAM.step(named(stepped), named(gradient), server.optimiser)
         return {name.removeprefix("noise."): value for name, value in clamped(moved | values).items()}, memory
 
-    def explain(self, server: State, data: ClientData) -> dict[str, Any]:
+    def local(self, state: State, message: State, data: ClientData, stream: Stream) -> tuple[State, ClientUpdate]:
+        received, own = Broadcast.from_arrays(message), Client.from_arrays(state)
+        weight, counts = float(data.n_labels), data.counts()
+        if received.basis is not None:
+            if data.n_features != len(received.basis):
+                raise DataError(
+                    f"{data.n_features} features, and the federation agreed on {len(received.basis)}",
+                    where="the client's inputs",
+                    remedy="give the features that the federation agreed on",
+                )
+            rows = data.x if len(data.x) >= FEWEST else data.x[:0]
+            products = Products.of(torch.from_numpy(rows), received.basis)
+            return state, ClientUpdate(Sent(products).to_arrays(), {}, weight, counts, {PREPARING: 1.0})
+        model, rows, features = model_of(data.codecs, self.options.bound), self._rows(data), self._features(received)
+        linear = features.linear(rows.x) if own.scores is None else own.scores
+        problem, outputs = self._problem(model, rows, linear, received, own, features)
+        with torch.no_grad():
+            start = None if own.warm is None else problem.rows.as_f(own.warm, back=True)
+            found = infer(problem, start=start, tolerance=self.options.tolerance, max_steps=self.options.mf_steps)
+            old = self._own(own, features)
+            change, moments = (problem.evidence(found.q) - old) * self.options.damping, problem.moments(found.q)
+        sums = None
+        if not features.is_bent:
+            sums = torch.stack([some.sum(0) for some in (outputs, outputs.square(), torch.ones_like(outputs))])
+        gradient = self._noise_gradient(model, problem, found.marginals)
+        after = Client(old + change, Marginal(*problem.rows.as_f(found.marginals)), outputs, linear)
+        pooled = problem.rows.noise_statistics(problem.prior, *found.marginals)
+        return after.to_arrays(), ClientUpdate(
+            Sent(change=change, moments=moments, outputs=sums, noise=gradient).to_arrays(),
+            {name: pooled.get(name.removeprefix("noise."), NOTHING) for name in model.closed_form_noise},
+            weight,
+            counts,
+            {"bound": found.bound},
+        )
+
+    def _noise_gradient(self, model: GPModel, problem: WeightModel, marginals: tuple[Tensor, Tensor]) -> State:
+        """Of the bound, by the logarithm of each noise that has no closed form."""
+        leaves = {task: problem.prior.parameters[f"noise.{task}"] for task in stepped(model)}
+        local = problem.rows.local_bound(problem.prior, *marginals)
+        if not leaves or not local.requires_grad:  # no label of such a task
+            return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+        found = torch.autograd.grad(local, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(leaves, found, strict=True))
+
+    def _problem(
+        self, model: GPModel, rows: Rows, linear: Tensor, received: Served, own: Client, features: Features
+    ) -> tuple[WeightModel, Tensor]:
+        """A client's rows under what the others know; and what these make of its inputs, without its own labels."""
+        prior = model.prior.with_values({**model.prior.state(), **named(received.noise)})
+        sums = received.sums or Evidence.none(features.n_outputs)  # nobody has said a word yet
+        with torch.no_grad():
+            others = wider(sums, features.n_outputs, features.n_features) - self._own(own, features)
+            shared = Weights(features.shared(received.shared), others)
+            kept = own.outputs if features.is_bent else linear @ shared.V.mT
+            outputs = features.outputs(linear) if kept is None else kept
+            phi, personal = features.at_rows(linear, outputs), features.personal(received.personal)
+            return WeightModel(prior, rows, phi, shared, personal, features, features.unseen), outputs
+
+    def predictor(self, server: State, state: State | None, data: ClientData) -> Predictor:
+        """With no state at all, the shared functions alone: the sums may hold this client's labels already."""
+        known, own = Served.from_arrays(server), Client.from_arrays(state or {})
+        model, features = model_of(data.codecs, self.options.bound), self._features(known)
+        rows = self._rows(data if state is not None else ClientData(data.x[:0], {}, data.codecs))
+
+        @cache
+        def posterior() -> tuple[WeightModel, Posterior]:
+            problem, _ = self._problem(model, rows, features.linear(rows.x), known, own, features)
+            with torch.no_grad():
+                return problem, infer(problem, tolerance=PREDICTION_TOLERANCE, max_steps=PREDICTION_STEPS)
+
+        def predict(x: np.ndarray) -> Predictions:
+            problem, found = posterior()
+            latents = predict_latents(problem, found.q, torch.from_numpy(x))
+            return read_out(latents, problem.prior, model.likelihoods, data.codecs)
+
+        return predict
+
+    def untrained(self, data: ClientData) -> State | None:
+        return {}  # its labels are in no sum: the model may see them
+
+    def _features(self, known: Served) -> Features:
+        return Features.of(known, personal=self.options.n_personal > 0)
+
+    def _own(self, own: Client, features: Features) -> Evidence:
+        """What of the sums is a client's own."""
+        if own.evidence is None:
+            return Evidence.none(features.n_outputs * features.n_features)
+        return wider(own.evidence, features.n_outputs, features.n_features)
+
+    def _rows(self, data: ClientData) -> Rows:
+        rows = prepared_rows(data, model_of(data.codecs, self.options.bound).likelihoods)
+        if not holds(exact_bytes(len(rows), 1)):
+            raise DataError(
+                f"{len(rows):,} labels, and memory does not hold their covariance",
+                where="the client's labels",
+                remedy="set `wide` above the number of features, and projection or inducing with the method 'pfed-mul'",
+            )
+        return rows
+
+    def explain(self, server: State, data: ClientData) -> Explanation:
         """How the tasks go together along the components, and their noise."""
-        model, known = model_of(data.codecs, self.bound), Served.from_arrays(server)
+        model, known = model_of(data.codecs, self.options.bound), Served.from_arrays(server)
         W = torch.linalg.cholesky(known.shared[0]).split(list(model.prior.outputs.values()))
         mixing = {f"mixing.{task}": rows for task, rows in zip(model.prior.outputs, W, strict=True)}
         values = {**model.prior.state(), **mixing, **named(known.noise)}
@@ -208,3 +315,13 @@ class WeightSpace(WeightClients):
 def _stepped(server: Server) -> State:
     """The noises that have no closed form, by task."""
     return {task: value for task, value in sorted(server.noise.items()) if f"noise.{task}" in server.optimiser.first}
+
+
+def named(noise: State) -> State:
+    return {f"noise.{task}": value for task, value in noise.items()}
+
+
+def stepped(model: GPModel) -> list[str]:
+    """Tasks with a noise that has no closed form."""
+    noisy = {task: likelihood for task, likelihood in model.likelihoods.items() if likelihood.initial_noise}
+    return [task for task, likelihood in noisy.items() if not likelihood.closed_form_noise]
