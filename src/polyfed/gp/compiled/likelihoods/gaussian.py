@@ -1,4 +1,4 @@
-"""likelihoods/gaussian.py and likelihoods/student_t.py, compiled; a datum is its y."""
+"""likelihoods/gaussian.py, compiled; a datum is its y."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Likelihoods of the form κ f − n log 2cosh(f/2) + const, compiled, with the bound of Pólya and Gamma.
+"""likelihoods/logistic.py, compiled, with the bound of Pólya and Gamma.
 
-A datum is (κ, n, const) where these are known (bernoulli.py, binomial.py, one_vs_each.py), with R rows alike; it is y where
-they depend on the dispersion (negative_binomial.py).
+A datum is (κ, n, const) where these are known, with R rows alike; it is y where they depend on the dispersion (counts).
 """
 
 from __future__ import annotations
