@@ -44,6 +44,8 @@ class ExactModel(DenseModel):
     def _informed_rows(self) -> Rows:
         return self.plain if self.informed is None else self.plain.shifted(self.informed.mean)
 
+    rows: Rows = cached_property(_informed_rows)  # pyright: ignore[reportAssignmentType]
+
     @cached_property
     def informed(self) -> Informed | None:
         """What the rows receive about shared latents; None if nothing."""

@@ -1,6 +1,6 @@
 """The inner loop compiled: covariance, E-step and gradient of small and large clients close to what LAPACK alone takes.
 
-Everything here repeats, number by number, what torch does in linalg.py, schur.py, lmc.py and meanfield.py, which stay the
+Everything here repeats, number by number, what torch does in linalg.py, dense.py, lmc.py and meanfield.py, which stay the
 reference: `POLYFED_COMPILED=0`, or no numba at all, and torch does it, with the same results. A likelihood that brings no
 compiled form, and a model that is not exact, always go that way.
 

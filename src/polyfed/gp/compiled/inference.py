@@ -16,7 +16,7 @@ from torch import Tensor
 
 from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
-from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, softmax
+from polyfed.gp.compiled.likelihoods import gaussian, logistic, softmax
 from polyfed.gp.compiled.metrics import METRICS, SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES, EXPONENTIAL
 from polyfed.gp.compiled.shared import positive
@@ -30,7 +30,7 @@ from polyfed.gp.rows import Rows
 if TYPE_CHECKING:
     from polyfed.gp.exact import ExactModel
 
-FORMS = (gaussian, logistic, quadrature, softmax)  # compiled with the rest, not when they are first asked for
+FORMS = (gaussian, logistic, softmax)  # compiled with the rest, not when they are first asked for
 
 
 @dataclass
@@ -98,12 +98,11 @@ def solve_model(
     model: ExactModel,
     layout: Layout,
     start: tuple[Tensor, Tensor] | None,
-    *,
+    of_f: bool,
     tolerance: float,
     max_steps: int,
     accelerate: bool,
     wanted: bool,
-    of_f: bool,
 ) -> Solution:
     """As `infer`, with the derivatives of logZ if they are `wanted`: in K if the model holds it, else in a, φ₀ and φ₁."""
     prior = model.prior

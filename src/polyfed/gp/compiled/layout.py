@@ -12,8 +12,6 @@ from polyfed.gp.compiled.sites import WIDTH
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Block, Rows
 
-Arrays = tuple[np.ndarray, ...]
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -24,7 +22,7 @@ class Layout:
         tasks: by their place in the noise.
     """
 
-    arrays: Arrays
+    arrays: tuple[np.ndarray, ...]
     tasks: tuple[str, ...]
     n_clients: int
 
@@ -61,10 +59,7 @@ class Layout:
         order = np.argsort(table[:, WIDTH], kind="stable")
         part_ends = np.searchsorted(table[order, WIDTH], np.arange(C + 1))
         arrays = (
-            row_ends.astype(np.intp),
-            places.astype(np.intp),
-            fixed.astype(np.intp),
-            part_ends.astype(np.intp),
+            *(each.astype(np.intp) for each in (row_ends, places, fixed, part_ends)),
             np.ascontiguousarray(table[order, :WIDTH]),
             np.concatenate([np.zeros(0), *powers])[order],
             np.concatenate([*(each.reshape(-1) for each in codes), np.zeros(1)]),

@@ -22,7 +22,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,12 +46,10 @@ class LocalBound:
     Attributes:
         average: (m, v) → E[log 2cosh(f/2)] or a number above it.
         site: (m, v) → the site (h, r).
-        compiled: → the module of gp/compiled/likelihoods that has both, and the options that it needs.
     """
 
     average: Callable[[Tensor, Tensor], Tensor]
     site: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    compiled: Callable[[], tuple[ModuleType, tuple[float, ...]]]
 
 
 def log_2cosh_half(c: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
@@ -91,22 +88,7 @@ def _pg_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return pg_mean(pg_parameter(m, v)), torch.zeros_like(m)
 
 
-def _pg_compiled() -> tuple[ModuleType, tuple[float, ...]]:
-    from polyfed.gp.compiled.likelihoods import logistic
-
-    return logistic, ()
-
-
-def _gaussian_compiled() -> tuple[ModuleType, tuple[float, ...]]:
-    from polyfed.gp.compiled.likelihoods import quadrature
-
-    return quadrature, quadrature.nodes()
-
-
-BOUNDS = {
-    "polya-gamma": LocalBound(_pg_average, _pg_site, _pg_compiled),
-    "gaussian": LocalBound(_gaussian_average, _gaussian_site, _gaussian_compiled),
-}
+BOUNDS = {"polya-gamma": LocalBound(_pg_average, _pg_site), "gaussian": LocalBound(_gaussian_average, _gaussian_site)}
 
 
 class Logistic(Likelihood):
@@ -115,7 +97,7 @@ class Logistic(Likelihood):
     def __init__(self, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
-        self.local, self.power = BOUNDS[bound], power
+        self.bound, self.local, self.power = bound, BOUNDS[bound], power
 
     @abstractmethod
     def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | float]:
@@ -137,10 +119,10 @@ class Logistic(Likelihood):
         return h, r - h * shift  # a site in f + shift, written in f
 
     def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled.likelihoods import Form
+        from polyfed.gp.compiled.likelihoods import Form, logistic
 
-        compiled, options = self.local.compiled()
-        return Form(compiled.site.address, compiled.bound.address, torch.cat(self.terms(y, None)[:3], -1), options)
+        codes = torch.cat(self.terms(y, None)[:3], -1)
+        return Form(logistic.site.address, logistic.bound.address, codes, logistic.OPTIONS[self.bound])
 
 
 class Bernoulli(Logistic):
@@ -199,11 +181,11 @@ class NegativeBinomial(Logistic):
         return {"dispersion": rho, "log_typical": log_typical}
 
     def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled.likelihoods import Form
+        from polyfed.gp.compiled.likelihoods import Form, logistic
 
-        compiled, options = self.local.compiled()
         shifted = (0.0, 0.0) if self.typical is None else (1.0, log(self.typical))
-        return Form(compiled.counts_site.address, compiled.counts_bound.address, y, (*shifted, *options))
+        options = (*shifted, *logistic.OPTIONS[self.bound])
+        return Form(logistic.counts_site.address, logistic.counts_bound.address, y, options)
 
 
 class OneVsEach(Logistic):
