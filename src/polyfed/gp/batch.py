@@ -122,7 +122,7 @@ class BatchStep:
 class ClientBatch:
     """Clients made ready to be solved together, any number of times.
 
-    Any client may lack any task, or have no rows at all.
+    Clients may lack any task, or have no rows at all.
     """
 
     def __init__(self, clients: Sequence[Rows]) -> None:
@@ -131,7 +131,7 @@ class ClientBatch:
         groups = list(buckets([len(rows) for rows in clients], most))
         self.groups = [torch.tensor(group) for group in groups]
         self._one = groups == [
-            list(range(self.n_clients))
+            [*range(self.n_clients)]
         ]  # one bucket, in the order of the clients: nothing to move about
         self.stacks: list[tuple[Rows, Distances]] = []
         where: dict[int, tuple[int, int, Tensor]] = {}
@@ -163,19 +163,15 @@ class ClientBatch:
             groups: the groups of Θ whose gradient is wanted.
             knowledge: what each client receives about latents that are shared; asked for bucket by bucket, as it is large.
         """
-        bound: dict[str, Tensor] = {}
-        gradient: dict[str, Tensor] = {}
-        total: dict[str, Tensor] = {}
-        count: dict[str, Tensor] = {}
-        said: dict[str, Tensor] = {}
+        gradient, total, count, others = ({} for _ in range(4))
         marginals = []
-        begin = self._begin(start)
-        for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
+        stacks = zip(self.groups, self.stacks, self._begin(start), strict=True)
+        for group, (rows, distances), begin in stacks:
             theta = prior.expand(len(group)) if not prior.is_stacked else prior if self._one else prior.take(group)
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
                 model = ExactModel(theta, rows, distances, None if knowledge is None else knowledge(group))
-                q = infer(model, start=begin[b], of_f=True, tolerance=tolerance, max_steps=max_steps).q
+                q = infer(model, start=begin, of_f=True, tolerance=tolerance, max_steps=max_steps).q
                 value = model.bound(q)
             grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
             for (name, parameter), grad in zip(wanted.items(), grads, strict=True):
@@ -183,15 +179,15 @@ class ClientBatch:
             for task, (sums, counts) in model.rows.noise_statistics(theta, q.m, q.v).items():
                 self._keep(total, task, group, sums)
                 self._keep(count, task, group, counts)
-            self._keep(bound, "bound", group, value.detach())
+            self._keep(others, "bound", group, value.detach())
             marginals.append(model.rows.as_f((q.m, q.v)))
             if knowledge is not None:
                 factors = model.evidence(q)
-                self._keep(said, "triangle", group, factors.triangle)
-                self._keep(said, "shift", group, factors.shift)
+                for name, array in factors.arrays.items():
+                    self._keep(others, name, group, array)
         noise = {task: (total[task], count[task]) for task in total}
-        evidence = Evidence(said["triangle"], said["shift"]) if said else None
-        return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where, evidence)
+        bound = others.pop("bound", torch.zeros(0))
+        return BatchStep(bound, gradient, noise, marginals, self.where, Evidence(**others) if others else None)
 
     def _begin(self, start: BatchStep | Sequence[Marginals | None] | None) -> Sequence[Marginals | None]:
         if start is None:
@@ -209,10 +205,8 @@ class ClientBatch:
             m, v = (torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for _ in range(2))
             sent = [of_clients[i] for i in clients]
             if any(given is not None for given in sent):
-                nothing = {n: torch.full((n,), torch.nan, dtype=torch.float64) for n in set(sizes)}
-                pairs = [
-                    (nothing[n], nothing[n]) if given is None else given for given, n in zip(sent, sizes, strict=True)
-                ]
+                nothing = {n: 2 * (torch.full((n,), torch.nan, dtype=torch.float64),) for n in set(sizes)}
+                pairs = [nothing[n] if given is None else given for given, n in zip(sent, sizes, strict=True)]
                 m.view(-1)[flat], v.view(-1)[flat] = (torch.cat(each) for each in zip(*pairs, strict=True))
             stacked.append((m, v))
         return stacked

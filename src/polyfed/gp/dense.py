@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -84,10 +84,10 @@ class DenseModel:
         client = f"client {error.batch} of the batch, " if self.plain.batch_shape else ""
         return error.named(f"{client}task {task!r}", self.prior.broken())
 
-    def complete(self, q: Gaussian | PartialPosterior | Solution) -> Any:
+    def complete(self, q: Gaussian | PartialPosterior | Solution) -> Gaussian:
         """The whole posterior: what gradients and predictions need beyond what inference does."""
         if not isinstance(q, PartialPosterior):
-            return q
+            return q  # pyright: ignore[reportReturnType]  # a solution is a Gaussian to whoever asks for more of it
         assert self._eliminated is not None
         return self._eliminated.complete(q)
 

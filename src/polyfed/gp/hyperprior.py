@@ -53,8 +53,12 @@ class HyperPrior:
         """By name, for the parameters of a prior of this structure; its values do not matter."""
         found: dict[str, Tensor] = {}
         typical = torch.tensor([sqrt(2.0 * prior.dims)], dtype=torch.float64)
+        usual = {
+            "kernels": (0.0, self.amplitude),
+            "mixing": (0.0, self.mixing),
+            "noise": (log(self.noise_at), self.noise),
+        }
         for name, value in prior.parameters.items():
-            group = group_of(name)
             positive = prior.positives.get(name)
             if positive is not None and positive.exponent:
                 unit = abs(positive.exponent)  # log φ = log factor − exponent · log ℓ
@@ -62,12 +66,8 @@ class HyperPrior:
                 found[name] = _numbers(float(positive.log_at(typical)[0]), unit * self.length, apart)
             elif positive is not None:
                 found[name] = _numbers(log(positive.factor), self.amplitude, 0.0)
-            elif group == "kernels":
-                found[name] = _numbers(0.0, self.amplitude, 0.0)
-            elif group == "mixing":
-                found[name] = _numbers(0.0, self.mixing, 0.0)
-            elif group == "noise":
-                found[name] = _numbers(log(self.noise_at), self.noise, 0.0)
+            elif (group := group_of(name)) in usual:
+                found[name] = _numbers(*usual[group], 0.0)
         return found
 
 

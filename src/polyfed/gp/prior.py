@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp.feature_map import feature_map
 from polyfed.gp.kernels import KernelLike, Positive, check_kernel, kernel_of
-from polyfed.gp.projection import scaled_sums
+from polyfed.gp.projection import feature_map, scaled_sums
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -238,6 +237,11 @@ class Prior:
     def mixing(self) -> dict[str, Tensor]:
         """Task → its rows of W, without their graph."""
         return {task: self.W_of(task).detach() for task in self.outputs}
+
+    def selecting(self) -> dict[str, Tensor]:
+        """Task → its rows of the identity: what `mixing` is where the outputs themselves are the latent functions."""
+        sizes = list(self.outputs.values())
+        return dict(zip(self.outputs, torch.eye(sum(sizes), dtype=torch.float64).split(sizes), strict=True))
 
     def noise_of(self, task: str) -> Tensor | None:
         """σ² (or dispersion) of a task, None for a task without."""

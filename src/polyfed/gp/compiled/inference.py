@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 from torch import Tensor
 
+from polyfed.gp.compiled import likelihoods  # noqa: F401 (compiled with the rest, not when they are first asked for)
 from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
-from polyfed.gp.compiled.likelihoods import gaussian, logistic, softmax
 from polyfed.gp.compiled.metrics import METRICS, SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES, EXPONENTIAL
 from polyfed.gp.compiled.shared import positive
@@ -29,8 +29,6 @@ from polyfed.gp.rows import Rows
 
 if TYPE_CHECKING:
     from polyfed.gp.exact import ExactModel
-
-FORMS = (gaussian, logistic, softmax)  # compiled with the rest, not when they are first asked for
 
 
 @dataclass
@@ -153,27 +151,17 @@ def solve_model(
     def shaped(array: np.ndarray, *inner: int) -> Tensor:
         return torch.from_numpy(array).reshape((*shape, *inner))
 
-    by: dict[str, Tensor] = {}
+    by = {"K": shaped(G, N, N)} if by_matrix else {}
     if by_latents:
-        by = {
-            "a": shaped(g_a, B, N).mT,
-            "amplitude": shaped(g_amplitude, B),
-            "phi1": shaped(g_phi1, *g_phi1.shape[1:]),
-        }
-    elif by_matrix:
-        by = {"K": shaped(G, N, N)}
+        of_phi1 = shaped(g_phi1, *g_phi1.shape[1:])
+        by = {"a": shaped(g_a, B, N).mT, "amplitude": shaped(g_amplitude, B), "phi1": of_phi1}
+    said = None
     if sent is not None:
         model.rows = rows.shifted(shaped(means, N))
-    said = None
-    if sent is not None and wanted:
-        said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1]))
+        said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1])) if wanted else None
     return Solution(
         model,
-        m=shaped(m, N),
-        v=shaped(v, N),
-        h=shaped(h, N),
-        r=shaped(r, N),
-        alpha=shaped(alpha, N),
+        *(shaped(each, N) for each in (m, v, h, r, alpha)),
         minus_kl=shaped(minus_kl),
         history=_held(history, ends[:, STEPS]).reshape(-1, *shape),
         converged=bool(ends[:, CONVERGED].all()),
@@ -192,7 +180,7 @@ class _Space(local):
 _space = _Space()
 
 
-def _solve(*arguments: Any) -> None:
+def _solve(*arguments: object) -> None:
     needed = solve_clients(_space.numbers, *arguments)
     if needed > 0:
         numbers = np.empty(needed)
@@ -210,7 +198,7 @@ def are_positive(triangles: Tensor, rounding: float) -> Tensor:
 
 
 @cache
-def _blas() -> list[Any]:
+def _blas() -> list[LibController]:
     return ThreadpoolController().select(internal_api="openblas").lib_controllers
 
 
@@ -264,15 +252,12 @@ class LogZ(torch.autograd.Function):
     """Zero, with the derivative of logZ in what it is given."""
 
     @staticmethod
-    def forward(ctx: Any, like: Tensor, by: list[Tensor], *of: Tensor) -> Tensor:
+    def forward(ctx, like: Tensor, by: list[Tensor], *of: Tensor) -> Tensor:
         ctx.by, ctx.shapes = by, [each.shape for each in of]
         return torch.zeros_like(like)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
         scaled = [grad.reshape(*grad.shape, *(1,) * (each.dim() - grad.dim())) * each for each in ctx.by]
-        summed = [
-            each.sum(0) if each.dim() > len(shape) else each for each, shape in zip(scaled, ctx.shapes, strict=True)
-        ]
-        return None, None, *summed
+        return None, None, *(each.sum_to_size(shape) for each, shape in zip(scaled, ctx.shapes, strict=True))

@@ -19,9 +19,9 @@ entry: Any = partial(njit, cache=KEPT, nogil=True, error_model="numpy")
 # Loops whose sums may be reordered, so that they are done several numbers at a time; elementwise loops and logic, in the order
 # that is written; and the same for functions that make arrays. Who holds an array is counted (`_nrt`), by atomic operations,
 # wherever a view of it is made: only functions that make arrays need that.
-jit: Any = entry(fastmath=SUMS, _nrt=False)
-jit_exact: Any = entry(fastmath=EXACT, _nrt=False)
-jit_allocating: Any = entry(fastmath=EXACT, _nrt=True)
+jit = entry(fastmath=SUMS, _nrt=False)
+jit_exact = entry(fastmath=EXACT, _nrt=False)
+jit_allocating = entry(fastmath=EXACT, _nrt=True)
 
 
 def callback(signature: Any, *, sums: bool = False) -> Callable[[Callable], Any]:

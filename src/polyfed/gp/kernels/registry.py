@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from reprlib import repr as shorten
-from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp.kernels.base import Kernel
@@ -49,7 +48,7 @@ def known_kernels() -> dict[str, Kernel]:
     return registered("kernels", "kernel", Kernel) | KERNELS
 
 
-def kernel_of(given: KernelLike | Any) -> Kernel:
+def kernel_of(given: object) -> Kernel:
     """The kernel that a name or an expression means; a kernel itself is what it is."""
     if isinstance(given, Kernel):
         return given

@@ -58,9 +58,9 @@ class Gaussian(Likelihood):
         return {"noise_std": required(noise).sqrt()}
 
     def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled.likelihoods import Form, gaussian
+        from polyfed.gp.compiled import likelihoods as forms
 
-        return Form(gaussian.site.address, gaussian.bound.address, y)
+        return forms.Form(forms.gaussian_site.address, forms.gaussian_bound.address, y)
 
 
 class StudentT(Likelihood):
@@ -104,9 +104,9 @@ class StudentT(Likelihood):
         return {"scale": required(noise).sqrt(), "dof": torch.tensor(self.dof, dtype=torch.float64)}
 
     def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled.likelihoods import Form, gaussian
+        from polyfed.gp.compiled import likelihoods as forms
 
-        return Form(gaussian.student_site.address, gaussian.student_bound.address, y, (self.dof, self._constant))
+        return forms.Form(forms.student_site.address, forms.student_bound.address, y, (self.dof, self._constant))
 
     def _weight(self, y: Tensor, m: Tensor, v: Tensor, sigma2: Tensor) -> Tensor:
         return (self.dof + 1.0) / (self.dof * sigma2 + squared_error(y, m, v))  # E[τ]/σ² = a/(b σ²)

@@ -119,10 +119,10 @@ class Logistic(Likelihood):
         return h, r - h * shift  # a site in f + shift, written in f
 
     def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled.likelihoods import Form, logistic
+        from polyfed.gp.compiled import likelihoods as forms
 
         codes = torch.cat(self.terms(y, None)[:3], -1)
-        return Form(logistic.site.address, logistic.bound.address, codes, logistic.OPTIONS[self.bound])
+        return forms.Form(forms.logistic_site.address, forms.logistic_bound.address, codes, forms.OPTIONS[self.bound])
 
 
 class Bernoulli(Logistic):
@@ -181,11 +181,11 @@ class NegativeBinomial(Logistic):
         return {"dispersion": rho, "log_typical": log_typical}
 
     def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled.likelihoods import Form, logistic
+        from polyfed.gp.compiled import likelihoods as forms
 
         shifted = (0.0, 0.0) if self.typical is None else (1.0, log(self.typical))
-        options = (*shifted, *logistic.OPTIONS[self.bound])
-        return Form(logistic.counts_site.address, logistic.counts_bound.address, y, options)
+        options = (*shifted, *forms.OPTIONS[self.bound])
+        return forms.Form(forms.counts_site.address, forms.counts_bound.address, y, options)
 
 
 class OneVsEach(Logistic):

@@ -15,8 +15,7 @@ from polyfed.errors import DataError
 from polyfed.gp import Evidence, Rows, infer, predict_latents
 from polyfed.gp.components import Products
 from polyfed.gp.meanfield import Posterior
-from polyfed.gp.weight_model import WeightModel
-from polyfed.gp.weight_space import Weights, wider
+from polyfed.gp.weight_space import WeightModel, Weights, wider
 from polyfed.methods.base import Method, Predictor
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, prepared_rows
 from polyfed.methods.gp.states import Marginal

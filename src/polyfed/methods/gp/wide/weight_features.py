@@ -11,8 +11,7 @@ from torch import Tensor
 from polyfed.data import LabelCodec
 from polyfed.errors import DataError
 from polyfed.gp.components import Components
-from polyfed.gp.curved import N_POINTS, curved
-from polyfed.gp.weight_space import Coregionalisation
+from polyfed.gp.weight_space import N_POINTS, Coregionalisation, curved
 from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.wide.weight_states import Curve, Served
 from polyfed.modelling.rows import likelihoods_of
