@@ -28,7 +28,7 @@ PADDING = 1.15  # the largest client of a bucket has at most this many times the
 
 
 def buckets(sizes: Sequence[int], most: int = BUCKET_NUMBERS) -> Iterator[list[int]]:
-    """Groups of clients of like size, whose matrices have at most so many numbers.
+    """Groups of clients of like size, whose matrices have at most `most` numbers.
 
     >>> list(buckets([100, 3, 99, 3]))
     [[1, 3], [2, 0]]
@@ -46,7 +46,7 @@ def buckets(sizes: Sequence[int], most: int = BUCKET_NUMBERS) -> Iterator[list[i
 
 
 class Places(list[tuple[int, int, Tensor]]):
-    """Of each client its bucket, its position in it and its rows there; `widths` has the number of rows of each bucket."""
+    """The bucket of each client, its position in it and its rows there; `widths` has the number of rows of each bucket."""
 
     def __init__(self, places: Iterable[tuple[int, int, Tensor]], widths: Sequence[int]) -> None:
         super().__init__(places)
@@ -54,7 +54,7 @@ class Places(list[tuple[int, int, Tensor]]):
 
     @cached_property
     def flat(self) -> list[tuple[list[int], Tensor, list[int]]]:
-        """Of each bucket its clients, where their rows lie in a flat vector over it, one after the other, and how many."""
+        """The clients of each bucket, where their rows lie in a flat vector over it, one after the other, and how many."""
         members: list[list[int]] = [[] for _ in self.widths]
         for i, (bucket, _, _) in enumerate(self):
             members[bucket].append(i)
@@ -67,26 +67,10 @@ class Places(list[tuple[int, int, Tensor]]):
 
 
 @dataclass(frozen=True)
-class ClientStep:
-    """What one client's E-step and gradient gave.
-
-    Attributes:
-        bound: its ELBO.
-        marginals: (m, v) of its rows.
-        gradient: ∂bound/∂Θ by name; empty if it was not asked for.
-        noise: task → (sum, count), the closed-form noise.
-    """
-
-    bound: float
-    marginals: Marginals
-    gradient: dict[str, Tensor]
-    noise: dict[str, tuple[float, float]]
-
-
-@dataclass(frozen=True)
 class BatchStep:
-    """The same for all clients: first dimension of every tensor, in the order of the clients.
+    """What the E-step and the gradient of all clients gave: first dimension of every tensor, in the order of the clients.
 
+    `gradient` is ∂bound/∂Θ by name, empty if it was not asked for; `noise` is task → (sum, count), the closed-form noise.
     `marginals` are those of f in each bucket, the warm start of the next step of the same batch. `evidence` is what the rows
     say of latents that are shared; None if none are.
     """
@@ -107,16 +91,6 @@ class BatchStep:
         bucket, c, spot = self.where[i]
         m, v = self.marginals[bucket]
         return m[c, spot], v[c, spot]
-
-    def client(self, i: int) -> ClientStep:
-        """All that was found for one client."""
-        counted = {task: (float(total[i]), float(count[i])) for task, (total, count) in self.noise.items()}
-        return ClientStep(
-            float(self.bound[i]),
-            self.marginals_of(i),
-            {name: gradient[i] for name, gradient in self.gradient.items()},
-            {task: pair for task, pair in counted.items() if pair[1] > 0},
-        )
 
 
 class ClientBatch:
@@ -212,7 +186,7 @@ class ClientBatch:
         return stacked
 
     def _keep(self, store: dict[str, Tensor], name: str, group: Tensor, value: Tensor) -> None:
-        """Write the values of a bucket to their clients' places; clients of which nothing is said keep zero."""
+        """Write the values of a bucket to their clients' places; clients without any keep zero."""
         if self._one:
             store[name] = value
             return

@@ -1,4 +1,4 @@
-"""Rows whose prior covariance is one dense matrix, whatever made it: their posterior, and the bound of it."""
+"""Rows whose prior covariance is one dense matrix, of any origin: their posterior, and the bound of it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DenseModel:
     def complete(self, q: Gaussian | PartialPosterior | Solution) -> Gaussian:
         """The whole posterior: what gradients and predictions need beyond what inference does."""
         if not isinstance(q, PartialPosterior):
-            return q  # pyright: ignore[reportReturnType]  # a solution is a Gaussian to whoever asks for more of it
+            return q  # pyright: ignore[reportReturnType]  # a solution answers as a Gaussian does
         assert self._eliminated is not None
         return self._eliminated.complete(q)
 

@@ -35,8 +35,7 @@ class ExactModel(DenseModel):
         `knowledge` is what others know of latents that are shared."""
         seen = prior.features_of(rows.x)
         super().__init__(prior, rows.around(prior.mu(seen)))
-        known = distances if prior.sees_inputs else None
-        self.distances = known or Distances(prior.project(seen))
+        self.distances = (distances if prior.sees_inputs else None) or Distances(prior.project(seen))
         self.a = rows.A @ prior.W
         self._differentiable = torch.is_grad_enabled()
         self.latents, self.knowledge = latents_of(prior, self.distances), knowledge

@@ -1,4 +1,4 @@
-"""A client's observations as rows: whatever the kind of task, a row is an input, a mixing pattern and a site.
+"""A client's observations as rows: for any kind of task, a row is an input, a mixing pattern and a site.
 
 Row j sits at input x[at_j] and sees the outputs through A_j, so that f_j = (A_j W) · g(x_j). A missing label is a row
 that does not exist; a task without labels is a block without rows. Several clients are stacked by padding with rows that
@@ -76,9 +76,9 @@ class Rows:
         at: (..., N) the input of each row.
         A: (..., N, T) the outputs that a row sees, by the order of the prior's outputs.
         blocks: the tasks that have labels.
-        n_fixed: the first so many rows belong to likelihoods whose sites never change.
+        n_fixed: the first `n_fixed` rows belong to likelihoods whose sites never change.
         mu: (..., N) the prior mean of each row, with its graph; None for zero.
-        kept: what others made of these rows, whatever their mean, and would make again.
+        kept: what others made of these rows, for any mean, and would make again.
     """
 
     x: Tensor
@@ -187,7 +187,7 @@ class Rows:
         return replace(self, mu=(self.A * torch.take_along_dim(mu, self.at[..., None], -2)).sum(-1))
 
     def shifted(self, by: Tensor) -> Rows:
-        """These rows with so much more of a prior mean, (..., N)."""
+        """These rows with their prior mean shifted by (..., N)."""
         return replace(self, mu=by if self.mu is None else self.mu + by)
 
     def sites(
@@ -245,7 +245,7 @@ class Rows:
 
 
 def _joined_weights(blocks: Sequence[Block]) -> Tensor | None:
-    """Of the data of several clients; None if all count once."""
+    """The weights of the data of several clients; None if all count once."""
     if all(block.weight is None for block in blocks):
         return None
     return torch.cat([torch.ones(len(b.y), dtype=torch.float64) if b.weight is None else b.weight for b in blocks])

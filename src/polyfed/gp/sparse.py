@@ -50,11 +50,6 @@ class SparseGaussian:
     certificate: Tensor  # ½ hᵀd
     minus_kl: Tensor  # −KL(q(w)‖p(w))
 
-    @property
-    def second_moment(self) -> Tensor:
-        """E[f²] = m² + v, for each row."""
-        return self.m.square() + self.v
-
 
 class InducingModel(ABC):
     """Prior, rows and inducing inputs of one client; the same questions as `ExactModel` answers."""
@@ -135,17 +130,15 @@ class InducingModel(ABC):
 
     @staticmethod
     def chunks(n: int) -> list[slice]:
-        """So many rows or inputs, some at a time."""
+        """n rows or inputs, some at a time."""
         return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
 
     def constants(self, part: slice) -> tuple[Tensor, Tensor]:
         """Features without their graph; kept for all steps of inference if one chunk holds all rows."""
         with torch.no_grad():
-            if len(self.rows) > CHUNK:
-                return self.design_matrix(part)
-            if self._kept is None:
-                self._kept = self.design_matrix(part)
-            return self._kept
+            made = self._kept or self.design_matrix(part)
+            self._kept = made if len(self.rows) <= CHUNK else None
+            return made
 
     def inputs(self, part: Part) -> tuple[Tensor, Tensor]:
         """What the kernels see of some rows' inputs, each once, and which of them is each row's."""

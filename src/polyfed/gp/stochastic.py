@@ -75,7 +75,7 @@ def start(model: InducingModel) -> StochasticState:
 
 
 def train(model: InducingModel, state: StochasticState, options: StochasticOptions, *, steps: int) -> StochasticState:
-    """So many minibatches more.
+    """Further minibatches.
 
     >>> from polyfed.gp import Prior, SparseModel
     >>> from polyfed.gp.likelihoods import Bernoulli

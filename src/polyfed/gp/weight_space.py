@@ -9,7 +9,7 @@ All goes through whitened weights, u = C w with w ~ N(0, I): I + C'ΛC has no ei
 B has a closed form by EM: the mean over its group of E[v_j v_jᵀ] under what is known of V. It needs the sums of the evidence
 alone, so a server takes as many such steps as it likes without asking anybody.
 
-A client's rows see V through functions that all share, of which others know something, and its own, of which nobody does:
+A client's rows see V through functions that all share, which others know in part, and functions of its own, which nobody knows:
 
     f_j = (A_j ⊗ φ_j)ᵀ u + (A_j ⊗ φ_j)ᵀ u_c,     u ~ what the others know (Weights),   u_c ~ N(0, B of the personal part)
 
@@ -41,7 +41,7 @@ from polyfed.gp.rows import Rows
 
 LEAST = 1e-8  # variance of a weight in every direction of outputs: B of a group that nothing asks for stays invertible
 N_POINTS, REACH, LENGTH = 9, 2.5, 1.2  # of curved features
-JITTER = 1e-4  # of the kernel's variance: neighbours are much alike, and what tells them apart is not to be amplified
+JITTER = 1e-4  # of the kernel's variance: neighbours are much alike, and their differences are not to be amplified
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Coregionalisation:
         return of_groups.repeat_interleave(torch.tensor(self.sizes), 0)
 
     def covariance(self, phi: Tensor, A: Tensor, phi2: Tensor, A2: Tensor) -> Tensor:
-        """Of rows that see V through A ⊗ φ, a priori."""
+        """The prior covariance of rows that see V through A ⊗ φ."""
         K = phi.new_zeros(len(phi), len(phi2))
         for group, B in zip(self.groups, self.B, strict=True):
             K += (A @ B @ A2.mT) * (phi[:, group] @ phi2[:, group].mT)
@@ -145,7 +145,7 @@ class WeightModel(DenseModel):
         rows: the labels.
         phi: (inputs, features) at the inputs of the rows.
         shared: what the others know of the shared weights.
-        personal: of the first so many of the same features.
+        personal: of the first of the same features.
         features: inputs → features, for predictions.
         unseen: inputs → the squared norm of what they have beside the features of the first group. The weights of that have the
             same prior, and no row says anything of them: without it, inputs unlike all rows would look like an ordinary one.
@@ -191,7 +191,7 @@ class WeightModel(DenseModel):
         return self.personal.moments(self.phi[:, : self.personal.n_features], self.A, q.alpha, M)
 
     def predict(self, q: Gaussian, x: Tensor) -> LatentPrediction:
-        """Of all outputs at new inputs; mixing weights are those of outputs that are latents themselves."""
+        """All outputs at new inputs; mixing weights are those of outputs that are latents themselves."""
         phi, T = self.features(x), self.A.shape[-1]
         every = torch.eye(T, dtype=x.dtype).repeat(len(x), 1)  # all outputs of the first input, then of the second, ...
         phi = phi.repeat_interleave(T, 0)
@@ -211,7 +211,7 @@ class WeightModel(DenseModel):
 
 
 def renewed(prior: Coregionalisation, moments: Tensor, clients: float = 1.0) -> Coregionalisation:
-    """B of each group from the sums of moments, over so many clients; a group without features keeps its own."""
+    """B of each group from the sums of moments over a number of clients; a group without features keeps its own."""
     sizes = torch.tensor(prior.sizes, dtype=torch.float64)[:, None, None] * clients
     B = moments / sizes.clamp_min(1.0)
     B = 0.5 * (B + B.mT) + LEAST * torch.eye(B.shape[-1], dtype=B.dtype)
@@ -219,7 +219,7 @@ def renewed(prior: Coregionalisation, moments: Tensor, clients: float = 1.0) -> 
 
 
 def learned(prior: Coregionalisation, evidence: Evidence, steps: int, tolerance: float = 0.0) -> Coregionalisation:
-    """B after so many steps of EM, or fewer where a step moves it by less than this share of its largest entry."""
+    """B after a number of steps of EM, or fewer where a step moves it by less than this share of its largest entry."""
     for _ in range(steps):
         before, prior = prior, renewed(prior, Weights(prior, evidence).moments())
         if bool(((prior.B - before.B).abs().amax((-2, -1)) < tolerance * prior.B.abs().amax((-2, -1))).all()):

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Solution:
-    """What compiled inference found, in the shapes of the model: of one client, or of a batch. A `linalg.Gaussian` to whoever
-    asks for more of it."""
+    """What compiled inference found, in the shapes of the model: of one client, or of a batch. It answers as a
+    `linalg.Gaussian` if asked for more."""
 
     model: ExactModel = field(repr=False)
     m: Tensor
@@ -123,7 +123,8 @@ def solve_model(
         x = latents[0].kept(columns_of_inputs, columns_of_inputs)
         numbers = (x, a, _per_client(latents[1], C, 1), _per_client(latents[2], C, 2))
         addresses = _addresses(prior.kernels, *latents)
-    m, v = _begin(start, C, N)
+    unknown = torch.full((C, N), torch.nan, dtype=torch.float64)
+    m, v = (np.array(each.detach().numpy(), np.float64).reshape(C, N) for each in start or (unknown, unknown))
     h, r, alpha = np.zeros((C, N)), np.zeros((C, N)), np.zeros((C, N))
     history, minus_kl, ends = np.empty((C, max(max_steps, 1))), np.empty(C), np.zeros((C, 3), np.intp)
     by_latents, by_matrix = wanted and latents is not None, wanted and latents is None
@@ -159,11 +160,13 @@ def solve_model(
     if sent is not None:
         model.rows = rows.shifted(shaped(means, N))
         said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1])) if wanted else None
+    # A client that was done earlier stays where it was.
+    last = np.minimum(np.arange(int(ends[:, STEPS].max(initial=1)))[:, None], np.maximum(ends[:, STEPS], 1) - 1)
     return Solution(
         model,
         *(shaped(each, N) for each in (m, v, h, r, alpha)),
         minus_kl=shaped(minus_kl),
-        history=_held(history, ends[:, STEPS]).reshape(-1, *shape),
+        history=torch.from_numpy(np.take_along_axis(history.T, last, 0)).reshape(-1, *shape),
         converged=bool(ends[:, CONVERGED].all()),
         by=by,
         evidence=said,
@@ -214,12 +217,6 @@ def _threads_of_lapack(n: int) -> Iterator[None]:
             library.set_num_threads(threads)
 
 
-def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarray]:
-    if start is None:
-        return [np.full((C, N), np.nan) for _ in range(2)]
-    return [np.array(each.detach().numpy(), dtype=np.float64).reshape(C, N) for each in start]
-
-
 def _addresses(kernels: Sequence[Kernel], distances: Distances, amplitude: Tensor, phi1: Tensor) -> np.ndarray:
     """For each latent the distances of its inputs (0 where φ₁ is one for each dimension), its profile and slope, what makes t
     of scaled inputs and its derivative (0 where distances are given), the first latent that is the same function, and whether
@@ -240,12 +237,6 @@ def _addresses(kernels: Sequence[Kernel], distances: Distances, amplitude: Tenso
 def _per_client(value: Tensor, C: int, inner: int) -> np.ndarray:
     """(C, ...) of what is one for all clients, or one for each; its last `inner` dimensions are its own."""
     return contiguous(value.detach().expand(C, *value.shape[-inner:]))
-
-
-def _held(history: np.ndarray, steps: np.ndarray) -> Tensor:
-    """(steps, C): a client that was done earlier stays where it was."""
-    last = np.minimum(np.arange(int(steps.max(initial=1)))[:, None], np.maximum(steps, 1) - 1)
-    return torch.from_numpy(np.take_along_axis(history.T, last, 0))
 
 
 class LogZ(torch.autograd.Function):

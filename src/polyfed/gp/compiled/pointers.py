@@ -27,13 +27,23 @@ SCALED = types.void(DOUBLES, DOUBLES, types.intp, types.intp, DOUBLES, types.int
 BY_INPUT = types.void(DOUBLES, DOUBLES, types.intp, types.intp, DOUBLES, types.float64, types.intp, DOUBLES)
 
 
+def _element(context, builder, signature, args):
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [args[1]])
+
+
+@intrinsic
+def pointer_to(typingctx, array, offset):
+    """A pointer to element `offset` of a contiguous array, for callbacks."""
+    return DOUBLES(array, types.intp), _element
+
+
 @intrinsic
 def address_of(typingctx, array, offset):
-    """Of element `offset` of a contiguous array, for LAPACK."""
+    """The same for LAPACK."""
 
     def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.bitcast(builder.gep(data, [args[1]]), cgutils.voidptr_t)
+        return builder.bitcast(_element(context, builder, signature, args), cgutils.voidptr_t)
 
     return types.voidptr(array, types.intp), codegen
 
@@ -69,17 +79,6 @@ def matrix_in(typingctx, array, n_rows, n_columns):
         return _matrix(context, builder, data, *args[1:])
 
     return MATRIX(array, types.intp, types.intp), codegen
-
-
-@intrinsic
-def pointer_to(typingctx, array, offset):
-    """A pointer to element `offset` of a contiguous array, for callbacks."""
-
-    def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.gep(data, [args[1]])
-
-    return DOUBLES(array, types.intp), codegen
 
 
 def _caller(kind):

@@ -136,21 +136,16 @@ def step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w, f):
     return 0, half_log_det
 
 
-@jit
-def _put_together(L, n, s1, R1):
-    for i in range(len(s1)):
-        row, r1, s_i = L[n + i], R1[i], s1[i]
-        for j in range(n):
-            row[j] *= s_i
-        for j in range(i + 1):
-            row[n + j] = r1[j]
-
-
 @jit_exact
 def complete(K, L, R1, h, s, n, v, column, w, f):
     """The variances of all rows, and L ← L⁻¹ of the whole: its blocks are L₀⁻¹, −L₁⁻¹S₁Y L₀⁻¹ and L₁⁻¹."""
     N = K.shape[0]
-    _put_together(L, n, s[n:], R1)
+    for i in range(N - n):
+        row, r1, s_i = L[n + i], R1[i], s[n + i]
+        for j in range(n):
+            row[j] *= s_i
+        for j in range(i + 1):
+            row[n + j] = r1[j]
     if n > 0:
         invert(L, n, N, w, f)
         if n < N:

@@ -16,7 +16,7 @@ def copied(x, y):
 
 @jit
 def dot(x, y, n):
-    """Of the first n numbers."""
+    """The dot product of the first n numbers."""
     total = 0.0
     for i in range(n):
         total += x[i] * y[i]

@@ -1,7 +1,7 @@
 """What a kernel is: a correlation function s(x, x') with s(x, x) = 1, which can be added and multiplied.
 
-The covariance of latent b is k_b = φ₀ s: the amplitude φ₀ belongs to the prior (gp/prior.py), so that all that is said of the
-variance of a latent (its share in a task, what evidence of it a client may send) holds whatever its kernel. A kernel names its
+The covariance of latent b is k_b = φ₀ s: the amplitude φ₀ belongs to the prior (gp/prior.py), so that statements about the
+variance of a latent (its share in a task, what evidence of it a client may send) hold for any kernel. A kernel names its
 other parameters, all positive and learned as logarithms, and gives the matrix; torch differentiates it.
 
 >>> from polyfed.gp.kernels import matern52, periodic, rbf

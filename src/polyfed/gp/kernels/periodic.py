@@ -40,10 +40,8 @@ class Periodic(Kernel):
 
     @property
     def parameters(self) -> Mapping[str, Positive]:
-        period = Positive(exponent=-1.0, per_input=True)
-        if self.period is not None:
-            period = Positive(self.period, per_input=True)
-        return {"phi1": Positive(per_input=True), "period": period}
+        factor, exponent = (1.0, -1.0) if self.period is None else (self.period, 0.0)
+        return {"phi1": Positive(per_input=True), "period": Positive(factor, exponent, per_input=True)}
 
     def __call__(
         self, x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"], phi: Phi

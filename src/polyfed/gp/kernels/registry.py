@@ -31,7 +31,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def register(kernel: Kernel) -> Kernel:
-    """Make a kernel known by its name, here and in whatever this process reads."""
+    """Make a kernel known by its name, here and in all that this process reads."""
     name = getattr(kernel, "name", None)
     if not isinstance(kernel, Kernel) or not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][\w-]*", name):
         raise ConfigError(

@@ -19,8 +19,6 @@ form; two bounds for it:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
@@ -36,20 +34,8 @@ if TYPE_CHECKING:
 
     from polyfed.gp.compiled.likelihoods import Form
 
+BOUNDS = ("polya-gamma", "gaussian")
 MOST_PRECISE = 0.25  # of one trial under either bound: E[ω] and the average slope of the sigmoid are largest at zero
-
-
-@dataclass(frozen=True)
-class LocalBound:
-    """Of −log 2cosh(f/2), for f with mean m and variance v; each part by itself, as most callers want but one.
-
-    Attributes:
-        average: (m, v) → E[log 2cosh(f/2)] or a number above it.
-        site: (m, v) → the site (h, r).
-    """
-
-    average: Callable[[Tensor, Tensor], Tensor]
-    site: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def log_2cosh_half(c: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
@@ -70,34 +56,15 @@ def pg_parameter(m: Float[Tensor, "*S"], v: Float[Tensor, "*S"]) -> Float[Tensor
     return (m.square() + v).sqrt()
 
 
-def _gaussian_average(m: Tensor, v: Tensor) -> Tensor:
-    return expected_logistic(m, v)[0] - 0.5 * m  # log 2cosh(f/2) = softplus(f) − f/2
-
-
-def _gaussian_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    _, sigmoid, slope = expected_logistic(m, v)  # its derivatives are sigmoid(f) − ½ and sigmoid'(f)
-    return slope, 0.5 - sigmoid + slope * m
-
-
-def _pg_average(m: Tensor, v: Tensor) -> Tensor:
-    # elbo-r, eq. 15, terms (b) and (c), eq. 16b and 17: −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
-    return log_2cosh_half(pg_parameter(m, v))
-
-
-def _pg_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    return pg_mean(pg_parameter(m, v)), torch.zeros_like(m)
-
-
-BOUNDS = {"polya-gamma": LocalBound(_pg_average, _pg_site), "gaussian": LocalBound(_gaussian_average, _gaussian_site)}
-
-
 class Logistic(Likelihood):
     """A subclass names its terms."""
+
+    said = "proba"  # a read-out's name of the average of sigmoid(f)
 
     def __init__(self, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
         if bound not in BOUNDS:
             raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
-        self.bound, self.local, self.power = bound, BOUNDS[bound], power
+        self.bound, self.power = bound, power
 
     @abstractmethod
     def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | float]:
@@ -108,15 +75,34 @@ class Logistic(Likelihood):
     ) -> Float[Tensor, " N"]:
         kappa, n, constant, shift = self.terms(y, noise)
         m = m + shift
-        return (constant + (kappa * m - n * self.local.average(m, v))).sum(-1)
+        return (constant + (kappa * m - n * self._average(m, v))).sum(-1)
 
     def site(
         self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
     ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         kappa, n, _, shift = self.terms(y, noise)
-        h, r = self.local.site(m + shift, v)  # E[ω] and 0 for `polya-gamma`
+        h, r = self._site_of_trial(m + shift, v)
         h, r = n * h, kappa + n * r
         return h, r - h * shift  # a site in f + shift, written in f
+
+    def _average(self, m: Tensor, v: Tensor) -> Tensor:
+        """E[log 2cosh(f/2)], or a number above it."""
+        if self.bound == "gaussian":
+            return expected_logistic(m, v)[0] - 0.5 * m  # log 2cosh(f/2) = softplus(f) − f/2
+        # elbo-r, eq. 15, terms (b) and (c), eq. 16b and 17: −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
+        return log_2cosh_half(pg_parameter(m, v))
+
+    def _site_of_trial(self, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(h, r) of −log 2cosh(f/2)."""
+        if self.bound == "gaussian":
+            _, sigmoid, slope = expected_logistic(m, v)  # its derivatives are sigmoid(f) − ½ and sigmoid'(f)
+            return slope, 0.5 - sigmoid + slope * m
+        return pg_mean(pg_parameter(m, v)), torch.zeros_like(m)
+
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
+        return {self.said: expected_sigmoid(mean[:, 0], cov[:, 0, 0])}
 
     def compiled(self, y: Tensor) -> Form:
         from polyfed.gp.compiled import likelihoods as forms
@@ -134,23 +120,15 @@ class Bernoulli(Logistic):
         kappa = 0.5 * y[:, None]
         return kappa, torch.ones_like(kappa), torch.zeros_like(kappa), 0.0
 
-    def readout(
-        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
-    ) -> dict[str, Tensor]:
-        return {"proba": expected_sigmoid(mean[:, 0], cov[:, 0, 0])}
-
 
 class Binomial(Logistic):
     """Proportions: k successes of n trials, each with probability sigmoid(f): κ = k − n/2. y holds the pairs (k, n)."""
 
+    said = "mean"
+
     def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, float]:
         k, n = y[:, :1], y[:, 1:]
         return k - 0.5 * n, n, torch.lgamma(n + 1.0) - torch.lgamma(k + 1.0) - torch.lgamma(n - k + 1.0), 0.0
-
-    def readout(
-        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
-    ) -> dict[str, Tensor]:
-        return {"mean": expected_sigmoid(mean[:, 0], cov[:, 0, 0])}
 
 
 class NegativeBinomial(Logistic):
