@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -15,7 +16,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from polyfed.gp import ExactModel, LatentPrediction, Likelihood, Posterior, Prior, Rows, infer, predict_latents
+from polyfed.gp import (
+    BatchStep,
+    ExactModel,
+    LatentPrediction,
+    Likelihood,
+    Posterior,
+    Prior,
+    Rows,
+    infer,
+    predict_latents,
+)
 from polyfed.gp.kernels import KERNELS
 from polyfed.gp.likelihoods import (
     Bernoulli,
@@ -184,6 +195,13 @@ def run(
 ) -> Posterior:
     """So many steps whatever they gain, and plain ones: two runs that should agree then agree to rounding."""
     return infer(model, start=start, tolerance=-np.inf, max_steps=steps, accelerate=accelerate)
+
+
+def of_client(step: BatchStep, i: int) -> SimpleNamespace:
+    """What a step of many clients found for one of them."""
+    noise = {task: (float(total[i]), float(count[i])) for task, (total, count) in step.noise.items() if count[i] > 0}
+    gradient = {name: each[i] for name, each in step.gradient.items()}
+    return SimpleNamespace(bound=float(step.bound[i]), marginals=step.marginals_of(i), gradient=gradient, noise=noise)
 
 
 def central_differences(value: Callable[[], Tensor], at: Tensor, step: float = 1e-5) -> Tensor:

@@ -10,7 +10,7 @@ from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, Prior, Rows, infer
 from polyfed.gp.batch import PADDING, ClientBatch, buckets
 from polyfed.gp.linalg import NotPositiveDefinite
-from problems import KINDS, build, labels, normal
+from problems import KINDS, build, labels, normal, of_client
 
 GROUPS = ("kernels", "mixing", "noise")
 
@@ -34,7 +34,7 @@ def federation(sizes, *, kinds=KINDS, bound="polya-gamma", seed=0, **options):
 def client_steps(prior, clients, **options):
     """The steps of a batch, one by one."""
     step = ClientBatch(clients).step(prior, **options)
-    return [step.client(i) for i in range(len(clients))]
+    return [of_client(step, i) for i in range(len(clients))]
 
 
 def alone(prior, rows, *, start=None, max_steps=4, tolerance=0.0):
@@ -105,8 +105,8 @@ def test_warm_starts_are_handed_on():
     first = batch.step(prior, max_steps=2, tolerance=0.0)
     again = batch.step(prior, start=first, max_steps=2, tolerance=0.0)
     for i, rows in enumerate(clients):
-        posterior, _, _ = alone(prior, rows, start=first.client(i).marginals, max_steps=2)
-        assert again.client(i).bound == pytest.approx(posterior.bound, abs=1e-10)
+        posterior, _, _ = alone(prior, rows, start=of_client(first, i).marginals, max_steps=2)
+        assert of_client(again, i).bound == pytest.approx(posterior.bound, abs=1e-10)
     assert (again.bound >= first.bound - 1e-9).all()
 
 
@@ -114,11 +114,11 @@ def test_some_clients_start_warm_and_others_cold():
     prior, clients = federation([3, 7, 4])
     batch = ClientBatch(clients)
     first = batch.step(prior, max_steps=2, tolerance=0.0)
-    starts = [first.client(0).marginals, None, first.client(2).marginals]
+    starts = [of_client(first, 0).marginals, None, of_client(first, 2).marginals]
     again = batch.step(prior, start=starts, max_steps=2, tolerance=0.0)
     for i, rows in enumerate(clients):
         posterior, _, _ = alone(prior, rows, start=starts[i], max_steps=2)
-        assert again.client(i).bound == pytest.approx(posterior.bound, abs=1e-10)
+        assert of_client(again, i).bound == pytest.approx(posterior.bound, abs=1e-10)
 
 
 def test_no_gradient_unless_it_is_asked_for():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from polyfed.gp.curved import JITTER, LENGTH, N_POINTS, REACH, curved
+from polyfed.gp.weight_space import JITTER, LENGTH, N_POINTS, REACH, curved
 
 
 def test_their_products_are_the_covariance_through_the_points():

@@ -15,6 +15,7 @@ from polyfed.gp import ClientBatch, ExactModel, PaperSparseModel, Prior, Rows, S
 from polyfed.gp.gap import gap_estimate
 from polyfed.gp.likelihoods import Bernoulli, Gaussian, LogisticSoftmax, OneVsEach
 from polyfed.gp.stochastic import StochasticOptions, as_gaussian, start, train
+from problems import of_client
 
 D, N = 5, 7
 LIKELIHOODS = {"pulse": Gaussian(), "sick": Bernoulli(), "stage": OneVsEach(3)}
@@ -210,7 +211,7 @@ def test_a_batch_is_a_loop(options):
     priors = [make_prior(seed, **options) for seed in range(len(clients))]
     step = ClientBatch(clients).step(Prior.stack(priors), **TIGHT, groups=("features", "noise"))
     for i, (rows, prior) in enumerate(zip(clients, priors, strict=True)):
-        model, client = ExactModel(prior, rows), step.client(i)
+        model, client = ExactModel(prior, rows), of_client(step, i)
         q = infer(model, **TIGHT).q
         value = model.bound(q)
         np.testing.assert_allclose(client.bound, value.item(), atol=1e-8)

@@ -10,7 +10,7 @@ from polyfed.gp import ExactModel, Rows, SparseModel, predict_latents
 from polyfed.gp.batch import ClientBatch
 from polyfed.gp.compiled import SWITCH
 from polyfed.gp.stochastic import StochasticState, natural_step, start
-from problems import KINDS, build, normal, run
+from problems import KINDS, build, normal, of_client, run
 
 GROUPS = ("kernels", "mixing", "noise")
 
@@ -62,11 +62,11 @@ def test_a_batch_of_clients_knows_who_is_weighted(monkeypatch, switch):
     options = {"groups": GROUPS, "tolerance": 0.0, "max_steps": 300}
     together = ClientBatch([plain, weighted]).step(problem.prior, **options)
     for i, rows in enumerate([plain, repeated]):
-        alone = ClientBatch([rows]).step(problem.prior, **options).client(0)
-        assert together.client(i).bound == pytest.approx(alone.bound, abs=1e-9)
+        alone = of_client(ClientBatch([rows]).step(problem.prior, **options), 0)
+        assert of_client(together, i).bound == pytest.approx(alone.bound, abs=1e-9)
         for name, gradient in alone.gradient.items():
-            torch.testing.assert_close(together.client(i).gradient[name], gradient, rtol=1e-6, atol=1e-6)
-        assert together.client(i).noise == {
+            torch.testing.assert_close(of_client(together, i).gradient[name], gradient, rtol=1e-6, atol=1e-6)
+        assert of_client(together, i).noise == {
             task: (pytest.approx(total, abs=1e-6), count) for task, (total, count) in alone.noise.items()
         }
 

@@ -16,7 +16,7 @@ Reading order: `linalg` (one primitive), `kernels`, `prior` and `lmc` (the prior
 clients (`inducing`, `sparse`, `latent_sparse`, `blocks`, `informed_sparse`, `gap`, `stochastic`) and many clients (`batch`).
 """
 
-from polyfed.gp.batch import BatchStep, ClientBatch, ClientStep
+from polyfed.gp.batch import BatchStep, ClientBatch
 from polyfed.gp.exact import ExactModel
 from polyfed.gp.gap import gap_estimate
 from polyfed.gp.inducing import choose_inducing
@@ -34,7 +34,6 @@ __all__ = [
     "GROUPS",
     "BatchStep",
     "ClientBatch",
-    "ClientStep",
     "Evidence",
     "ExactModel",
     "InformedSparseModel",

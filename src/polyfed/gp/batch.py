@@ -28,7 +28,7 @@ PADDING = 1.15  # the largest client of a bucket has at most this many times the
 
 
 def buckets(sizes: Sequence[int], most: int = BUCKET_NUMBERS) -> Iterator[list[int]]:
-    """Groups of clients of like size, whose matrices have at most so many numbers.
+    """Groups of clients of like size, whose matrices have at most `most` numbers.
 
     >>> list(buckets([100, 3, 99, 3]))
     [[1, 3], [2, 0]]
@@ -46,7 +46,7 @@ def buckets(sizes: Sequence[int], most: int = BUCKET_NUMBERS) -> Iterator[list[i
 
 
 class Places(list[tuple[int, int, Tensor]]):
-    """Of each client its bucket, its position in it and its rows there; `widths` has the number of rows of each bucket."""
+    """The bucket of each client, its position in it and its rows there; `widths` has the number of rows of each bucket."""
 
     def __init__(self, places: Iterable[tuple[int, int, Tensor]], widths: Sequence[int]) -> None:
         super().__init__(places)
@@ -54,7 +54,7 @@ class Places(list[tuple[int, int, Tensor]]):
 
     @cached_property
     def flat(self) -> list[tuple[list[int], Tensor, list[int]]]:
-        """Of each bucket its clients, where their rows lie in a flat vector over it, one after the other, and how many."""
+        """The clients of each bucket, where their rows lie in a flat vector over it, one after the other, and how many."""
         members: list[list[int]] = [[] for _ in self.widths]
         for i, (bucket, _, _) in enumerate(self):
             members[bucket].append(i)
@@ -67,26 +67,10 @@ class Places(list[tuple[int, int, Tensor]]):
 
 
 @dataclass(frozen=True)
-class ClientStep:
-    """What one client's E-step and gradient gave.
-
-    Attributes:
-        bound: its ELBO.
-        marginals: (m, v) of its rows.
-        gradient: ∂bound/∂Θ by name; empty if it was not asked for.
-        noise: task → (sum, count), the closed-form noise.
-    """
-
-    bound: float
-    marginals: Marginals
-    gradient: dict[str, Tensor]
-    noise: dict[str, tuple[float, float]]
-
-
-@dataclass(frozen=True)
 class BatchStep:
-    """The same for all clients: first dimension of every tensor, in the order of the clients.
+    """What the E-step and the gradient of all clients gave: first dimension of every tensor, in the order of the clients.
 
+    `gradient` is ∂bound/∂Θ by name, empty if it was not asked for; `noise` is task → (sum, count), the closed-form noise.
     `marginals` are those of f in each bucket, the warm start of the next step of the same batch. `evidence` is what the rows
     say of latents that are shared; None if none are.
     """
@@ -108,21 +92,11 @@ class BatchStep:
         m, v = self.marginals[bucket]
         return m[c, spot], v[c, spot]
 
-    def client(self, i: int) -> ClientStep:
-        """All that was found for one client."""
-        counted = {task: (float(total[i]), float(count[i])) for task, (total, count) in self.noise.items()}
-        return ClientStep(
-            float(self.bound[i]),
-            self.marginals_of(i),
-            {name: gradient[i] for name, gradient in self.gradient.items()},
-            {task: pair for task, pair in counted.items() if pair[1] > 0},
-        )
-
 
 class ClientBatch:
     """Clients made ready to be solved together, any number of times.
 
-    Any client may lack any task, or have no rows at all.
+    Clients may lack any task, or have no rows at all.
     """
 
     def __init__(self, clients: Sequence[Rows]) -> None:
@@ -131,7 +105,7 @@ class ClientBatch:
         groups = list(buckets([len(rows) for rows in clients], most))
         self.groups = [torch.tensor(group) for group in groups]
         self._one = groups == [
-            list(range(self.n_clients))
+            [*range(self.n_clients)]
         ]  # one bucket, in the order of the clients: nothing to move about
         self.stacks: list[tuple[Rows, Distances]] = []
         where: dict[int, tuple[int, int, Tensor]] = {}
@@ -163,19 +137,15 @@ class ClientBatch:
             groups: the groups of Θ whose gradient is wanted.
             knowledge: what each client receives about latents that are shared; asked for bucket by bucket, as it is large.
         """
-        bound: dict[str, Tensor] = {}
-        gradient: dict[str, Tensor] = {}
-        total: dict[str, Tensor] = {}
-        count: dict[str, Tensor] = {}
-        said: dict[str, Tensor] = {}
+        gradient, total, count, others = ({} for _ in range(4))
         marginals = []
-        begin = self._begin(start)
-        for b, (group, (rows, distances)) in enumerate(zip(self.groups, self.stacks, strict=True)):
+        stacks = zip(self.groups, self.stacks, self._begin(start), strict=True)
+        for group, (rows, distances), begin in stacks:
             theta = prior.expand(len(group)) if not prior.is_stacked else prior if self._one else prior.take(group)
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
                 model = ExactModel(theta, rows, distances, None if knowledge is None else knowledge(group))
-                q = infer(model, start=begin[b], of_f=True, tolerance=tolerance, max_steps=max_steps).q
+                q = infer(model, start=begin, of_f=True, tolerance=tolerance, max_steps=max_steps).q
                 value = model.bound(q)
             grads = torch.autograd.grad(value.sum(), list(wanted.values()), allow_unused=True) if wanted else ()
             for (name, parameter), grad in zip(wanted.items(), grads, strict=True):
@@ -183,15 +153,15 @@ class ClientBatch:
             for task, (sums, counts) in model.rows.noise_statistics(theta, q.m, q.v).items():
                 self._keep(total, task, group, sums)
                 self._keep(count, task, group, counts)
-            self._keep(bound, "bound", group, value.detach())
+            self._keep(others, "bound", group, value.detach())
             marginals.append(model.rows.as_f((q.m, q.v)))
             if knowledge is not None:
                 factors = model.evidence(q)
-                self._keep(said, "triangle", group, factors.triangle)
-                self._keep(said, "shift", group, factors.shift)
+                for name, array in factors.arrays.items():
+                    self._keep(others, name, group, array)
         noise = {task: (total[task], count[task]) for task in total}
-        evidence = Evidence(said["triangle"], said["shift"]) if said else None
-        return BatchStep(bound.get("bound", torch.zeros(0)), gradient, noise, marginals, self.where, evidence)
+        bound = others.pop("bound", torch.zeros(0))
+        return BatchStep(bound, gradient, noise, marginals, self.where, Evidence(**others) if others else None)
 
     def _begin(self, start: BatchStep | Sequence[Marginals | None] | None) -> Sequence[Marginals | None]:
         if start is None:
@@ -209,16 +179,14 @@ class ClientBatch:
             m, v = (torch.full(rows.at.shape, torch.nan, dtype=torch.float64) for _ in range(2))
             sent = [of_clients[i] for i in clients]
             if any(given is not None for given in sent):
-                nothing = {n: torch.full((n,), torch.nan, dtype=torch.float64) for n in set(sizes)}
-                pairs = [
-                    (nothing[n], nothing[n]) if given is None else given for given, n in zip(sent, sizes, strict=True)
-                ]
+                nothing = {n: 2 * (torch.full((n,), torch.nan, dtype=torch.float64),) for n in set(sizes)}
+                pairs = [nothing[n] if given is None else given for given, n in zip(sent, sizes, strict=True)]
                 m.view(-1)[flat], v.view(-1)[flat] = (torch.cat(each) for each in zip(*pairs, strict=True))
             stacked.append((m, v))
         return stacked
 
     def _keep(self, store: dict[str, Tensor], name: str, group: Tensor, value: Tensor) -> None:
-        """Write the values of a bucket to their clients' places; clients of which nothing is said keep zero."""
+        """Write the values of a bucket to their clients' places; clients without any keep zero."""
         if self._one:
             store[name] = value
             return

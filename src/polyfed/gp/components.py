@@ -2,7 +2,7 @@
 
 In a pass every client sends X'(XQ), Σx and its number of rows, for an orthonormal basis Q that all know. Their sums less the
 mean's part are Y = CQ, where C is the scatter of all rows around their mean. Y spans the next basis (block power iteration:
-Halko, Martinsson, Tropp, SIAM Review 2011). After the last pass nobody is asked again: C is taken for Y (Q'Y)⁻¹ Y', whose
+Halko, Martinsson, Tropp, SIAM Review 2011). After the last pass no client is asked again: C is taken for Y (Q'Y)⁻¹ Y', whose
 eigenvectors are nearer to those of C than any in the span of Q (Tropp, Yurtsever, Udell, Cevher, NeurIPS 2017, with the shift
 that they choose). Equal to the components of the pooled rows as passes grow.
 """
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from polyfed.gp.linalg import cholesky
 
-# Columns of a basis beyond the components that are wanted, which catch what would blur the last of these: so many at least, and
-# this share. With four passes both together leave less than a thousandth of the variance (features of images, 256 components).
+# Columns of a basis beyond the components that are wanted, which catch what would blur the last of these: at least this number,
+# and this share. With four passes both together leave less than a thousandth of the variance (images, 256 components).
 FURTHER, SHARE = 8, 0.5
 LEAST = 1e-10  # of the largest variance: what is below is no component
 ROUNDING = 1e2  # times the shift: what is below may be rounding alone
@@ -89,7 +89,7 @@ def basis_of(Y: Tensor) -> Tensor:
 
 
 def leading(sums: Products, Q: Tensor, n: int) -> Components:
-    """The n leading components, as far as the rows have so many."""
+    """The n leading components, or fewer if the rows have no more."""
     Y = sums.scatter(Q)
     size = float(torch.linalg.matrix_norm(sums.products))  # of what the mean was taken out of, and rounded with
     shift = size * torch.finfo(torch.float64).eps * len(Y) ** 0.5

@@ -35,14 +35,15 @@ class ExactModel(DenseModel):
         `knowledge` is what others know of latents that are shared."""
         seen = prior.features_of(rows.x)
         super().__init__(prior, rows.around(prior.mu(seen)))
-        known = distances if prior.sees_inputs else None
-        self.distances = known or Distances(prior.project(seen))
+        self.distances = (distances if prior.sees_inputs else None) or Distances(prior.project(seen))
         self.a = rows.A @ prior.W
         self._differentiable = torch.is_grad_enabled()
         self.latents, self.knowledge = latents_of(prior, self.distances), knowledge
 
     def _informed_rows(self) -> Rows:
         return self.plain if self.informed is None else self.plain.shifted(self.informed.mean)
+
+    rows: Rows = cached_property(_informed_rows)  # pyright: ignore[reportAssignmentType]
 
     @cached_property
     def informed(self) -> Informed | None:

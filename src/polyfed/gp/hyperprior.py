@@ -11,7 +11,7 @@ Inputs and targets are of order one, so that it can be the same for all data:
 | log σ², other dispersions        | N(log noise_at, noise²)                                         |
 
 With a length-scale for each input the common value is integrated out: the logarithms are jointly Gaussian with covariance
-ard² I + length² 11ᵀ. Inputs that say little are pulled to the others, and nobody has to say what is usual. The prior speaks
+ard² I + length² 11ᵀ. Inputs that say little are pulled to the others, and no usual length need be given. The prior is one
 of lengths; parameters are log φ₁, and kernels differ in how φ₁ follows from ℓ. Features have no density here, as they have
 a weight decay.
 
@@ -51,24 +51,24 @@ class HyperPrior:
 
     def densities(self, prior: Prior) -> dict[str, Tensor]:
         """By name, for the parameters of a prior of this structure; its values do not matter."""
-        found: dict[str, Tensor] = {}
+        found: dict[str, tuple[float, float, float]] = {}
         typical = torch.tensor([sqrt(2.0 * prior.dims)], dtype=torch.float64)
+        usual = {
+            "kernels": (0.0, self.amplitude),
+            "mixing": (0.0, self.mixing),
+            "noise": (log(self.noise_at), self.noise),
+        }
         for name, value in prior.parameters.items():
-            group = group_of(name)
             positive = prior.positives.get(name)
             if positive is not None and positive.exponent:
                 unit = abs(positive.exponent)  # log φ = log factor − exponent · log ℓ
                 apart = unit * self.ard if value.shape[-1] > 1 else 0.0
-                found[name] = _numbers(float(positive.log_at(typical)[0]), unit * self.length, apart)
+                found[name] = float(positive.log_at(typical)[0]), unit * self.length, apart
             elif positive is not None:
-                found[name] = _numbers(log(positive.factor), self.amplitude, 0.0)
-            elif group == "kernels":
-                found[name] = _numbers(0.0, self.amplitude, 0.0)
-            elif group == "mixing":
-                found[name] = _numbers(0.0, self.mixing, 0.0)
-            elif group == "noise":
-                found[name] = _numbers(log(self.noise_at), self.noise, 0.0)
-        return found
+                found[name] = log(positive.factor), self.amplitude, 0.0
+            elif (group := group_of(name)) in usual:
+                found[name] = *usual[group], 0.0
+        return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in found.items()}
 
 
 def log_density(values: Mapping[str, Tensor], densities: Densities) -> Tensor:
@@ -134,7 +134,3 @@ def best_log_noise(total: Tensor, count: Tensor, density: Tensor | None, weight:
         if bool((step.abs() < 1e-14 * (1.0 + t.abs())).all()):
             break
     return t
-
-
-def _numbers(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)

@@ -34,7 +34,7 @@ def greedy(prior: Prior, rows: Rows, M: int, seed: int) -> Tensor:
 
 
 def in_turn(prior: Prior, rows: Rows, most: int, seed: int) -> Iterator[Tensor]:
-    """The greedy choice, one input (1, D) after the other, for whoever does not know yet how many: up to `most`."""
+    """The greedy choice, one input (1, D) after the other, where their number is not known yet: up to `most`."""
     with torch.no_grad():
         used, of_row = rows.at.unique(return_inverse=True)
         # How much the rows at each input lean on each latent.
@@ -48,7 +48,7 @@ def in_turn(prior: Prior, rows: Rows, most: int, seed: int) -> Iterator[Tensor]:
         residual = [prior.latent_covariance(b, z, z) for b in range(prior.n_latents)]  # given what is chosen
         nothing = [NOTHING * max(k.diagonal().tolist(), default=0.0) for k in residual]
     for _ in range(len(x)):
-        with torch.no_grad():  # not around a yield: whoever takes the input goes on as he was
+        with torch.no_grad():  # not around a yield: the caller goes on as it was
             score = torch.zeros_like(weight[:, 0])
             for b, k in enumerate(residual):
                 left = k.diagonal()
@@ -90,7 +90,7 @@ METHODS = {"greedy": greedy, "uniform": uniform, "kmeans": kmeans}
 
 
 def choose_inducing(prior: Prior, rows: Rows, M: int, *, method: str = "greedy", seed: int = 0) -> Tensor:
-    """At most M inducing inputs, fewer where there are not so many distinct ones.
+    """At most M inducing inputs, fewer where there are fewer distinct ones.
 
     >>> from polyfed.gp.likelihoods import Gaussian
     >>> x = torch.tensor([[0.0], [0.0], [5.0], [0.1]], dtype=torch.float64)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from polyfed.gp.blocks import add_gram, at_inputs, explained, inverse_root, mirrored, mixed, slopes, spans
-from polyfed.gp.linalg import NotPositiveDefinite, cholesky, jittered_cholesky
+from polyfed.gp.linalg import cholesky, jittered_cholesky
 from polyfed.gp.predict import LatentPrediction
 from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
@@ -117,11 +117,7 @@ class LatentSparseModel(InducingModel):
         with torch.no_grad():
             gram, linear, trace = self.statistics(h, r)
             P = self.precision()
-            try:
-                L = cholesky(P + gram)
-            except NotPositiveDefinite as error:
-                raise error.named("the inducing variables of all tasks", self.prior.broken()) from None
-            beta = torch.cholesky_solve(linear[:, None], L)[:, 0]
+            L, beta = self.solved(P + gram, linear)
             means, Q, left = self._marginals(L, beta)
             m, v = self._of_rows(means, Q, left)
             minus_kl = minus_kl_of(h, v, trace, beta @ P @ beta, L) + self.half_log_det()
@@ -157,19 +153,16 @@ class LatentSparseModel(InducingModel):
             (pull,) = torch.autograd.grad(local, by, retain_graph=True)
         slope = self._slope_of_mixing(q, pull)
         mixing = (self.prior.W * slope).sum()
-        kernels = _Later.apply(self, q, pull, len(self._carried()), *self._carried(), *self.prior.parameters.values())
+        kernels = _Later.apply(self, q, pull, *self._carried(), *self.prior.parameters.values())
         return q.minus_kl + local + (mixing - mixing.detach()) + kernels  # pyright: ignore[reportOperatorIssue]
 
     def predict(self, q: SparseGaussian, x: Tensor) -> LatentPrediction:
         """q(g(x)) at new inputs, with the variance that Z leaves unexplained."""
         seen, columns = self.prior.features_of(x), self.columns
-        z, mean, A, lefts = self.prior.project(seen), [], [], []
-        for b, first in enumerate(self.known_mean()):
-            mine, left = self._project(b, z, self.roots, self.z_Z)
-            mean.append(mine @ q.beta[columns[b]] + mine[:, : len(first)] @ first)
-            A.append(mine)
-            lefts.append(left)
-        cov = torch.diag_embed(torch.stack(lefts, -1)) + explained(A, inverse_root(q.L), columns)
+        A, left = self._features_at(self.prior.project(seen), self.roots, self.z_Z)
+        of_latents = zip(A, columns, self.known_mean(), strict=True)
+        mean = [mine @ q.beta[own] + mine[:, : len(first)] @ first for mine, own, first in of_latents]
+        cov = torch.diag_embed(left) + explained(A, inverse_root(q.L), columns)
         return LatentPrediction(torch.stack(mean, -1), cov, self.prior.mixing(), self.prior.mu_by_task(seen))
 
     # ---- the gradient ---------------------------------------------------------------------------------------
@@ -188,14 +181,12 @@ class LatentSparseModel(InducingModel):
         """What features are made of beside Θ itself and has a graph to it: these, and not their past, are gone through."""
         return [*self.roots, self.z_Z, *([] if self._seen is None else [self._seen])]
 
-    def slopes_of_kernels(
-        self, q: LatentSparseGaussian, pull: Tensor, carried: Sequence[Tensor], parameters: Sequence[Tensor]
-    ) -> list[Tensor | None]:
+    def slopes_of_kernels(self, q: LatentSparseGaussian, pull: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
         """∂/∂ of what is carried and of Θ, with W, the sites and the carried ones' own past held."""
-        mine = [one.detach().requires_grad_() for one in carried]
-        n = len(self.roots)
-        roots, z_Z, seen = mine[:n], mine[n], mine[n + 1] if len(mine) > n + 1 else None
-        leaves, columns = [*mine, *parameters], self.columns
+        n = len(self._carried())
+        mine = [one.detach().requires_grad_() for one in inputs[:n]]
+        *roots, z_Z, seen = mine if self._seen is not None else (*mine, None)
+        leaves, columns = [*mine, *inputs[n:]], self.columns
         H, R = self._at_inputs(q.h, q.r)
         G = at_inputs(pull[:, None] * self.a, self.of_row, len(self.used))
         C = torch.cholesky_inverse(q.L) + q.beta[:, None] * q.beta
@@ -222,8 +213,12 @@ class LatentSparseModel(InducingModel):
     ) -> tuple[list[Tensor], Tensor]:
         at = self.used[part]
         z = self.prior.project(self.prior.features_of(self.rows.x[at]) if seen is None else seen[at])
-        pairs = [self._project(b, z, roots, z_Z) for b in range(len(self.widths))]
-        return [A for A, _ in pairs], torch.stack([left for _, left in pairs], -1)
+        return self._features_at(z, roots, z_Z)
+
+    def _features_at(self, z: Tensor, roots: Sequence[Tensor], z_Z: Tensor) -> tuple[list[Tensor], Tensor]:
+        """A_b of each latent at z, and what each leaves there, (n, B)."""
+        A, left = zip(*(self._project(b, z, roots, z_Z) for b in range(len(self.widths))), strict=True)
+        return list(A), torch.stack(left, -1)
 
     def _at_inputs(self, h: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
         """H and R of all used inputs."""
@@ -247,17 +242,15 @@ class _Later(torch.autograd.Function):
     """Zero, with the gradient of logZ: the features that it needs are made when it is asked for and not before."""
 
     @staticmethod
-    def forward(
-        ctx, model: LatentSparseModel, q: LatentSparseGaussian, pull: Tensor, n: int, *inputs: Tensor
-    ) -> Tensor:
-        ctx.model, ctx.q, ctx.pull, ctx.n, ctx.inputs = model, q, pull, n, inputs
+    def forward(ctx, model: LatentSparseModel, q: LatentSparseGaussian, pull: Tensor, *inputs: Tensor) -> Tensor:
+        ctx.model, ctx.q, ctx.pull, ctx.inputs = model, q, pull, inputs
         return torch.zeros((), dtype=torch.float64)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *grad_outputs: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        found = ctx.model.slopes_of_kernels(ctx.q, ctx.pull, ctx.inputs[: ctx.n], ctx.inputs[ctx.n :])
-        return None, None, None, None, *(None if one is None else grad_outputs[0] * one for one in found)
+        found = ctx.model.slopes_of_kernels(ctx.q, ctx.pull, ctx.inputs)
+        return None, None, None, *(None if one is None else grad_outputs[0] * one for one in found)
 
 
 class SparseModel(LatentSparseModel):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class NotPositiveDefinite(NumericalError):
             what, remedy = f"parameter {broken!r} is not finite", "start again from a healthy prior"
         return NotPositiveDefinite(what, row=self.row, batch=self.batch, where=where, remedy=remedy)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (*super().__reduce__(), {"row": self.row, "batch": self.batch})
 
 

@@ -120,11 +120,5 @@ class _Lmc(torch.autograd.Function):
             total = (factor * (a_b * (E.mul_(gather(slope)) @ a_b)).sum((-2, -1), keepdim=True))[..., 0, 0]
             grad_phi1.append(amplitude[..., b] * total / phi1[..., b])
         grads = zip((grad_a, grad_amplitude, grad_phi1), (a, amplitude, phi1), strict=True)
-        return *(_like(torch.stack(grad, -1), to) for grad, to in grads), None, None, None
-
-
-def _like(grad: Tensor, to: Tensor) -> Tensor:
-    """Summed over the clients of a batch that share one prior."""
-    while grad.dim() > to.dim():
-        grad = grad.sum(0)
-    return grad
+        # summed over the clients of a batch that share one prior
+        return *(torch.stack(grad, -1).sum_to_size(to.shape) for grad, to in grads), None, None, None

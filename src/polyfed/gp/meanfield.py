@@ -23,6 +23,7 @@ from polyfed.gp.prior import Prior
 from polyfed.gp.rows import Rows
 
 MAX_HALVINGS = 30
+DEPTH = 6  # points that Anderson acceleration remembers
 Marginals = tuple[Tensor, Tensor]  # m and v of each row
 
 
@@ -47,8 +48,8 @@ class Model(Protocol):
     @property
     def rows(self) -> Rows: ...
     def prior_marginals(self) -> Marginals: ...
-    def solve(self, h: Tensor, r: Tensor) -> Any: ...
-    def step(self, h: Tensor, r: Tensor) -> Any: ...
+    def solve(self, h: Tensor, r: Tensor) -> RowPosterior: ...
+    def step(self, h: Tensor, r: Tensor) -> RowPosterior: ...
     def complete(self, q: Any) -> Any: ...
     def bound(self, q: Any) -> Tensor: ...
     def predict(self, q: Any, x: Tensor) -> LatentPrediction: ...
@@ -143,7 +144,7 @@ def infer(
 
 def _go_back(
     model: Model, q: RowPosterior, bound: Tensor, sites: Marginals, plain: Marginals, fell: Tensor
-) -> tuple[Any, Tensor]:
+) -> tuple[RowPosterior, Tensor]:
     """Where the bound fell, the plain step instead of what was tried, or a part of it that does not lower the bound."""
     for halving in range(MAX_HALVINGS):
         share = 0.5**halving
@@ -171,10 +172,8 @@ def _choose(where: Tensor, a: Marginals, b: Marginals) -> Marginals:
 class _Anderson:
     """Anderson acceleration of the map from marginals to marginals, in the coordinates (m, log v)."""
 
-    depth: int = 6
     points: list[Tensor] = field(default_factory=list)
     images: list[Tensor] = field(default_factory=list)
-
     resting: Tensor | None = None
 
     def forget(self, where: Tensor) -> None:
@@ -186,8 +185,8 @@ class _Anderson:
 
     def extrapolate(self, at: Marginals, image: Marginals) -> tuple[Marginals, Tensor]:
         """Where the residual, linear in what was seen last, would vanish; and for which clients that is news."""
-        self.points = [*self.points, _flat(at)][-self.depth :]
-        self.images = [*self.images, _flat(image)][-self.depth :]
+        self.points = [*self.points, _flat(at)][-DEPTH:]
+        self.images = [*self.images, _flat(image)][-DEPTH:]
         x, fx = torch.stack(self.points, -1), torch.stack(self.images, -1)
         residual = fx - x
         dx, dr = x.diff(dim=-1), residual.diff(dim=-1)

@@ -9,7 +9,7 @@ With q put in, the bound depends on ν and s² by the marginal likelihood of all
     Σ_c log Γ((ν + n)/2) − log Γ(ν/2) + ν/2 log(ν s²/2) − (ν + n)/2 log((ν s² + S)/2)
 
 which two numbers maximise (S/(n s²) is then F-distributed with n and ν degrees of freedom). ν has a weak prior, as few clients
-tell little of how different they are: log ν ~ N(log 10, 1.5²). For robust regression S is weighted by the E-step, and the rest
+show little of how different they are: log ν ~ N(log 10, 1.5²). For robust regression S is weighted by the E-step, and the rest
 is the same.
 """
 
@@ -73,7 +73,7 @@ def pooled(
     for _ in range(STEPS):
         slope = torch.func.grad(value)(at)
         values, vectors = torch.linalg.eigh(torch.func.hessian(value)(at))
-        # Away from the top the curvature may have the other sign: its size tells how far a step may go in any case.
+        # Away from the top the curvature may have the other sign: its size says how far a step may go in any case.
         step = vectors @ ((vectors.mT @ slope) / values.abs().clamp_min(1e-6))
         now, length = value(at), 1.0
         while length > 1e-8 and value((at + length * step).clamp(low, high)) < now:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 CHUNK = 4096  # inputs predicted at once
+Q = TypeVar("Q", contravariant=True)  # a posterior, of the model's own kind
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class LatentPrediction:
         return mean + self.mu[task] if self.mu else mean, cov
 
 
-class Predicts(Protocol):
+class Predicts(Protocol[Q]):
     """A model that knows how its posterior goes on to new inputs."""
 
-    def predict(self, q: Any, x: Tensor) -> LatentPrediction: ...
+    def predict(self, q: Q, x: Tensor) -> LatentPrediction: ...
 
 
-def predict_latents(model: Predicts, q: Any, x: Float[Tensor, "N D"]) -> LatentPrediction:
+def predict_latents(model: Predicts[Q], q: Q, x: Float[Tensor, "N D"]) -> LatentPrediction:
     """q(g(x)) from all rows of all tasks at once, some thousand inputs at a time."""
     with torch.no_grad():
         parts = [model.predict(q, part) for part in x.split(CHUNK)]

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp.feature_map import feature_map
 from polyfed.gp.kernels import KernelLike, Positive, check_kernel, kernel_of
-from polyfed.gp.projection import scaled_sums
+from polyfed.gp.projection import feature_map, scaled_sums
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -42,7 +41,7 @@ def group_of(name: str) -> str:
 
 
 def _name(b: int, key: str) -> str:
-    """Of a kernel's parameter in Θ: `kernels.0.log_phi1`, and `kernels.0.1.log_period` for one of a part."""
+    """The name of a kernel's parameter in Θ: `kernels.0.log_phi1`, and `kernels.0.1.log_period` for one of a part."""
     part, dot, last = key.rpartition(".")
     return f"kernels.{b}.{part}{dot}log_{last}"
 
@@ -169,9 +168,8 @@ class Prior:
         A leading dimension holds the values of many clients.
         """
         other = copy(self)
-        for part in ("_net", "_own"):
-            names = getattr(self, part)
-            setattr(other, part, {name: values[name].detach().requires_grad_() for name in names})
+        parts = self._net, self._own
+        other._net, other._own = ({name: values[name].detach().requires_grad_() for name in part} for part in parts)
         return other
 
     @property
@@ -181,17 +179,14 @@ class Prior:
 
     def expand(self, n_clients: int) -> Prior:
         """This prior n times over, as `stack` would make it of n copies."""
-        return self.with_values(
-            {name: value.expand(n_clients, *value.shape) for name, value in self.parameters.items()}
-        )
+        return self.with_values({n: value.expand(n_clients, *value.shape) for n, value in self.parameters.items()})
 
     def take(self, clients: Tensor) -> Prior:
-        """Of a stacked prior, the values of some of its clients."""
-        some = {
-            n: value[:1].expand(len(clients), *value.shape[1:]) if self.is_common(n) else value[clients]
-            for n, value in self.parameters.items()
-        }
-        return self.with_values(some)
+        """The values of some clients of a stacked prior."""
+        n, values = len(clients), self.parameters.items()
+        return self.with_values(
+            {name: v[:1].expand(n, *v.shape[1:]) if self.is_common(name) else v[clients] for name, v in values}
+        )
 
     def is_common(self, name: str) -> bool:
         """Whether this parameter is known to be one for all clients: it is one in memory, or there is one client."""
@@ -217,8 +212,7 @@ class Prior:
 
     def broken(self) -> str | None:
         """The first parameter that is not finite, if there is one."""
-        broken = (name for name, value in self.parameters.items() if not bool(torch.isfinite(value).all()))
-        return next(broken, None)
+        return next((name for name, value in self.parameters.items() if not bool(torch.isfinite(value).all())), None)
 
     # ---- the parameters by meaning ----------------------------------------------------------------------
 
@@ -238,6 +232,11 @@ class Prior:
     def mixing(self) -> dict[str, Tensor]:
         """Task → its rows of W, without their graph."""
         return {task: self.W_of(task).detach() for task in self.outputs}
+
+    def selecting(self) -> dict[str, Tensor]:
+        """Task → its rows of the identity: what `mixing` is where the outputs themselves are the latent functions."""
+        sizes = list(self.outputs.values())
+        return dict(zip(self.outputs, torch.eye(sum(sizes), dtype=torch.float64).split(sizes), strict=True))
 
     def noise_of(self, task: str) -> Tensor | None:
         """σ² (or dispersion) of a task, None for a task without."""

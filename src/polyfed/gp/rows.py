@@ -1,4 +1,4 @@
-"""A client's observations as rows: whatever the kind of task, a row is an input, a mixing pattern and a site.
+"""A client's observations as rows: for any kind of task, a row is an input, a mixing pattern and a site.
 
 Row j sits at input x[at_j] and sees the outputs through A_j, so that f_j = (A_j W) · g(x_j). A missing label is a row
 that does not exist; a task without labels is a block without rows. Several clients are stacked by padding with rows that
@@ -10,18 +10,21 @@ is f̃, whose prior has mean zero. A site exp(r f − ½ h f²) of f is one of f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from polyfed.gp.blocks import spans
 from polyfed.gp.likelihoods import Likelihood
 from polyfed.gp.prior import Prior
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from polyfed.gp.compiled.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,9 @@ class Rows:
         at: (..., N) the input of each row.
         A: (..., N, T) the outputs that a row sees, by the order of the prior's outputs.
         blocks: the tasks that have labels.
-        n_fixed: the first so many rows belong to likelihoods whose sites never change.
+        n_fixed: the first `n_fixed` rows belong to likelihoods whose sites never change.
         mu: (..., N) the prior mean of each row, with its graph; None for zero.
-        kept: what others made of these rows, whatever their mean, and would make again.
+        kept: what others made of these rows, for any mean, and would make again.
     """
 
     x: Tensor
@@ -84,7 +87,7 @@ class Rows:
     blocks: tuple[Block, ...]
     n_fixed: int = 0
     mu: Tensor | None = None
-    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    kept: dict[str, Layout | None] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -107,10 +110,7 @@ class Rows:
         """
         T = sum(likelihood.n_outputs for likelihood in likelihoods.values())
         at, A, blocks = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, T, dtype=torch.float64)], []
-        outputs_of, T_so_far = {}, 0
-        for task, likelihood in likelihoods.items():
-            outputs_of[task] = slice(T_so_far, T_so_far + likelihood.n_outputs)
-            T_so_far += likelihood.n_outputs
+        outputs_of = dict(zip(likelihoods, spans([each.n_outputs for each in likelihoods.values()]), strict=True))
         n_rows = n_fixed = 0
         for task, likelihood in sorted(likelihoods.items(), key=lambda item: not item[1].fixed_site):
             if task not in observations or not len(observations[task][0]):
@@ -137,10 +137,8 @@ class Rows:
         own = all(rows.x.shape[0] == len(rows) and bool((rows.at == torch.arange(len(rows))).all()) for rows in clients)
         U = N if own else max(rows.x.shape[0] for rows in clients)
         x = first.x.new_zeros(C, U, first.x.shape[1])
-        at, A = (
-            torch.arange(N).expand(C, N) if own else first.at.new_zeros(C, N),
-            first.A.new_zeros(C, N, first.A.shape[1]),
-        )
+        at = torch.arange(N).expand(C, N) if own else first.at.new_zeros(C, N)
+        A = first.A.new_zeros(C, N, first.A.shape[1])
         parts: dict[str, list[tuple[Block, int]]] = {}
         for c, (rows, spot) in enumerate(zip(clients, spots, strict=True)):
             A[c, spot] = rows.A
@@ -189,7 +187,7 @@ class Rows:
         return replace(self, mu=(self.A * torch.take_along_dim(mu, self.at[..., None], -2)).sum(-1))
 
     def shifted(self, by: Tensor) -> Rows:
-        """These rows with so much more of a prior mean, (..., N)."""
+        """These rows with their prior mean shifted by (..., N)."""
         return replace(self, mu=by if self.mu is None else self.mu + by)
 
     def sites(
@@ -198,10 +196,9 @@ class Rows:
         """(h, r) of all rows, given the marginals of q(f̃)."""
         h, r = m.new_zeros(m.numel()), m.new_zeros(m.numel())
         with torch.no_grad():
-            f_mean = self._f_mean(m)
-            for block in self.blocks:
-                h_block, r_block = block.likelihood.site(block.y, block.of(f_mean), block.of(v), block.noise(prior))
-                times = _per_row(block.times)
+            for block, data in self._data(prior, m, v):
+                h_block, r_block = block.likelihood.site(*data)
+                times = block.times[:, None] if isinstance(block.times, Tensor) else block.times
                 h[block.rows], r[block.rows] = times * h_block, times * r_block
             h, r = h.reshape(m.shape), r.reshape(m.shape)
             return h, r if self.mu is None else r - h * self.mu
@@ -213,31 +210,33 @@ class Rows:
         m, v = marginals
         return (m - self.mu.detach() if back else m + self.mu.detach()), v
 
-    def _f_mean(self, m: Tensor) -> Tensor:
-        """E[f] of each row, given that of f̃."""
-        return m if self.mu is None else m + self.mu
+    def _data(
+        self, prior: Prior, m: Tensor, v: Tensor
+    ) -> Iterator[tuple[Block, tuple[Tensor, Tensor, Tensor, Tensor | None]]]:
+        """The blocks, and what their likelihoods are given: y, marginals of f from those of f̃, and noise."""
+        f_mean = m if self.mu is None else m + self.mu
+        for block in self.blocks:
+            yield block, (block.y, block.of(f_mean), block.of(v), block.noise(prior))
 
     def local_bound(
         self, prior: Prior, m: Float[Tensor, "*batch N"], v: Float[Tensor, "*batch N"]
     ) -> Float[Tensor, "*batch"]:
         """Σ ℓ over all data of each client, given the marginals of q(f̃); differentiable in noise and prior mean."""
-        total, f_mean = m.new_zeros(self.batch_shape), self._f_mean(m)
-        for block in self.blocks:
-            local = block.likelihood.local_bound(block.y, block.of(f_mean), block.of(v), block.noise(prior))
-            total = total + block.per_client(block.times * local, self.batch_shape)
+        total = m.new_zeros(self.batch_shape)
+        for block, data in self._data(prior, m, v):
+            total = total + block.per_client(block.times * block.likelihood.local_bound(*data), self.batch_shape)
         return total
 
     def noise_statistics(self, prior: Prior, m: Tensor, v: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """Task → (sum, count) of each client, whose ratio is the best noise given q(f̃)."""
         statistics = {}
         with torch.no_grad():
-            f_mean = self._f_mean(m)
-            for block in self.blocks:
-                best = block.likelihood.best_noise(block.y, block.of(f_mean), block.of(v), block.noise(prior))
+            for block, data in self._data(prior, m, v):
+                best = block.likelihood.best_noise(*data)
                 if best is not None:
                     counted = torch.ones_like(best) if block.weight is None else block.weight
-                    sums = (block.per_client(each, self.batch_shape) for each in (counted * best, counted))
-                    statistics[block.task] = (next(sums), next(sums))
+                    total, count = (block.per_client(each, self.batch_shape) for each in (counted * best, counted))
+                    statistics[block.task] = (total, count)
         return statistics
 
     def task_of(self, row: int) -> str:
@@ -245,16 +244,11 @@ class Rows:
         return next((block.task for block in self.blocks if bool((block.rows == row).any())), "none")
 
 
-def _per_row(times: Tensor | float) -> Tensor | float:
-    return times[:, None] if isinstance(times, Tensor) else times
-
-
 def _joined_weights(blocks: Sequence[Block]) -> Tensor | None:
-    """Of the data of several clients; None if all count once."""
+    """The weights of the data of several clients; None if all count once."""
     if all(block.weight is None for block in blocks):
         return None
-    once = [torch.ones(len(block.y), dtype=torch.float64) for block in blocks]
-    return torch.cat([one if block.weight is None else block.weight for block, one in zip(blocks, once, strict=True)])
+    return torch.cat([torch.ones(len(b.y), dtype=torch.float64) if b.weight is None else b.weight for b in blocks])
 
 
 def _in_order_of_rows(x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:

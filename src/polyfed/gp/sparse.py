@@ -50,11 +50,6 @@ class SparseGaussian:
     certificate: Tensor  # ½ hᵀd
     minus_kl: Tensor  # −KL(q(w)‖p(w))
 
-    @property
-    def second_moment(self) -> Tensor:
-        """E[f²] = m² + v, for each row."""
-        return self.m.square() + self.v
-
 
 class InducingModel(ABC):
     """Prior, rows and inducing inputs of one client; the same questions as `ExactModel` answers."""
@@ -88,8 +83,8 @@ class InducingModel(ABC):
     def prior_marginals(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of f̃ before any label."""
         with torch.no_grad():
-            v = self.a_vector()
-            for part in self.parts():
+            v = self.Z.new_empty(len(self.rows), dtype=torch.float64)
+            for part in self.chunks(len(self.rows)):
                 Phi, d = self.constants(part)
                 v[part] = Phi.square().sum(1) + d
         return torch.zeros_like(v), v
@@ -97,16 +92,25 @@ class InducingModel(ABC):
     def solve(self, h: Tensor, r: Tensor) -> SparseGaussian:
         with torch.no_grad():
             gram, linear, trace = self.statistics(h, r)
-            try:
-                L = root_of(gram)
-            except NotPositiveDefinite as error:
-                raise error.named("the inducing variables of all tasks", self.prior.broken()) from None
-            beta = torch.cholesky_solve(linear[:, None], L)[:, 0]
-            m, v = self.a_vector(), self.a_vector()
-            for part in self.parts():
-                m[part], v[part] = marginals(*self.constants(part), L, beta)
+            L, beta = self.solved(self.precision() + gram, linear)
+            m, v = self.marginals(L, beta)
             minus_kl = minus_kl_of(h, v, trace, beta.square().sum(), L)
             return SparseGaussian(r, h, L, beta, m, v, _log_z(L, linear, trace), trace, minus_kl)
+
+    def solved(self, Lambda: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
+        """The factor of Λ = P + ΦᵀHΦ, and β."""
+        try:
+            L = cholesky(Lambda)
+        except NotPositiveDefinite as error:
+            raise error.named("the inducing variables of all tasks", self.prior.broken()) from None
+        return L, torch.cholesky_solve(linear[:, None], L)[:, 0]
+
+    def marginals(self, L: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, v) of all rows."""
+        m, v = torch.empty(2, len(self.rows), dtype=torch.float64)
+        for part in self.chunks(len(self.rows)):
+            m[part], v[part] = marginals(*self.constants(part), L, beta)
+        return m, v
 
     def step(self, h: Tensor, r: Tensor) -> SparseGaussian:
         """All of it: inference needs no less."""
@@ -124,26 +128,17 @@ class InducingModel(ABC):
             value = value + (logz - logz.detach())  # zero, with the gradient of logZ
         return value
 
-    def parts(self) -> list[slice]:
-        return self.chunks(len(self.rows))
-
     @staticmethod
     def chunks(n: int) -> list[slice]:
-        """So many rows or inputs, some at a time."""
+        """n rows or inputs, some at a time."""
         return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
 
     def constants(self, part: slice) -> tuple[Tensor, Tensor]:
         """Features without their graph; kept for all steps of inference if one chunk holds all rows."""
         with torch.no_grad():
-            if len(self.rows) > CHUNK:
-                return self.design_matrix(part)
-            if self._kept is None:
-                self._kept = self.design_matrix(part)
-            return self._kept
-
-    def a_vector(self) -> Tensor:
-        """Room for a number for each row."""
-        return self.Z.new_empty(len(self.rows), dtype=torch.float64)
+            made = self._kept or self.design_matrix(part)
+            self._kept = made if len(self.rows) <= CHUNK else None
+            return made
 
     def inputs(self, part: Part) -> tuple[Tensor, Tensor]:
         """What the kernels see of some rows' inputs, each once, and which of them is each row's."""
@@ -159,7 +154,7 @@ class InducingModel(ABC):
             Phi, d = self.design_matrix(part) if torch.is_grad_enabled() else self.constants(part)
             return Phi.mT @ (h[part, None] * Phi), r[part] @ Phi, 0.5 * h[part] @ d
 
-        for part in self.parts():
+        for part in self.chunks(len(self.rows)):
             more = checkpoint(of, part, use_reentrant=False) if torch.is_grad_enabled() else of(part)
             assert more is not None
             gram, linear, trace = gram + more[0], linear + more[1], trace + more[2]
@@ -201,11 +196,8 @@ class PaperSparseModel(InducingModel):
         weights = self._interpolation(self.prior.project(seen))
         Phi = torch.einsum("tmx,tmu->txu", weights, self.root.reshape(T, M, self.size))
         V = torch.linalg.solve_triangular(q.L, Phi.mT, upper=False)  # (T, T M, X)
-        identity = torch.eye(T, dtype=Phi.dtype)
-        sizes = [len(W) for W in self.prior.mixing().values()]
-        mixing = dict(zip(self.prior.outputs, identity.split(sizes), strict=True))
         cov = torch.einsum("tux,sux->xts", V, V)
-        return LatentPrediction((Phi @ q.beta).mT, cov, mixing, self.prior.mu_by_task(seen))
+        return LatentPrediction((Phi @ q.beta).mT, cov, self.prior.selecting(), self.prior.mu_by_task(seen))
 
     def _interpolation(self, z: Tensor) -> Tensor:
         """k_i(Z, Z)⁻¹ k_i(Z, z) of every output, (T, M, n)."""

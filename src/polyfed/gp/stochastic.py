@@ -75,7 +75,7 @@ def start(model: InducingModel) -> StochasticState:
 
 
 def train(model: InducingModel, state: StochasticState, options: StochasticOptions, *, steps: int) -> StochasticState:
-    """So many minibatches more.
+    """Further minibatches.
 
     >>> from polyfed.gp import Prior, SparseModel
     >>> from polyfed.gp.likelihoods import Bernoulli
@@ -119,11 +119,7 @@ def natural_step(model: InducingModel, state: StochasticState, batch: Sequence[T
 def as_gaussian(model: InducingModel, state: StochasticState) -> SparseGaussian:
     """The posterior that a state has come to, by one full pass: the sites of all data at its marginals, and q from them."""
     with torch.no_grad():
-        L, beta = _moments(state)
-        m, v = model.a_vector(), model.a_vector()
-        for part in model.parts():
-            m[part], v[part] = marginals(*model.design_matrix(part), L, beta)
-        return model.solve(*model.rows.sites(model.prior, m, v))
+        return model.solve(*model.rows.sites(model.prior, *model.marginals(*_moments(state))))
 
 
 def take(rows: Rows, data: Sequence[Tensor]) -> tuple[Tensor, Rows]:

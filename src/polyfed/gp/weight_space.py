@@ -8,20 +8,40 @@ All goes through whitened weights, u = C w with w ~ N(0, I): I + C'ΛC has no ei
 
 B has a closed form by EM: the mean over its group of E[v_j v_jᵀ] under what is known of V. It needs the sums of the evidence
 alone, so a server takes as many such steps as it likes without asking anybody.
+
+A client's rows see V through functions that all share, which others know in part, and functions of its own, which nobody knows:
+
+    f_j = (A_j ⊗ φ_j)ᵀ u + (A_j ⊗ φ_j)ᵀ u_c,     u ~ what the others know (Weights),   u_c ~ N(0, B of the personal part)
+
+An ordinary problem of dense rows with a mean and a covariance of their own (gp/dense.py). What its labels then say of u is
+
+    Λ = Ψᵀ (H⁻¹ + K_c)⁻¹ Ψ,     η = Ψᵀα + Λ E[u]
+
+with K_c the covariance of the personal part alone and Ψ the rows A_j ⊗ φ_j, as of any shared function (gp/knowledge.py).
+
+What is linear in its inputs cannot level off; a function of what it says can (`curved`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from polyfed.gp.blocks import spans
+from polyfed.gp.dense import DenseModel
+from polyfed.gp.kernels import rbf
 from polyfed.gp.knowledge import Evidence
-from polyfed.gp.linalg import cholesky
+from polyfed.gp.linalg import Gaussian, cholesky
+from polyfed.gp.predict import LatentPrediction
+from polyfed.gp.prior import Prior
+from polyfed.gp.rows import Rows
 
 LEAST = 1e-8  # variance of a weight in every direction of outputs: B of a group that nothing asks for stays invertible
+N_POINTS, REACH, LENGTH = 9, 2.5, 1.2  # of curved features
+JITTER = 1e-4  # of the kernel's variance: neighbours are much alike, and their differences are not to be amplified
 
 
 @dataclass(frozen=True)
@@ -47,15 +67,14 @@ class Coregionalisation:
     @property
     def groups(self) -> list[slice]:
         """The features of each."""
-        ends = torch.tensor((0, *self.sizes)).cumsum(0).tolist()
-        return [slice(a, b) for a, b in pairwise(ends)]
+        return spans(self.sizes)
 
     def per_feature(self, of_groups: Tensor) -> Tensor:
         """(groups, ...) → (features, ...)."""
         return of_groups.repeat_interleave(torch.tensor(self.sizes), 0)
 
     def covariance(self, phi: Tensor, A: Tensor, phi2: Tensor, A2: Tensor) -> Tensor:
-        """Of rows that see V through A ⊗ φ, a priori."""
+        """The prior covariance of rows that see V through A ⊗ φ."""
         K = phi.new_zeros(len(phi), len(phi2))
         for group, B in zip(self.groups, self.B, strict=True):
             K += (A @ B @ A2.mT) * (phi[:, group] @ phi2[:, group].mT)
@@ -118,8 +137,81 @@ class Weights:
         return torch.einsum("jts,sj->tj", self._C, w.reshape(self.prior.n_outputs, -1)).reshape(-1)
 
 
+class WeightModel(DenseModel):
+    """Rows of one client.
+
+    Args:
+        prior: for the noise of the tasks; its outputs say which are whose.
+        rows: the labels.
+        phi: (inputs, features) at the inputs of the rows.
+        shared: what the others know of the shared weights.
+        personal: of the first of the same features.
+        features: inputs → features, for predictions.
+        unseen: inputs → the squared norm of what they have beside the features of the first group. The weights of that have the
+            same prior, and no row says anything of them: without it, inputs unlike all rows would look like an ordinary one.
+    """
+
+    def __init__(
+        self,
+        prior: Prior,
+        rows: Rows,
+        phi: Tensor,
+        shared: Weights,
+        personal: Coregionalisation,
+        features: Callable[[Tensor], Tensor],
+        unseen: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.shared, self.personal, self.features, self.unseen = shared, personal, features, unseen
+        self.phi, self.A = phi[rows.at], rows.A
+        self.white = shared.white(self.phi, rows.A)
+        self.half = shared.half(self.white)
+        self.own = self._own(self.phi, rows.A)
+        super().__init__(prior, rows.shifted(self.white @ shared.mean), self.half.mT @ self.half + self.own)
+
+    def _own(self, phi: Tensor, A: Tensor) -> Tensor:
+        """Covariance of rows with those of the client, of the personal part."""
+        mine = slice(self.personal.n_features)
+        return self.personal.covariance(phi[:, mine], A, self.phi[:, mine], self.A)
+
+    def evidence(self, q: Gaussian) -> Evidence:
+        """What the labels say of the shared weights."""
+        s = q.h.sqrt()
+        B = (self.own * s[:, None]) * s
+        B.diagonal().add_(1.0)
+        Psi = (self.A[:, :, None] * self.phi[:, None, :]).flatten(1)
+        V = torch.linalg.solve_triangular(cholesky(B), s[:, None] * Psi, upper=False)
+        precision = V.mT @ V
+        known = self.shared.given(self.phi, self.A, q.alpha)
+        return Evidence.of(precision, Psi.mT @ q.alpha + precision @ known)
+
+    def moments(self, q: Gaussian) -> Tensor:
+        """Σ_j E[v_j v_jᵀ] of the personal part, (groups, T, T)."""
+        s = q.h.sqrt()
+        M = (q.B_inv * s[:, None]) * s
+        return self.personal.moments(self.phi[:, : self.personal.n_features], self.A, q.alpha, M)
+
+    def predict(self, q: Gaussian, x: Tensor) -> LatentPrediction:
+        """All outputs at new inputs; mixing weights are those of outputs that are latents themselves."""
+        phi, T = self.features(x), self.A.shape[-1]
+        every = torch.eye(T, dtype=x.dtype).repeat(len(x), 1)  # all outputs of the first input, then of the second, ...
+        phi = phi.repeat_interleave(T, 0)
+        white = self.shared.white(phi, every)
+        half = self.shared.half(white)
+        k = half.mT @ self.half + self._own(phi, every)
+        mean = (white @ self.shared.mean + k @ q.alpha).reshape(-1, T)
+        explained = torch.linalg.solve_triangular(q.L, q.h.sqrt()[:, None] * k.mT, upper=False).reshape(-1, len(x), T)
+        half = half.reshape(-1, len(x), T)
+        cov = torch.einsum("pxs,pxt->xst", half, half) - torch.einsum("nxs,nxt->xst", explained, explained)
+        for group, B in zip(self.personal.groups, self.personal.B, strict=True):
+            cov = cov + phi[::T, group].square().sum(-1)[:, None, None] * B
+        if self.unseen is not None:
+            of_both = self.shared.prior.B[0] + (self.personal.B[0] if self.personal.sizes[0] else 0.0)
+            cov = cov + self.unseen(x)[:, None, None] * of_both
+        return LatentPrediction(mean, cov, self.prior.selecting())
+
+
 def renewed(prior: Coregionalisation, moments: Tensor, clients: float = 1.0) -> Coregionalisation:
-    """B of each group from the sums of moments, over so many clients; a group without features keeps its own."""
+    """B of each group from the sums of moments over a number of clients; a group without features keeps its own."""
     sizes = torch.tensor(prior.sizes, dtype=torch.float64)[:, None, None] * clients
     B = moments / sizes.clamp_min(1.0)
     B = 0.5 * (B + B.mT) + LEAST * torch.eye(B.shape[-1], dtype=B.dtype)
@@ -127,7 +219,7 @@ def renewed(prior: Coregionalisation, moments: Tensor, clients: float = 1.0) -> 
 
 
 def learned(prior: Coregionalisation, evidence: Evidence, steps: int, tolerance: float = 0.0) -> Coregionalisation:
-    """B after so many steps of EM, or fewer where a step moves it by less than this share of its largest entry."""
+    """B after a number of steps of EM, or fewer where a step moves it by less than this share of its largest entry."""
     for _ in range(steps):
         before, prior = prior, renewed(prior, Weights(prior, evidence).moments())
         if bool(((prior.B - before.B).abs().amax((-2, -1)) < tolerance * prior.B.abs().amax((-2, -1))).all()):
@@ -145,3 +237,17 @@ def wider(evidence: Evidence, n_outputs: int, n_features: int) -> Evidence:
     shift = evidence.shift.new_zeros(n_outputs, n_features)
     shift[:, :before] = evidence.shift.reshape(n_outputs, before)
     return Evidence.of(precision.reshape(n_outputs * n_features, -1), shift.reshape(-1))
+
+
+def curved(z: Tensor) -> Tensor:
+    """Features of outputs, (N, T) → (N, T · 9), those of the first output first; of squared norm one at the most for each.
+
+    Each output z, in standard deviations around its mean, gets the whitened features of an RBF kernel on points that cover
+    where such numbers lie. The sum over outputs of functions of one output each: as many features as outputs times points.
+    """
+    points = torch.linspace(-REACH, REACH, N_POINTS, dtype=torch.float64)[:, None]
+    phi = {"phi1": torch.tensor([LENGTH**-2.0], dtype=torch.float64)}
+    L = cholesky(rbf(points, points, phi) + JITTER * torch.eye(N_POINTS, dtype=torch.float64))
+    k = rbf(points, z.mT.reshape(-1, 1), phi)
+    white = torch.linalg.solve_triangular(L, k, upper=False)
+    return white.mT.reshape(z.shape[1], z.shape[0], N_POINTS).transpose(0, 1).flatten(1)

@@ -13,12 +13,12 @@ so a client's own part of the gradient is products with M × M matrices, and not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from polyfed.gp.blocks import spans
 from polyfed.gp.kernels import MetricKernel
 from polyfed.gp.linalg import cholesky
 from polyfed.gp.prior import Prior
@@ -42,7 +42,7 @@ def normal_points(n: int, dims: int) -> Float[Tensor, "{n} {dims}"]:
 
 
 def n_features(prior: Prior, b: int, n_points: int) -> int:
-    """How many features latent b has with so many points."""
+    """The number of features of latent b with n points."""
     return prior.kernels[b].n_features(prior.dims, n_points)
 
 
@@ -92,31 +92,23 @@ def slopes_of_root(kernel: MetricKernel, Z: Tensor, phi1: Tensor, R: Tensor) -> 
     return half
 
 
-@dataclass
 class _Part:
     """One shared latent, whose φ₁ is the same for all clients."""
 
-    kernel: MetricKernel
-    Z: Tensor
-    place: slice  # its columns of Φ
-    phi1: Tensor
-    k: Tensor = field(init=False)  # (all rows of all clients, M)
-    t: Tensor = field(init=False)
-    R: Tensor = field(init=False)  # L⁻¹
-
-    def features(self, x: Tensor, a: Tensor, out: Tensor) -> None:
-        """Φ's columns: a R k(Z, x) for rows with inputs x and weights a, of all clients in one matrix."""
-        if self.kernel.features is not None:
-            self.k = self.kernel.features(x)
-            torch.mul(self.k, a, out=out[:, self.place])
+    def __init__(self, kernel: MetricKernel, Z: Tensor, phi1: Tensor, x: Tensor, a: Tensor, Phi: Tensor, place: slice):
+        """Writes its columns of Φ: a R k(Z, x) for rows with inputs x and weights a, of all clients in one matrix."""
+        self.kernel, self.Z, self.phi1, self.place = kernel, Z, phi1, place
+        if kernel.features is not None:
+            self.k = kernel.features(x)  # (all rows of all clients, M)
+            torch.mul(self.k, a, out=Phi[:, place])
             return
-        self.t = self.kernel.metric(self.kernel.scaled(x, self.phi1), self.kernel.scaled(self.Z, self.phi1))
-        self.k = self.kernel.profile(self.t, 1.0)
-        self.R = inverse_root(self.kernel, self.Z, self.phi1)
-        torch.mm(self.k * a, self.R.mT, out=out[:, self.place])
+        self.t = kernel.metric(kernel.scaled(x, phi1), kernel.scaled(Z, phi1))
+        self.k = kernel.profile(self.t, 1.0)
+        self.R = inverse_root(kernel, Z, phi1)
+        torch.mm(self.k * a, self.R.mT, out=Phi[:, place])
 
     def gradient(self, x: Tensor, a: Tensor, Phi: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-        """Of weights (all rows), and of φ₁ for each client and input."""
+        """The gradient in weights (all rows), and in φ₁ for each client and input."""
         C, N, D = x.shape
         mine = G.flatten(0, 1)[:, self.place]
         if self.kernel.features is not None:
@@ -134,15 +126,13 @@ class _Common(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, kernels: list[MetricKernel], Z: Tensor, x: Tensor, a: Tensor, *phi1: Tensor) -> Tensor:
-        parts, width = [], 0
-        for kernel, own in zip(kernels, phi1, strict=True):
-            M = kernel.n_features(x.shape[-1], len(Z))
-            parts.append(_Part(kernel, Z, slice(width, width + M), own.reshape(-1, own.shape[-1])[0]))
-            width += M
-        Phi = x.new_empty(*x.shape[:-1], width)
-        for b, part in enumerate(parts):
-            part.features(x.reshape(-1, x.shape[-1]), a[..., b].reshape(-1, 1), Phi.reshape(-1, width))
-        ctx.parts, ctx.shapes = parts, [own.shape for own in phi1]
+        widths = [kernel.n_features(x.shape[-1], len(Z)) for kernel in kernels]
+        Phi = x.new_empty(*x.shape[:-1], sum(widths))
+        flat_x, flat_Phi = x.reshape(-1, x.shape[-1]), Phi.reshape(-1, sum(widths))
+        ctx.parts, ctx.shapes = [], [own.shape for own in phi1]
+        for kernel, own, weights, place in zip(kernels, phi1, a.unbind(-1), spans(widths), strict=True):
+            own = own.reshape(-1, own.shape[-1])[0]
+            ctx.parts.append(_Part(kernel, Z, own, flat_x, weights.reshape(-1, 1), flat_Phi, place))
         ctx.save_for_backward(x, a, Phi)
         return Phi
 

@@ -1,6 +1,6 @@
 """The inner loop compiled: covariance, E-step and gradient of small and large clients close to what LAPACK alone takes.
 
-Everything here repeats, number by number, what torch does in linalg.py, schur.py, lmc.py and meanfield.py, which stay the
+Everything here repeats, number by number, what torch does in linalg.py, dense.py, lmc.py and meanfield.py, which stay the
 reference: `POLYFED_COMPILED=0`, or no numba at all, and torch does it, with the same results. A likelihood that brings no
 compiled form, and a model that is not exact, always go that way.
 
@@ -40,7 +40,7 @@ def by_torch() -> Iterator[None]:
 
 @cache
 def load() -> ModuleType | None:
-    """The same whatever the switch says."""
+    """The same, without a look at the switch."""
     try:
         from polyfed.gp.compiled.keeping import kept
     except ImportError as error:
@@ -51,9 +51,7 @@ def load() -> ModuleType | None:
     try:
         with kept(log):
             return import_module("polyfed.gp.compiled.inference")
-    except (
-        Exception
-    ) as error:  # a full disk, a damaged cache, a processor that numba does not know: none of it is the end
+    except Exception as error:  # a full disk, a damaged cache, an unknown processor: none of it is the end
         sent = " ".join(f"{type(error).__name__}: {error}".split())
         log.warning("the inner loop cannot be compiled (%s): torch does it, about three times as slow", sent)
         return None

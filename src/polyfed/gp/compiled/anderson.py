@@ -6,9 +6,9 @@ from math import exp, isfinite, log
 
 import numpy as np
 
-from polyfed.gp.compiled.jit import jit, jit_allocating, jit_exact
+from polyfed.gp.compiled.jit import jit_allocating, jit_exact
 from polyfed.gp.compiled.lapack import gesv
-from polyfed.gp.compiled.triangles import copied
+from polyfed.gp.compiled.triangles import copied, dot
 
 DEPTH = 6
 
@@ -19,14 +19,6 @@ def flat(m, v, out):
     for i in range(N):
         out[i] = m[i]
         out[N + i] = log(max(v[i], 1e-300))
-
-
-@jit
-def _dot(x, y):
-    total = 0.0
-    for i in range(len(x)):
-        total += x[i] * y[i]
-    return total
 
 
 @jit_allocating
@@ -41,9 +33,9 @@ def extrapolated(points, images, k, differences, m, v):
         for i in range(P):
             differences[a, i] = (images[a + 1, i] - points[a + 1, i]) - (images[a, i] - points[a, i])
         for b in range(a + 1):
-            gram[a, b] = gram[b, a] = _dot(differences[a], differences[b])
+            gram[a, b] = gram[b, a] = dot(differences[a], differences[b], P)
         largest = max(largest, gram[a, a])
-        weights[a] = _dot(differences[a], last)
+        weights[a] = dot(differences[a], last, P)
     for a in range(p):
         gram[a, a] += 1e-12 * largest + 1e-300
     if not gesv(gram, weights, p, DEPTH, w):

@@ -8,14 +8,8 @@ inputs whenever it is needed. Latents that are the same function of the inputs (
 from __future__ import annotations
 
 from polyfed.gp.compiled.jit import jit, jit_exact
-from polyfed.gp.compiled.pointers import (
-    call_by_input,
-    call_profile,
-    call_scaled,
-    call_slope,
-    matrix_at,
-    pointer_to,
-)
+from polyfed.gp.compiled.pointers import call_by_input, call_profile, call_scaled, call_slope, matrix_at, pointer_to
+from polyfed.gp.compiled.triangles import dot
 
 SMALL = 64  # rows, of which both triangles are done sooner at once than one of them row by row
 
@@ -102,14 +96,6 @@ def _row_of_gradient(pair_weights, s, a, i, g, products):
     g[i] += total + pair_weights[i] * s[i] * a_i
 
 
-@jit
-def _sum_of_products(x, y, n):
-    total = 0.0
-    for i in range(n):
-        total += x[i] * y[i]
-    return total
-
-
 @jit_exact
 def gradient(
     distances, n_inputs, slopes, scaled, by_input, firsts, looks, at, by_row, columns, a, amplitude, phi1, S, W, space,
@@ -140,7 +126,7 @@ def gradient(
                     _taken(d, at, i, row)
                     source = row
                 call_slope(slopes[b], pointer_to(source, 0), phi1[b, 0], i, pointer_to(products, 0))
-                g_phi1[b, 0] += a[b, i] * _sum_of_products(products, source, i)
+                g_phi1[b, 0] += a[b, i] * dot(products, source, i)
         norm = 0.0
         for i in range(N):
             norm += a[b, i] * g[i]

@@ -21,6 +21,19 @@ def fell(value, bound):
 
 
 @jit_exact
+def _tried(given, data, h, r, m, v, mean):
+    """q(f) for these sites, in α, m and v: the failure, ½ log|B| and the bound."""
+    K, K1, L, R1, w0, m1, s, n, alpha, u, a1, half, half_log_det0, w, f = given
+    failed, half_log_det = step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w, f)
+    if failed > 0:
+        return failed, 0.0, -np.inf
+    half_log_det += half_log_det0
+    bound = minus_kl(h, v, alpha, m, half_log_det)
+    bound += local_bound(*data, m, v, mean)
+    return 0, half_log_det, bound
+
+
+@jit_exact
 def converge(
     K, n, parts, powers, codes, options, noise, mu, tolerance, max_steps, accelerate,
     m, v, h, r, s, alpha, L, K1, R1, history, space, past, w, f,
@@ -37,16 +50,15 @@ def converge(
     h_plain, r_plain, h_try, r_try = space[10, :N], space[11, :N], space[12, :N], space[13, :N]
     copied(m, at_m)
     copied(v, at_v)
-    sites(parts, powers, codes, options, noise, mu, at_m, at_v, mean, h, r)
+    data = parts, powers, codes, options, noise, mu
+    sites(*data, at_m, at_v, mean, h, r)
     failed, half_log_det0 = eliminate(K, h, r, s, n, L, K1, w0, m1, half, w, f)
     if failed > 0:
         return failed, 0, 0.0, False
-    failed, half_log_det = step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w, f)
+    given = K, K1, L, R1, w0, m1, s, n, alpha, u, a1, half, half_log_det0, w, f
+    failed, half_log_det, bound = _tried(given, data, h, r, m, v, mean)
     if failed > 0:
         return failed, 0, 0.0, False
-    half_log_det += half_log_det0
-    bound = minus_kl(h, v, alpha, m, half_log_det)
-    bound += local_bound(parts, powers, codes, options, noise, mu, m, v, mean)
     history[0] = bound
     steps, k, resting, converged = 1, 0, False, N == 0
     deep = min(len(past), DEPTH)
@@ -55,7 +67,7 @@ def converge(
     images = matrix_in(past[each:], deep, 2 * N)
     differences = matrix_in(past[2 * each :], deep, 2 * N)
     while not converged and steps < max_steps:
-        sites(parts, powers, codes, options, noise, mu, m, v, mean, h_plain, r_plain)
+        sites(*data, m, v, mean, h_plain, r_plain)
         same = True
         for i in range(N):
             same = same and h_plain[i] == h[i] and r_plain[i] == r[i]
@@ -79,18 +91,13 @@ def converge(
                     further = extrapolated(points, images, k, differences, at_m, at_v)
                 resting = False
         if further:
-            sites(parts, powers, codes, options, noise, mu, at_m, at_v, mean, h_try, r_try)
+            sites(*data, at_m, at_v, mean, h_try, r_try)
         else:
             copied(h_plain, h_try)
             copied(r_plain, r_try)
-        failed, half_log_det = step(K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w, f)
+        failed, half_log_det, value = _tried(given, data, h_try, r_try, new_m, new_v, mean)
         if failed > 0 and not further:  # an extrapolation may go anywhere; a plain step that breaks down is an error
             return failed, steps, 0.0, False
-        half_log_det += half_log_det0
-        value = -np.inf
-        if failed == 0:
-            value = minus_kl(h_try, new_v, alpha, new_m, half_log_det)
-            value += local_bound(parts, powers, codes, options, noise, mu, new_m, new_v, mean)
         if failed > 0 or fell(value, bound) or (further and value < bound):
             if deep > 0:
                 forget(points, images, k)
@@ -106,14 +113,9 @@ def converge(
                 else:
                     copied(h, h_try)  # not a step to be had: stay
                     copied(r, r_try)
-                failed, half_log_det = step(
-                    K, K1, L, R1, w0, m1, h_try, r_try, s, n, alpha, new_m, new_v, u, a1, half, w, f
-                )
+                failed, half_log_det, value = _tried(given, data, h_try, r_try, new_m, new_v, mean)
                 if failed > 0:
                     return failed, steps, 0.0, False
-                half_log_det += half_log_det0
-                value = minus_kl(h_try, new_v, alpha, new_m, half_log_det)
-                value += local_bound(parts, powers, codes, options, noise, mu, new_m, new_v, mean)
                 if not fell(value, bound):
                     break
                 share *= 0.5

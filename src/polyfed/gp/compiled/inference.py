@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 from torch import Tensor
 
+from polyfed.gp.compiled import likelihoods  # noqa: F401 (compiled with the rest, not when they are first asked for)
 from polyfed.gp.compiled.clients import CONVERGED, FAILED, STEPS, solve_clients
 from polyfed.gp.compiled.layout import Layout, contiguous
-from polyfed.gp.compiled.likelihoods import gaussian, logistic, quadrature, softmax
 from polyfed.gp.compiled.metrics import METRICS, SCALES, columns_of_inputs, lower_distances
 from polyfed.gp.compiled.profiles import ADDRESSES, EXPONENTIAL
 from polyfed.gp.compiled.shared import positive
@@ -30,13 +30,11 @@ from polyfed.gp.rows import Rows
 if TYPE_CHECKING:
     from polyfed.gp.exact import ExactModel
 
-FORMS = (gaussian, logistic, quadrature, softmax)  # compiled with the rest, not when they are first asked for
-
 
 @dataclass
 class Solution:
-    """What compiled inference found, in the shapes of the model: of one client, or of a batch. A `linalg.Gaussian` to whoever
-    asks for more of it."""
+    """What compiled inference found, in the shapes of the model: of one client, or of a batch. It answers as a
+    `linalg.Gaussian` if asked for more."""
 
     model: ExactModel = field(repr=False)
     m: Tensor
@@ -98,12 +96,11 @@ def solve_model(
     model: ExactModel,
     layout: Layout,
     start: tuple[Tensor, Tensor] | None,
-    *,
+    of_f: bool,
     tolerance: float,
     max_steps: int,
     accelerate: bool,
     wanted: bool,
-    of_f: bool,
 ) -> Solution:
     """As `infer`, with the derivatives of logZ if they are `wanted`: in K if the model holds it, else in a, φ₀ and φ₁."""
     prior = model.prior
@@ -126,7 +123,8 @@ def solve_model(
         x = latents[0].kept(columns_of_inputs, columns_of_inputs)
         numbers = (x, a, _per_client(latents[1], C, 1), _per_client(latents[2], C, 2))
         addresses = _addresses(prior.kernels, *latents)
-    m, v = _begin(start, C, N)
+    unknown = torch.full((C, N), torch.nan, dtype=torch.float64)
+    m, v = (np.array(each.detach().numpy(), np.float64).reshape(C, N) for each in start or (unknown, unknown))
     h, r, alpha = np.zeros((C, N)), np.zeros((C, N)), np.zeros((C, N))
     history, minus_kl, ends = np.empty((C, max(max_steps, 1))), np.empty(C), np.zeros((C, 3), np.intp)
     by_latents, by_matrix = wanted and latents is not None, wanted and latents is None
@@ -154,29 +152,21 @@ def solve_model(
     def shaped(array: np.ndarray, *inner: int) -> Tensor:
         return torch.from_numpy(array).reshape((*shape, *inner))
 
-    by: dict[str, Tensor] = {}
+    by = {"K": shaped(G, N, N)} if by_matrix else {}
     if by_latents:
-        by = {
-            "a": shaped(g_a, B, N).mT,
-            "amplitude": shaped(g_amplitude, B),
-            "phi1": shaped(g_phi1, *g_phi1.shape[1:]),
-        }
-    elif by_matrix:
-        by = {"K": shaped(G, N, N)}
+        of_phi1 = shaped(g_phi1, *g_phi1.shape[1:])
+        by = {"a": shaped(g_a, B, N).mT, "amplitude": shaped(g_amplitude, B), "phi1": of_phi1}
+    said = None
     if sent is not None:
         model.rows = rows.shifted(shaped(means, N))
-    said = None
-    if sent is not None and wanted:
-        said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1]))
+        said = Evidence(shaped(triangle, triangle.shape[1]), shaped(shift, shift.shape[1])) if wanted else None
+    # A client that was done earlier stays where it was.
+    last = np.minimum(np.arange(int(ends[:, STEPS].max(initial=1)))[:, None], np.maximum(ends[:, STEPS], 1) - 1)
     return Solution(
         model,
-        m=shaped(m, N),
-        v=shaped(v, N),
-        h=shaped(h, N),
-        r=shaped(r, N),
-        alpha=shaped(alpha, N),
+        *(shaped(each, N) for each in (m, v, h, r, alpha)),
         minus_kl=shaped(minus_kl),
-        history=_held(history, ends[:, STEPS]).reshape(-1, *shape),
+        history=torch.from_numpy(np.take_along_axis(history.T, last, 0)).reshape(-1, *shape),
         converged=bool(ends[:, CONVERGED].all()),
         by=by,
         evidence=said,
@@ -193,7 +183,7 @@ class _Space(local):
 _space = _Space()
 
 
-def _solve(*arguments: Any) -> None:
+def _solve(*arguments: object) -> None:
     needed = solve_clients(_space.numbers, *arguments)
     if needed > 0:
         numbers = np.empty(needed)
@@ -211,7 +201,7 @@ def are_positive(triangles: Tensor, rounding: float) -> Tensor:
 
 
 @cache
-def _blas() -> list[Any]:
+def _blas() -> list[LibController]:
     return ThreadpoolController().select(internal_api="openblas").lib_controllers
 
 
@@ -225,12 +215,6 @@ def _threads_of_lapack(n: int) -> Iterator[None]:
     finally:
         for library, threads in zip(_blas(), before, strict=True):
             library.set_num_threads(threads)
-
-
-def _begin(start: tuple[Tensor, Tensor] | None, C: int, N: int) -> list[np.ndarray]:
-    if start is None:
-        return [np.full((C, N), np.nan) for _ in range(2)]
-    return [np.array(each.detach().numpy(), dtype=np.float64).reshape(C, N) for each in start]
 
 
 def _addresses(kernels: Sequence[Kernel], distances: Distances, amplitude: Tensor, phi1: Tensor) -> np.ndarray:
@@ -255,25 +239,16 @@ def _per_client(value: Tensor, C: int, inner: int) -> np.ndarray:
     return contiguous(value.detach().expand(C, *value.shape[-inner:]))
 
 
-def _held(history: np.ndarray, steps: np.ndarray) -> Tensor:
-    """(steps, C): a client that was done earlier stays where it was."""
-    last = np.minimum(np.arange(int(steps.max(initial=1)))[:, None], np.maximum(steps, 1) - 1)
-    return torch.from_numpy(np.take_along_axis(history.T, last, 0))
-
-
 class LogZ(torch.autograd.Function):
     """Zero, with the derivative of logZ in what it is given."""
 
     @staticmethod
-    def forward(ctx: Any, like: Tensor, by: list[Tensor], *of: Tensor) -> Tensor:
+    def forward(ctx, like: Tensor, by: list[Tensor], *of: Tensor) -> Tensor:
         ctx.by, ctx.shapes = by, [each.shape for each in of]
         return torch.zeros_like(like)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
         scaled = [grad.reshape(*grad.shape, *(1,) * (each.dim() - grad.dim())) * each for each in ctx.by]
-        summed = [
-            each.sum(0) if each.dim() > len(shape) else each for each, shape in zip(scaled, ctx.shapes, strict=True)
-        ]
-        return None, None, *summed
+        return None, None, *(each.sum_to_size(shape) for each, shape in zip(scaled, ctx.shapes, strict=True))

@@ -1,4 +1,4 @@
-"""Where compiled code is kept: one folder for each state of the sources of this room, whatever numba thinks of them.
+"""Where compiled code is kept: one folder for each state of the sources of this room.
 
 Numba looks at the file of a function alone, not at those of the functions that it calls; so the name of the folder has a digest
 of all of them. It lies beside the sources, in the user's cache where these are read-only, or where NUMBA_CACHE_DIR says; where
@@ -25,7 +25,7 @@ config: Any = _config
 
 @contextmanager
 def kept(log: Logger) -> Iterator[None]:
-    """Whatever is compiled in this context is taken from its folder, and put there; one line says if it takes long."""
+    """Code that is compiled in this context is taken from its folder, and put there; one line says if it takes long."""
     before, place = config.CACHE_DIR, folder()
     if place is None:
         log.warning("no folder to keep compiled code in (set NUMBA_CACHE_DIR to one): every start compiles, about 20 s")
@@ -38,7 +38,7 @@ def kept(log: Logger) -> Iterator[None]:
 
 
 def digest() -> str:
-    """Of the sources of this room that are compiled, or say how."""
+    """The digest of the sources of this room that are compiled, or say how."""
     sources = [source.read_bytes() for source in sorted(HERE.rglob("*.py"))]
     compiled = [source for source in sources if b"compiled.jit import" in source or b"from numba" in source]
     return sha256(b"\0".join(compiled)).hexdigest()[:16]

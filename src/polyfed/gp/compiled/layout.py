@@ -10,21 +10,19 @@ from torch import Tensor
 
 from polyfed.gp.compiled.sites import WIDTH
 from polyfed.gp.prior import Prior
-from polyfed.gp.rows import Block, Rows
-
-Arrays = tuple[np.ndarray, ...]
+from polyfed.gp.rows import Rows
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Of one client or of a stack; made once, as rows never change.
+    """The layout of one client or of a stack; made once, as rows never change.
 
     Attributes:
         arrays: row_ends, places, n_fixed, part_ends, parts, powers, codes and options, as `solve_clients` takes them.
         tasks: by their place in the noise.
     """
 
-    arrays: Arrays
+    arrays: tuple[np.ndarray, ...]
     tasks: tuple[str, ...]
     n_clients: int
 
@@ -46,9 +44,12 @@ class Layout:
         first_option = np.cumsum([0, *(len(form.options) for form in known)])
         lines, powers = [], []
         for b, (block, form) in enumerate(zip(rows.blocks, known, strict=True)):
-            begin, count = _data_of_clients(block, C)
+            # The data of a client lie side by side.
+            owner = np.zeros(len(block.y)) if block.owner is None else block.owner.numpy()
+            ends = np.searchsorted(owner, np.arange(C + 1))
+            count = np.diff(ends)
             who = np.flatnonzero(count)
-            start = begin[who]
+            start = ends[who]
             line = np.zeros((len(who), WIDTH + 1), np.int64)
             line[:, 0] = first_code[b] + start * codes[b].shape[1]
             line[:, 1], line[:, 2] = lies[b].shape[1], count[who]
@@ -61,10 +62,7 @@ class Layout:
         order = np.argsort(table[:, WIDTH], kind="stable")
         part_ends = np.searchsorted(table[order, WIDTH], np.arange(C + 1))
         arrays = (
-            row_ends.astype(np.intp),
-            places.astype(np.intp),
-            fixed.astype(np.intp),
-            part_ends.astype(np.intp),
+            *(each.astype(np.intp) for each in (row_ends, places, fixed, part_ends)),
             np.ascontiguousarray(table[order, :WIDTH]),
             np.concatenate([np.zeros(0), *powers])[order],
             np.concatenate([*(each.reshape(-1) for each in codes), np.zeros(1)]),
@@ -73,21 +71,13 @@ class Layout:
         return cls(arrays, tuple(block.task for block in rows.blocks), C)
 
     def noise(self, prior: Prior) -> np.ndarray:
-        """Of each task and client; one where a task has none, which nobody looks at."""
+        """The noise of each task and client; one where a task has none, which is never used."""
         noise = np.ones((len(self.tasks), self.n_clients))
         for b, task in enumerate(self.tasks):
             value = prior.noise_of(task)
             if value is not None:
                 noise[b] = value.detach().numpy()
         return noise.reshape(-1)
-
-
-def _data_of_clients(block: Block, n_clients: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first datum of each client, and how many it has; the data of a client lie side by side."""
-    if block.owner is None:
-        return np.zeros(1, np.int64), np.array([len(block.y)])
-    ends = np.searchsorted(block.owner.numpy(), np.arange(n_clients + 1))
-    return ends[:-1], np.diff(ends)
 
 
 def contiguous(tensor: Tensor) -> np.ndarray:

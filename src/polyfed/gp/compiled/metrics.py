@@ -16,63 +16,33 @@ from polyfed.gp import kernels
 from polyfed.gp.compiled.jit import callback, entry, jit
 from polyfed.gp.compiled.pointers import BY_INPUT, SCALED
 
-_INPUTS = types.Array(types.float64, 3, "C", readonly=True)
-SIGNATURE = types.void(_INPUTS, types.Array(types.float64, 3, "C"))
+SQUARED, ABSOLUTE, PRODUCTS = range(3)
 
 
 @jit
-def _squared(x, d):
+def _lower(metric, x, d):
     D, U = x.shape
     for i in range(U):
         row = d[i]
         row[: i + 1] = 0.0
         for k in range(D):
             column, x_i = x[k], x[k, i]
-            for j in range(i):
-                e = x_i - column[j]
-                row[j] += e * e
+            if metric == SQUARED:
+                for j in range(i):
+                    e = x_i - column[j]
+                    row[j] += e * e
+            elif metric == ABSOLUTE:
+                for j in range(i):
+                    row[j] += abs(x_i - column[j])
+            else:
+                for j in range(i + 1):
+                    row[j] += x_i * column[j]
 
 
-@jit
-def _absolute(x, d):
-    D, U = x.shape
-    for i in range(U):
-        row = d[i]
-        row[: i + 1] = 0.0
-        for k in range(D):
-            column, x_i = x[k], x[k, i]
-            for j in range(i):
-                row[j] += abs(x_i - column[j])
-
-
-@jit
-def _products(x, d):
-    D, U = x.shape
-    for i in range(U):
-        row = d[i]
-        row[: i + 1] = 0.0
-        for k in range(D):
-            column, x_i = x[k], x[k, i]
-            for j in range(i + 1):
-                row[j] += x_i * column[j]
-
-
-@entry(SIGNATURE)
-def squared(x, d):
+@entry(types.void(types.intp, types.Array(types.float64, 3, "C", readonly=True), types.Array(types.float64, 3, "C")))
+def distances_of_clients(metric, x, d):
     for c in range(len(x)):
-        _squared(x[c], d[c])
-
-
-@entry(SIGNATURE)
-def absolute(x, d):
-    for c in range(len(x)):
-        _absolute(x[c], d[c])
-
-
-@entry(SIGNATURE)
-def products(x, d):
-    for c in range(len(x)):
-        _products(x[c], d[c])
+        _lower(metric, x[c], d[c])
 
 
 @callback(SCALED)
@@ -116,11 +86,11 @@ def absolute_by_input(x, columns, stride, dims, weights, factor, n, out):
 
 
 # by the metric of a kernel; with what it does to inputs before it compares them
-METRICS: dict[Callable, tuple[Callable, Callable[[Tensor], Tensor]]] = {
-    kernels.squared_distance: (squared, lambda x: x),
-    kernels.absolute_distance: (absolute, lambda x: x),
-    kernels.cosine: (products, kernels.unit),
-    kernels.affine_cosine: (products, kernels.with_constant),
+METRICS: dict[Callable, tuple[int, Callable[[Tensor], Tensor]]] = {
+    kernels.squared_distance: (SQUARED, lambda x: x),
+    kernels.absolute_distance: (ABSOLUTE, lambda x: x),
+    kernels.cosine: (PRODUCTS, kernels.unit),
+    kernels.affine_cosine: (PRODUCTS, kernels.with_constant),
 }
 
 
@@ -133,10 +103,10 @@ SCALES: dict[Callable, tuple[int, int]] = {
 
 def lower_distances(metric: Callable, x: Tensor) -> np.ndarray:
     """(C, U, U) for inputs (C, U, D) or (U, D); zero above the diagonals."""
-    compiled, prepared = METRICS[metric]
-    inputs = prepared(x.detach() if x.dim() == 3 else x.detach()[None])
-    d = np.zeros((len(inputs), x.shape[-2], x.shape[-2]))
-    compiled(np.ascontiguousarray(inputs.mT.numpy()), d)
+    code, prepared = METRICS[metric]
+    columns = columns_of_inputs(metric, prepared(x))
+    d = np.zeros((len(columns), x.shape[-2], x.shape[-2]))
+    distances_of_clients(code, columns, d)
     return d
 
 

@@ -6,7 +6,6 @@ as addresses. So one compiled loop serves all of them, and a new kernel or likel
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -14,34 +13,37 @@ from numba import extending, types
 from numba.core import cgutils
 from numba.np.arrayobj import populate_array
 
-
-def intrinsic(function: Callable) -> Any:
-    """What numba makes of it is called without the typing context."""
-    return extending.intrinsic(function)
-
-
+intrinsic: Any = extending.intrinsic  # of what comes of it, callers leave out the typing context
 DOUBLES = types.CPointer(types.float64)
 # y, rows of each datum, number of data, noise, options, m, v -> h, r
 SITE = types.void(DOUBLES, types.intp, types.intp, types.float64, DOUBLES, DOUBLES, DOUBLES, DOUBLES, DOUBLES)
 # the same up to v -> the sum of the local bounds
 BOUND = types.float64(DOUBLES, types.intp, types.intp, types.float64, DOUBLES, DOUBLES, DOUBLES)
-# d, φ₁, n -> s
-PROFILE = types.void(DOUBLES, types.float64, types.intp, DOUBLES)
-# d, φ₁, n, weights: weight ← weight · s'(t)/s(t) at t = φ₁ d
-SLOPE = types.void(DOUBLES, types.float64, types.intp, DOUBLES)
+# d, φ₁, n -> s; for slopes, weights: weight ← weight · s'(t)/s(t) at t = φ₁ d
+PROFILE = SLOPE = types.void(DOUBLES, types.float64, types.intp, DOUBLES)
 # x, columns of other inputs, their distance, number of dimensions, φ₁ of each, n -> t
 SCALED = types.void(DOUBLES, DOUBLES, types.intp, types.intp, DOUBLES, types.intp, DOUBLES)
 # the same up to the dimensions, weights, a factor of all, n: adds Σ weight · ∂t/∂φ₁ of each
 BY_INPUT = types.void(DOUBLES, DOUBLES, types.intp, types.intp, DOUBLES, types.float64, types.intp, DOUBLES)
 
 
+def _element(context, builder, signature, args):
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [args[1]])
+
+
+@intrinsic
+def pointer_to(typingctx, array, offset):
+    """A pointer to element `offset` of a contiguous array, for callbacks."""
+    return DOUBLES(array, types.intp), _element
+
+
 @intrinsic
 def address_of(typingctx, array, offset):
-    """Of element `offset` of a contiguous array, for LAPACK."""
+    """The same for LAPACK."""
 
     def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.bitcast(builder.gep(data, [args[1]]), cgutils.voidptr_t)
+        return builder.bitcast(_element(context, builder, signature, args), cgutils.voidptr_t)
 
     return types.voidptr(array, types.intp), codegen
 
@@ -77,17 +79,6 @@ def matrix_in(typingctx, array, n_rows, n_columns):
         return _matrix(context, builder, data, *args[1:])
 
     return MATRIX(array, types.intp, types.intp), codegen
-
-
-@intrinsic
-def pointer_to(typingctx, array, offset):
-    """A pointer to element `offset` of a contiguous array, for callbacks."""
-
-    def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.gep(data, [args[1]])
-
-    return DOUBLES(array, types.intp), codegen
 
 
 def _caller(kind):
@@ -133,21 +124,20 @@ def call_by_input(typingctx, address, x, columns, stride, dims, weights, factor,
     return _caller(BY_INPUT)
 
 
+def _bits_as(kind, of):
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(kind))
+
+    return kind(of), codegen
+
+
 @intrinsic
 def as_float(typingctx, bits):
     """The number that has these bits."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.float64))
-
-    return types.float64(types.int64), codegen
+    return _bits_as(types.float64, types.int64)
 
 
 @intrinsic
 def as_bits(typingctx, number):
     """The bits of a number."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.int64))
-
-    return types.int64(types.float64), codegen
+    return _bits_as(types.int64, types.float64)

@@ -1,4 +1,4 @@
-"""The posterior of one client's rows given their sites; rows whose sites never change are eliminated once (schur.py).
+"""The posterior of one client's rows given their sites; rows whose sites never change are eliminated once (dense.py).
 
 Index 0 are the first n rows, whose sites are fixed, index 1 the M others. `L` holds, from the elimination on, L₀ in its corner
 and Y = K₁₀S₀L₀⁻ᵀ below it; K₁ = K₁₁ − YYᵀ is what is left of the covariance. Failures are reported as 1 + the row, 0 for none.
@@ -9,14 +9,7 @@ from __future__ import annotations
 from math import isfinite, log
 
 from polyfed.gp.compiled.jit import jit, jit_exact
-from polyfed.gp.compiled.lapack import (
-    add_outer,
-    lauum,
-    potrf,
-    rows_solved,
-    times_left,
-    times_right,
-)
+from polyfed.gp.compiled.lapack import add_outer, lauum, potrf, rows_solved, times_left, times_right
 from polyfed.gp.compiled.triangles import (
     backward,
     below,
@@ -139,31 +132,26 @@ def step(K, K1, L, R1, w0, m1, h, r, s, n, alpha, m, v, u, a1, half, w, f):
     v[:n] = 0.0
     if M > 0:
         invert(R1, M, M, w, f)
-        variances(K1, 0, h1, s1, R1, v[n:], u)
+        variances(K1, h1, s1, R1, v[n:], u)
     return 0, half_log_det
-
-
-@jit
-def _put_together(L, n, s1, R1):
-    for i in range(len(s1)):
-        row, r1, s_i = L[n + i], R1[i], s1[i]
-        for j in range(n):
-            row[j] *= s_i
-        for j in range(i + 1):
-            row[n + j] = r1[j]
 
 
 @jit_exact
 def complete(K, L, R1, h, s, n, v, column, w, f):
     """The variances of all rows, and L ← L⁻¹ of the whole: its blocks are L₀⁻¹, −L₁⁻¹S₁Y L₀⁻¹ and L₁⁻¹."""
     N = K.shape[0]
-    _put_together(L, n, s[n:], R1)
+    for i in range(N - n):
+        row, r1, s_i = L[n + i], R1[i], s[n + i]
+        for j in range(n):
+            row[j] *= s_i
+        for j in range(i + 1):
+            row[n + j] = r1[j]
     if n > 0:
         invert(L, n, N, w, f)
         if n < N:
             times_right(-1.0, L, 0, N, L, n * N, N, N - n, n, w, f)
             times_left(R1, 0, N - n, L, n * N, N, N - n, n, w, f)
-    variances(K, 0, h, s, L, v, column)
+    variances(K, h, s, L, v, column)
 
 
 @jit_exact

@@ -5,11 +5,37 @@ from __future__ import annotations
 from math import sqrt
 
 from polyfed.gp import kernels
-from polyfed.gp.compiled.jit import callback
-from polyfed.gp.compiled.numbers import exp_of_negative
-from polyfed.gp.compiled.pointers import PROFILE, SLOPE
+from polyfed.gp.compiled.jit import callback, jit_exact
+from polyfed.gp.compiled.pointers import PROFILE, SLOPE, as_bits, as_float
 
 LEAST = 1e-30  # of t under a root, as in kernels.py
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is log 2; the first ends in zeros
+ROUND = 6755399441055744.0  # 1.5 · 2⁵²: a number added to it is rounded to an integer, in its last bits
+
+
+@jit_exact
+def exp_of_negative(x):
+    """eˣ for x ≤ 0, without a branch: 2ᵏ eᵗ with |t| ≤ ½ log 2, and eᵗ by its series up to t¹³; zero below −708."""
+    x = max(x, -708.0)
+    shifted = x * LOG2_E + ROUND
+    k = shifted - ROUND
+    t = (x - k * LN2_HIGH) - k * LN2_LOW
+    p = 1.6059043836821613e-10
+    p = p * t + 2.0876756987868099e-09
+    p = p * t + 2.5052108385441719e-08
+    p = p * t + 2.7557319223985891e-07
+    p = p * t + 2.7557319223985893e-06
+    p = p * t + 2.4801587301587302e-05
+    p = p * t + 1.9841269841269841e-04
+    p = p * t + 1.3888888888888889e-03
+    p = p * t + 8.3333333333333333e-03
+    p = p * t + 4.1666666666666667e-02
+    p = p * t + 1.6666666666666667e-01
+    p = p * t + 0.5
+    p = p * t + 1.0
+    p = p * t + 1.0
+    return p * as_float((as_bits(shifted) + 1023) << 52)
 
 
 @callback(PROFILE)

@@ -21,26 +21,22 @@ def _means(m, mu, f):
 
 
 @jit_exact
+def _data(part, codes, options, noise, f, v):
+    """What a likelihood is given of a task."""
+    at, own, first = pointer_to(codes, part[CODES]), pointer_to(options, part[OPTIONS]), part[FIRST]
+    return at, part[ROWS], part[DATA], noise[part[NOISE]], own, pointer_to(f, first), pointer_to(v, first)
+
+
+@jit_exact
 def sites(parts, powers, codes, options, noise, mu, m, v, f, h, r):
     """(h, r) of f̃, given its marginals; f is space to work in."""
     _means(m, mu, f)
     for k in range(len(parts)):
-        part = parts[k]
-        n, first = part[DATA], part[FIRST]
-        call_site(
-            part[SITE_AT],
-            pointer_to(codes, part[CODES]),
-            part[ROWS],
-            n,
-            noise[part[NOISE]],
-            pointer_to(options, part[OPTIONS]),
-            pointer_to(f, first),
-            pointer_to(v, first),
-            pointer_to(h, first),
-            pointer_to(r, first),
-        )
-        power = powers[k]
-        for i in range(first, first + n * part[ROWS]):
+        part, power = parts[k], powers[k]
+        first = part[FIRST]
+        data = _data(part, codes, options, noise, f, v)
+        call_site(part[SITE_AT], *data, pointer_to(h, first), pointer_to(r, first))
+        for i in range(first, first + part[DATA] * part[ROWS]):
             h[i] *= power
             r[i] = power * r[i] - h[i] * mu[i]
 
@@ -52,15 +48,5 @@ def local_bound(parts, powers, codes, options, noise, mu, m, v, f):
     total = 0.0
     for k in range(len(parts)):
         part = parts[k]
-        first = part[FIRST]
-        total += powers[k] * call_bound(
-            part[BOUND_AT],
-            pointer_to(codes, part[CODES]),
-            part[ROWS],
-            part[DATA],
-            noise[part[NOISE]],
-            pointer_to(options, part[OPTIONS]),
-            pointer_to(f, first),
-            pointer_to(v, first),
-        )
+        total += powers[k] * call_bound(part[BOUND_AT], *_data(part, codes, options, noise, f, v))
     return total

@@ -15,6 +15,15 @@ def copied(x, y):
 
 
 @jit
+def dot(x, y, n):
+    """The dot product of the first n numbers."""
+    total = 0.0
+    for i in range(n):
+        total += x[i] * y[i]
+    return total
+
+
+@jit
 def one_plus_scaled(K, at, s, B):
     """B ← I + S K S, where K is the part of a matrix that begins at row and column `at`."""
     for i in range(len(s)):
@@ -84,18 +93,6 @@ def _add_four(row, n, a, b, c, d, w, x, y, z):
         row[j] += w * a[j] + x * b[j] + y * c[j] + z * d[j]
 
 
-@jit
-def _add_one(row, n, a, w):
-    for j in range(n):
-        row[j] += w * a[j]
-
-
-@jit
-def _scale(row, n, w):
-    for j in range(n):
-        row[j] *= w
-
-
 @jit_exact
 def invert_block(L, at, n):
     """L ← L⁻¹ for its block of n rows at row and column `at`: each row as a sum of those above, four at a time."""
@@ -112,32 +109,22 @@ def invert_block(L, at, n):
             k += 4
         while k < i:
             a, w = L[at + k, at:], row[k]
-            _add_one(row, k, a, w)
+            for j in range(k):
+                row[j] += w * a[j]
             row[k] = w * a[k]
             k += 1
         w = 1.0 / row[i]
-        _scale(row, i, -w)
+        for j in range(i):
+            row[j] *= -w
         row[i] = w
 
 
 @jit
-def one_minus_column_norms(R, n, out):
-    """1 − Σ_i R_ij² of each column: 1 − (B⁻¹)_jj where R = L⁻¹."""
-    out[:n] = 1.0
-    for i in range(n):
-        row = R[i]
-        for j in range(i + 1):
-            out[j] -= row[j] * row[j]
-
-
-@jit
-def explained(K, at, s, R, j, column):
-    """‖L⁻¹ S k_j‖² for column j of K (which begins at `at`), with R = L⁻¹: what a row with little information lost."""
-    n = len(s)
-    for i in range(n):
-        column[i] = s[i] * (K[at + i, at + j] if i >= j else K[at + j, at + i])
+def _explained(K, s, R, j, column):
+    """‖L⁻¹ S k_j‖² for column j of K, with R = L⁻¹: what a row with little information lost."""
     total = 0.0
-    for i in range(n):
+    for i in range(len(s)):
+        column[i] = s[i] * (K[i, j] if i >= j else K[j, i])
         row, product = R[i], 0.0
         for k in range(i + 1):
             product += row[k] * column[k]
@@ -146,16 +133,20 @@ def explained(K, at, s, R, j, column):
 
 
 @jit
-def variances(K, at, h, s, R, v, column):
-    """diag Σ by the one of two equal formulas that does not cancel (linalg.py), with R = L⁻¹."""
+def variances(K, h, s, R, v, column):
+    """diag Σ by the one of two equal formulas that does not cancel (linalg.py), with R = L⁻¹: 1 − Σ_i R_ij² = 1 − (B⁻¹)_jj."""
     n = len(h)
-    one_minus_column_norms(R, n, v)
+    v[:n] = 1.0
+    for i in range(n):
+        row = R[i]
+        for j in range(i + 1):
+            v[j] -= row[j] * row[j]
     for j in range(n):
-        prior = K[at + j, at + j]
+        prior = K[j, j]
         if h[j] * prior > 1e-4:
             v[j] = max(v[j] / h[j], 0.0)
         else:
-            v[j] = max(prior - explained(K, at, s, R, j, column), 0.0)
+            v[j] = max(prior - _explained(K, s, R, j, column), 0.0)
 
 
 @jit

@@ -2,25 +2,29 @@
 
 | file        | what it has                                                                       |
 |-------------|-----------------------------------------------------------------------------------|
-| `base`      | what a kernel is; sums and products                                               |
-| `distances` | distances and cosines of all pairs of inputs                                      |
+| `base`      | what a kernel is; sums and products; what inference relies on                     |
 | `metric`    | `rbf`, `laplace`, `cauchy`, `matern32`, `matern52`, `linear`, `affine`: by hand   |
 | `periodic`  | the periodic kernel, differentiated by torch                                      |
 | `registry`  | names and expressions                                                             |
-| `checks`    | what inference relies on                                                          |
 """
 
-from polyfed.gp.kernels.base import Kernel, Phi, Positive, Product, Sum
-from polyfed.gp.kernels.checks import check_kernel
-from polyfed.gp.kernels.distances import (
+from polyfed.gp.kernels.base import Kernel, Phi, Positive, Product, Sum, check_kernel
+from polyfed.gp.kernels.metric import (
+    MetricKernel,
     absolute_distance,
+    affine,
     affine_cosine,
+    cauchy,
     cosine,
+    laplace,
+    linear,
+    matern32,
+    matern52,
+    rbf,
     squared_distance,
     unit,
     with_constant,
 )
-from polyfed.gp.kernels.metric import MetricKernel, affine, cauchy, laplace, linear, matern32, matern52, rbf
 from polyfed.gp.kernels.periodic import Periodic, periodic
 from polyfed.gp.kernels.registry import KERNELS, KernelLike, kernel_of, known_kernels, register, text_of, texts_of
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from polyfed.errors import ConfigError
 from polyfed.gp.kernels.base import Kernel, Phi, Positive
-from polyfed.gp.kernels.distances import squared_distance
+from polyfed.gp.kernels.metric import squared_distance
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -40,10 +40,8 @@ class Periodic(Kernel):
 
     @property
     def parameters(self) -> Mapping[str, Positive]:
-        period = Positive(exponent=-1.0, per_input=True)
-        if self.period is not None:
-            period = Positive(self.period, per_input=True)
-        return {"phi1": Positive(per_input=True), "period": period}
+        factor, exponent = (1.0, -1.0) if self.period is None else (self.period, 0.0)
+        return {"phi1": Positive(per_input=True), "period": Positive(factor, exponent, per_input=True)}
 
     def __call__(
         self, x: Float[Tensor, "*#batch N D"], x2: Float[Tensor, "*#batch N2 D"], phi: Phi
@@ -54,13 +52,8 @@ class Periodic(Kernel):
 
 def _on_circles(x: Tensor, phi: Phi) -> Tensor:
     angle = x * (2.0 * pi / phi["period"])[..., None, :]
-    return torch.cat([angle.cos(), angle.sin()], -1) * _twice(phi["phi1"], x.shape[-1]).sqrt()[..., None, :]
-
-
-def _twice(phi1: Tensor, dims: int) -> Tensor:
-    """φ₁ of the cosines and of the sines."""
-    whole = phi1.expand(*phi1.shape[:-1], dims)
-    return torch.cat([whole, whole], -1)
+    phi1 = phi["phi1"].expand(*phi["phi1"].shape[:-1], x.shape[-1])
+    return torch.cat([angle.cos(), angle.sin()], -1) * torch.cat([phi1, phi1], -1).sqrt()[..., None, :]
 
 
 periodic = Periodic()

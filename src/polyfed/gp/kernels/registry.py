@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from reprlib import repr as shorten
-from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.gp.kernels.base import Kernel
@@ -32,7 +31,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def register(kernel: Kernel) -> Kernel:
-    """Make a kernel known by its name, here and in whatever this process reads."""
+    """Make a kernel known by its name, here and in all that this process reads."""
     name = getattr(kernel, "name", None)
     if not isinstance(kernel, Kernel) or not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][\w-]*", name):
         raise ConfigError(
@@ -49,7 +48,7 @@ def known_kernels() -> dict[str, Kernel]:
     return registered("kernels", "kernel", Kernel) | KERNELS
 
 
-def kernel_of(given: KernelLike | Any) -> Kernel:
+def kernel_of(given: object) -> Kernel:
     """The kernel that a name or an expression means; a kernel itself is what it is."""
     if isinstance(given, Kernel):
         return given

@@ -1,4 +1,4 @@
-"""The likelihoods, one file each. Which kind of task has which, `polyfed.kinds` says:
+"""The likelihoods. Which kind of task has which, `polyfed.kinds` says:
 
 | kind                             | likelihood          | options                     |
 |----------------------------------|---------------------|-----------------------------|
@@ -16,13 +16,9 @@ from __future__ import annotations
 from inspect import signature
 
 from polyfed.gp.likelihoods.base import Likelihood
-from polyfed.gp.likelihoods.bernoulli import Bernoulli
-from polyfed.gp.likelihoods.binomial import Binomial
-from polyfed.gp.likelihoods.gaussian import Gaussian
+from polyfed.gp.likelihoods.gaussian import Gaussian, StudentT
+from polyfed.gp.likelihoods.logistic import Bernoulli, Binomial, NegativeBinomial, OneVsEach
 from polyfed.gp.likelihoods.logistic_softmax import LogisticSoftmax
-from polyfed.gp.likelihoods.negative_binomial import NegativeBinomial
-from polyfed.gp.likelihoods.one_vs_each import OneVsEach
-from polyfed.gp.likelihoods.student_t import StudentT
 from polyfed.kinds import KINDS
 
 __all__ = [

@@ -35,7 +35,7 @@ class Likelihood(ABC):
     initial_noise: float | None = None  # σ² or dispersion to start from; None if there is no such parameter
     fixed_site: bool = False  # True if (h, r) depend on neither m nor v: inference then eliminates these rows once
     closed_form_noise: bool = False  # True if `best_noise` answers
-    # h of a row is at most this, divided by the noise where there is one, whatever y and q; infinity where it grows with y
+    # h of a row is at most this, divided by the noise where there is one, for any y and q; infinity where it grows with y
     most_precise: float = float("inf")
     power: float = 1.0  # tempering: ℓ, h and r are all raised to it, so that the bound stays consistent
 
@@ -59,7 +59,7 @@ class Likelihood(ABC):
     def readout(
         self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
     ) -> dict[str, Tensor]:
-        """What is said of y where the outputs have `mean` (N, n_outputs) and `cov` (N, n_outputs, n_outputs)."""
+        """The predictive distribution of y where the outputs have `mean` (N, n_outputs) and `cov` (N, n_outputs, n_outputs)."""
 
     def best_noise(
         self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None

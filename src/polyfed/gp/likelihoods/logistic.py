@@ -1,49 +1,41 @@
-"""What all logistic likelihoods share: log p(y | f) = κ f − n log 2cosh(f/2) + const(y).
+"""Logistic likelihoods: log p(y | f) = κ f − n log 2cosh(f/2) + const(y).
 
 Polson, Scott, Windle: "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables", Journal of the American
-Statistical Association 2013, arXiv:1205.0310; the other bound is that of Opper, Archambeau: "The Variational Gaussian
-Approximation Revisited", Neural Computation 2009, doi:10.1162/neco.2008.08-07-592.
+Statistical Association 2013, arXiv:1205.0310; in a Gaussian process, Wenzel, Galy-Fajou, Donner, Kloft, Opper: "Efficient
+Gaussian Process Classification Using Pólya-Gamma Data Augmentation", AAAI 2019, arXiv:1802.06383; for counts, Zhou, Li,
+Dunson, Carin: "Lognormal and Gamma Mixed Negative Binomial Regression", ICML 2012, arXiv:1206.6456; for classes, Titsias:
+"One-vs-Each Approximation to Softmax for Scalable Estimation of Probabilities", NeurIPS 2016, arXiv:1609.07410, and Snell,
+Zemel: "Bayesian Few-Shot Classification with One-vs-Each Pólya-Gamma Augmented Gaussian Processes", ICLR 2021,
+arXiv:2007.10417.
 
 Bernoulli, binomial, negative binomial and one-vs-each differ in κ and n alone. E[log 2cosh(f/2)] has no closed
 form; two bounds for it:
 
 * `polya-gamma`: log 2cosh(c/2) with c² = E[f²], from q(ω) = PG(n, c). Closed-form and monotone: the paper's.
-* `gaussian`: the average itself, by quadrature; tighter, a little slower, and its steps may need damping.
+* `gaussian`: the average itself, by quadrature; tighter, a little slower, and its steps may need damping: Opper, Archambeau:
+  "The Variational Gaussian Approximation Revisited", Neural Computation 2009, doi:10.1162/neco.2008.08-07-592.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from math import log
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp.quadrature import expected_logistic
+from polyfed.gp.likelihoods.base import Likelihood, required
+from polyfed.gp.quadrature import expected_logistic, expected_probabilities, expected_sigmoid
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from polyfed.gp.compiled.likelihoods import Form
 
+BOUNDS = ("polya-gamma", "gaussian")
 MOST_PRECISE = 0.25  # of one trial under either bound: E[ω] and the average slope of the sigmoid are largest at zero
-
-
-@dataclass(frozen=True)
-class LocalBound:
-    """Of −log 2cosh(f/2), for f with mean m and variance v; each part by itself, as most callers want but one.
-
-    Attributes:
-        average: (m, v) → E[log 2cosh(f/2)] or a number above it.
-        site: (m, v) → the site (h, r).
-        compiled: → the module of gp/compiled/likelihoods that has both, and the options that it needs.
-    """
-
-    average: Callable[[Tensor, Tensor], Tensor]
-    site: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    compiled: Callable[[], tuple[Any, tuple[float, ...]]]
 
 
 def log_2cosh_half(c: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
@@ -64,60 +56,149 @@ def pg_parameter(m: Float[Tensor, "*S"], v: Float[Tensor, "*S"]) -> Float[Tensor
     return (m.square() + v).sqrt()
 
 
-def _gaussian_average(m: Tensor, v: Tensor) -> Tensor:
-    return expected_logistic(m, v)[0] - 0.5 * m  # log 2cosh(f/2) = softplus(f) − f/2
+class Logistic(Likelihood):
+    """A subclass names its terms."""
+
+    said = "proba"  # a read-out's name of the average of sigmoid(f)
+
+    def __init__(self, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
+        if bound not in BOUNDS:
+            raise ConfigError(f"bound {bound!r} is unknown", remedy=nearest(bound, BOUNDS))
+        self.bound, self.power = bound, power
+
+    @abstractmethod
+    def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | float]:
+        """κ, n and the constant, (N, 1) each, and what is added to f."""
+
+    def local_bound(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> Float[Tensor, " N"]:
+        kappa, n, constant, shift = self.terms(y, noise)
+        m = m + shift
+        return (constant + (kappa * m - n * self._average(m, v))).sum(-1)
+
+    def site(
+        self, y: Float[Tensor, "N ..."], m: Float[Tensor, "N R"], v: Float[Tensor, "N R"], noise: Tensor | None
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
+        kappa, n, _, shift = self.terms(y, noise)
+        h, r = self._site_of_trial(m + shift, v)
+        h, r = n * h, kappa + n * r
+        return h, r - h * shift  # a site in f + shift, written in f
+
+    def _average(self, m: Tensor, v: Tensor) -> Tensor:
+        """E[log 2cosh(f/2)], or a number above it."""
+        if self.bound == "gaussian":
+            return expected_logistic(m, v)[0] - 0.5 * m  # log 2cosh(f/2) = softplus(f) − f/2
+        # elbo-r, eq. 15, terms (b) and (c), eq. 16b and 17: −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
+        return log_2cosh_half(pg_parameter(m, v))
+
+    def _site_of_trial(self, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(h, r) of −log 2cosh(f/2)."""
+        if self.bound == "gaussian":
+            _, sigmoid, slope = expected_logistic(m, v)  # its derivatives are sigmoid(f) − ½ and sigmoid'(f)
+            return slope, 0.5 - sigmoid + slope * m
+        return pg_mean(pg_parameter(m, v)), torch.zeros_like(m)
+
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
+        return {self.said: expected_sigmoid(mean[:, 0], cov[:, 0, 0])}
+
+    def compiled(self, y: Tensor) -> Form:
+        from polyfed.gp.compiled import likelihoods as forms
+
+        codes = torch.cat(self.terms(y, None)[:3], -1)
+        return forms.Form(forms.logistic_site.address, forms.logistic_bound.address, codes, forms.OPTIONS[self.bound])
 
 
-def _gaussian_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    _, sigmoid, slope = expected_logistic(m, v)  # its derivatives are sigmoid(f) − ½ and sigmoid'(f)
-    return slope, 0.5 - sigmoid + slope * m
+class Bernoulli(Logistic):
+    """Binary classification: p(y | f) = sigmoid(y f), y ∈ {−1, 1}, so that κ = y/2 and n = 1.  (eq1b, eq. 1b)"""
+
+    most_precise = MOST_PRECISE
+
+    def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, float]:
+        kappa = 0.5 * y[:, None]
+        return kappa, torch.ones_like(kappa), torch.zeros_like(kappa), 0.0
 
 
-def _pg_average(m: Tensor, v: Tensor) -> Tensor:
-    # elbo-r, eq. 15, terms (b) and (c), eq. 16b and 17: −½ c² E[ω] − log 2 and −KL(q(ω)‖p(ω)) add up to −log 2cosh(c/2)
-    return log_2cosh_half(pg_parameter(m, v))
+class Binomial(Logistic):
+    """Proportions: k successes of n trials, each with probability sigmoid(f): κ = k − n/2. y holds the pairs (k, n)."""
+
+    said = "mean"
+
+    def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, float]:
+        k, n = y[:, :1], y[:, 1:]
+        return k - 0.5 * n, n, torch.lgamma(n + 1.0) - torch.lgamma(k + 1.0) - torch.lgamma(n - k + 1.0), 0.0
 
 
-def _pg_site(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    return pg_mean(pg_parameter(m, v)), torch.zeros_like(m)
+class NegativeBinomial(Logistic):
+    """Counts with dispersion ρ, which is learned as the task's `noise`: mean μ₀ eᶠ, variance mean + mean²/ρ.
+
+    As a logistic likelihood its success probability is sigmoid(f + s) with s = log μ₀ − log ρ: κ = (y − ρ)/2 and
+    n = y + ρ act on f + s. μ₀ is the typical count (a scale of the target, like the mean in regression), so that f
+    stays of order one and ρ speaks of dispersion alone. With μ₀ = None, s = 0: the bare form, mean ρ eᶠ.
+    """
+
+    initial_noise = 2.0
+
+    def __init__(self, *, typical: float | None = None, bound: str = "polya-gamma", power: float = 1.0) -> None:
+        super().__init__(bound=bound, power=power)
+        self.typical = typical
+
+    def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        y, rho = y[:, None], required(noise)
+        choose = torch.lgamma(y + rho) - torch.lgamma(y + 1.0) - torch.lgamma(rho)
+        kappa, n = 0.5 * (y - rho), y + rho
+        return kappa, n, choose, torch.zeros_like(rho) if self.typical is None else log(self.typical) - rho.log()
+
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
+        rho = required(noise)
+        log_typical = rho.log() if self.typical is None else torch.tensor(log(self.typical), dtype=rho.dtype)
+        return {"dispersion": rho, "log_typical": log_typical}
+
+    def compiled(self, y: Tensor) -> Form:
+        from polyfed.gp.compiled import likelihoods as forms
+
+        shifted = (0.0, 0.0) if self.typical is None else (1.0, log(self.typical))
+        options = (*shifted, *forms.OPTIONS[self.bound])
+        return forms.Form(forms.counts_site.address, forms.counts_bound.address, y, options)
 
 
-def _pg_compiled() -> tuple[Any, tuple[float, ...]]:
-    from polyfed.gp.compiled.likelihoods import logistic
+class OneVsEach(Logistic):
+    """Multi-class by one-vs-each: softmax_y(f) ≥ Π_{c ≠ y} sigmoid(f_y − f_c), a row for each other class: κ = ½, n = 1.
+    (multi_class, app. E)
 
-    return logistic, ()
+    Each datum is counted K − 1 times, which makes the posterior of class differences too narrow for K > 2. A power of
+    2/K gives the bound the curvature of the softmax at f = 0; it is then no longer a bound of the softmax evidence.
+    """
 
+    most_precise = MOST_PRECISE
 
-def _gaussian_compiled() -> tuple[Any, tuple[float, ...]]:
-    from polyfed.gp.compiled.likelihoods import quadrature
+    def __init__(self, n_classes: int, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
+        super().__init__(bound=bound, power=power)
+        self.n_outputs = n_classes
 
-    return quadrature, quadrature.nodes()
+    def pattern(self, y: Float[Tensor, "N ..."]) -> Float[Tensor, "N R O"]:
+        K = self.n_outputs
+        label = y.to(torch.int64)
+        # The other classes in order: for each slot, skip the label.
+        slot = torch.arange(K - 1)
+        other = slot[None, :] + (slot[None, :] >= label[:, None])
+        identity = torch.eye(K, dtype=torch.float64)
+        return identity[label][:, None, :] - identity[other]  # e_y − e_c
 
+    def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, float]:
+        one = torch.ones(len(y), 1, dtype=torch.float64)
+        return 0.5 * one, one, 0.0 * one, 0.0
 
-polya_gamma = LocalBound(_pg_average, _pg_site, _pg_compiled)
-BOUNDS = {"polya-gamma": polya_gamma, "gaussian": LocalBound(_gaussian_average, _gaussian_site, _gaussian_compiled)}
-
-
-def bound_named(name: str) -> LocalBound:
-    if name not in BOUNDS:
-        raise ConfigError(f"bound {name!r} is unknown", remedy=nearest(name, BOUNDS))
-    return BOUNDS[name]
-
-
-def logistic_bound(local: LocalBound, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> Tensor:
-    """κ m − n E[log 2cosh(f/2)], elementwise."""
-    return kappa * m - n * local.average(m, v)
-
-
-def logistic_site(local: LocalBound, kappa: Tensor, n: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """h = n E[ω] and r = κ (for `polya-gamma`), elementwise."""
-    h, r = local.site(m, v)
-    return n * h, kappa + n * r
-
-
-def logistic_form(local: LocalBound, kappa: Tensor, n: Tensor, constant: Tensor) -> Form:
-    """The compiled form of data with these κ, n and constants, (N, 1) each."""
-    from polyfed.gp.compiled.likelihoods import Form
-
-    compiled, options = local.compiled()
-    return Form(compiled.site.address, compiled.bound.address, torch.cat([kappa, n, constant], -1), options)
+    def readout(
+        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
+    ) -> dict[str, Tensor]:
+        """The softmax averaged over q(f)."""
+        # A shift common to all classes does not matter to the softmax: without it one direction less is left.
+        K = self.n_outputs
+        centre = torch.eye(K, dtype=torch.float64) - 1.0 / K
+        proba = expected_probabilities(lambda f: torch.softmax(f, -1), mean @ centre, centre @ cov @ centre)
+        return {"proba": proba}

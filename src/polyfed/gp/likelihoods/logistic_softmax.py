@@ -69,9 +69,9 @@ class LogisticSoftmax(Likelihood):
         return {"proba": expected_probabilities(probabilities, mean / self.tau, cov / self.tau**2)}
 
     def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled.likelihoods import Form, softmax
+        from polyfed.gp.compiled import likelihoods as forms
 
-        return Form(softmax.site.address, softmax.bound.address, y, (self.tau, LEFT_OVER))
+        return forms.Form(forms.softmax_site.address, forms.softmax_bound.address, y, (self.tau, LEFT_OVER))
 
     def _one_hot(self, y: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(y.to(torch.int64), self.n_outputs).to(torch.float64)

@@ -43,7 +43,7 @@ class PFedMulOptions(Method):
             use those of a batch.
         network_per_latent: each latent has such a network of its own (and sees, or projects, its features alone).
         chunk: inputs of a client that go through the network at once, to save memory; the gradient is the same, as the E-step
-            and the kernels see all of the client and only the network works in parts (gp/feature_map.py). None for all.
+            and the kernels see all of the client and only the network works in parts (gp/projection.py). None for all.
         mean: prior mean of the outputs, `zero` as in the paper or `linear`: f_i(x) = μ_i(x) + Σ_b W[i, b] g_b(x) with
             μ(x) = Vᵀx̃ + c, where x̃ are the inputs or the features of the network. V and c belong to the group `features`.
             None for `linear` where the server learns projections by their gradient and there is no network below them (with

@@ -14,8 +14,7 @@ from polyfed.data import LabelCodec
 from polyfed.errors import DataError
 from polyfed.gp import Evidence
 from polyfed.gp.components import Components, Products
-from polyfed.gp.curved import N_POINTS, curved
-from polyfed.gp.weight_space import Coregionalisation
+from polyfed.gp.weight_space import N_POINTS, Coregionalisation, curved
 from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.states import Marginal, Moments
 from polyfed.methods.messages import State

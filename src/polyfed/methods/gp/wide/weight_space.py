@@ -6,7 +6,7 @@ three stages, by what the server's state has in it:
 * the first `passes` find the principal components of all inputs (gp/components.py);
 * then φ are the scores along these and a constant. Clients send the change of their evidence of V, as in pfed_hier.py,
   and the moments of V_c; the server has B of both in closed form, by EM;
-* after `linear_rounds` the function is bent: φ gets features of the outputs z = E[V]'φ too (gp/curved.py). At the rows that V
+* after `linear_rounds` the function is bent: φ gets features of the outputs z = E[V]'φ too (`curved`). At the rows that V
   was learned from, z would know their labels; so a client computes it there from what the *others* know, and keeps it.
 
 The server has nothing by client but which have received the components, which do not change any more.
@@ -27,10 +27,8 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence, Rows, infer, predict_latents
 from polyfed.gp.components import Products, basis_of, first_basis, leading
-from polyfed.gp.curved import N_POINTS
 from polyfed.gp.meanfield import Posterior
-from polyfed.gp.weight_model import WeightModel
-from polyfed.gp.weight_space import Weights, learned, renewed, wider
+from polyfed.gp.weight_space import N_POINTS, WeightModel, Weights, learned, renewed, wider
 from polyfed.methods.base import Explanation, Method, Predictor
 from polyfed.methods.gp.evidence_limits import checked, limits_of, objection_to_products, objection_to_weights
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, clamped, prepared_rows
