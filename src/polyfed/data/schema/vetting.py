@@ -45,10 +45,8 @@ def vet(
             summaries[client] = read_summary(tasks, reported[client], scaling)
         except Rejected as reason:
             rejected[client] = str(reason)
-    for client, reason in unlike_most(tasks, summaries).items():
-        rejected[client] = reason
-        del summaries[client]
-    return summaries, dict(sorted(rejected.items()))
+    rejected |= unlike_most(tasks, summaries)
+    return {name: own for name, own in summaries.items() if name not in rejected}, dict(sorted(rejected.items()))
 
 
 # ---- one summary ------------------------------------------------------------------------------------------------------
