@@ -147,11 +147,10 @@ class Federation:
         return len(self.raw)
 
     def __repr__(self) -> str:
-        n = {
-            t.name: sum(len(raw.labels[t.name].at) for raw in self.raw.values() if t.name in raw.labels)
-            for t in self.tasks
-        }
-        labels = [f"{task.name} ({task.kind}): {n[task.name]} labels" for task in self.tasks]
+        labels = []
+        for task in self.tasks:
+            n = sum(len(raw.labels[task.name].at) for raw in self.raw.values() if task.name in raw.labels)
+            labels.append(f"{task.name} ({task.kind}): {n} labels")
         clients = f"{len(self)} client{'s' if len(self) > 1 else ''}"
         rows = sum(map(len, self.raw.values()))
         return f"Federation of {clients} and {rows} rows; {', '.join(labels)}; scaling {self.scaling!r}"

@@ -88,13 +88,7 @@ class PreparedFederation:
         return parts, encoder
 
     def with_late_client(
-        self,
-        name: str,
-        data: object,
-        late_clients: PreparedFederation | None = None,
-        *,
-        test: float = 0.0,
-        seed: int = 0,
+        self, name: str, data: Any, late_clients: PreparedFederation | None = None, *, test: float = 0.0, seed: int = 0
     ) -> PreparedFederation:
         """A prepared federation of the clients that were admitted later: this one, and those before it.
 

@@ -174,9 +174,8 @@ def _parts(
 def _cut(order: np.ndarray, block: np.ndarray, test: float, validation: float) -> Parts:
     """Ordered rows cut into training, validation and test, near these shares but never within a block; the first one trains."""
     cuts = np.append(np.flatnonzero(np.diff(block)) + 1, len(order))
-    first, second = (
-        int(cuts[np.abs(cuts - share * len(order)).argmin()]) for share in (1.0 - test - validation, 1.0 - test)
-    )
+    shares = (1.0 - test - validation, 1.0 - test)
+    first, second = (int(cuts[np.abs(cuts - share * len(order)).argmin()]) for share in shares)
     return order[:first], order[first:second], order[second:]
 
 

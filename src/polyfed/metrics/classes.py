@@ -32,8 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyfed.errors import ConfigError
-from polyfed.metrics.checks import columns, numbers, probabilities
-from polyfed.metrics.regression import nlpd
+from polyfed.metrics.regression import columns, nlpd, numbers, probabilities
 
 
 def accuracy(label: ArrayLike, y: ArrayLike) -> float:

@@ -131,8 +131,7 @@ def _local(value: str | date) -> str | date:
 
 
 def _looks_like_one(text: str) -> bool:
-    text = text.strip()
-    return bool(_ISO.fullmatch(text) or _WRITTEN.fullmatch(text))
+    return any(form.fullmatch(text.strip()) for form in (_ISO, _WRITTEN))
 
 
 def _as_iso(texts: pd.Series, name: str, row_name: Callable[[int], str]) -> pd.Series:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,16 +193,10 @@ class CelebaList:
         for name in columns:
             if name not in self.columns:
                 raise ConfigError(f"has no column {name!r}", where=self.path.name, remedy=nearest(name, self.columns))
+        separator = "," if self.path.suffix == ".csv" else r"\s+"
+        read = partial(pd.read_csv, sep=separator, skiprows=self.n_before, header=None, dtype={"image": str})
         try:
-            frame = pd.read_csv(
-                self.path,
-                sep="," if self.path.suffix == ".csv" else r"\s+",
-                skiprows=self.n_before,
-                header=None,
-                names=["image", *self.columns],
-                usecols=["image", *columns],
-                dtype={"image": str},
-            )
+            frame = read(self.path, names=["image", *self.columns], usecols=["image", *columns])
         except (ValueError, OSError) as error:
             what = " ".join(str(error).split()).rstrip(".")
             raise DataError(f"cannot be read: {what}", where=str(self.path), remedy="get the file anew") from None
@@ -228,9 +223,8 @@ def _list_of(folder: Path, name: str) -> CelebaList:
     path = next((p for suffix in (".txt", ".csv") if (p := folder / f"{name}{suffix}").is_file()), None)
     if path is None:
         what = f"there is no {name}.txt (or .csv)"
-        raise DataError(
-            what, where=str(folder), remedy=f"CelebA has {', '.join(CELEBA_FILES)}: get it from {CELEBA_SOURCE}"
-        )
+        remedy = f"CelebA has {', '.join(CELEBA_FILES)}: get it from {CELEBA_SOURCE}"
+        raise DataError(what, where=str(folder), remedy=remedy)
     with path.open(encoding="utf-8", errors="replace") as file:
         first, second = file.readline(), file.readline()
     if path.suffix == ".csv":

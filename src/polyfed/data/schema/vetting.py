@@ -45,10 +45,8 @@ def vet(
             summaries[client] = read_summary(tasks, reported[client], scaling)
         except Rejected as reason:
             rejected[client] = str(reason)
-    for client, reason in unlike_most(tasks, summaries).items():
-        rejected[client] = reason
-        del summaries[client]
-    return summaries, dict(sorted(rejected.items()))
+    rejected |= unlike_most(tasks, summaries)
+    return {name: own for name, own in summaries.items() if name not in rejected}, dict(sorted(rejected.items()))
 
 
 # ---- one summary ------------------------------------------------------------------------------------------------------
@@ -219,29 +217,26 @@ def unlike_most(tasks: Sequence[Task], summaries: Mapping[str, ClientSummary]) -
     speaking = {client: summary for client, summary in summaries.items() if not summary.is_silent}
     rejected: dict[str, str] = {}
 
-    def judged(client: str, reason: str | None) -> None:
-        if reason is not None:
-            rejected[client] = reason
-            speaking.pop(client)
+    def reject(reasons: Mapping[str, str | None]) -> None:
+        rejected.update({client: reason for client, reason in reasons.items() if reason is not None})
+        for client in rejected.keys() & speaking.keys():
+            del speaking[client]
 
     sets = Counter(frozenset(summary.columns) for summary in speaking.values())
     usual = max(sets, key=sets.__getitem__, default=frozenset[str]())
-    for client, summary in list(speaking.items()):
-        judged(client, _other_columns(set(summary.columns), usual))
+    reject({client: _other_columns(set(summary.columns), usual) for client, summary in speaking.items()})
     votes: dict[str, Counter[str]] = {}
     for summary in speaking.values():
         for column, kind in zip(summary.columns, summary.kinds, strict=True):
             if kind != "empty":
                 votes.setdefault(column, Counter())[_sort(kind)] += 1
-    for client, summary in list(speaking.items()):
-        judged(client, _other_kind(summary, votes))
-    for task in tasks:
-        if task.form is LabelForm.BINARY and task.classes is None:
-            known = Counter(label for summary in speaking.values() for label in summary.classes.get(task.name, ()))
-            pair = {label for label, _ in known.most_common(2)}  # of equals, the first in the order of the clients
-            for client, summary in list(speaking.items()):
-                third = [label for label in summary.classes.get(task.name, ()) if label not in pair]
-                judged(client, f"task {task.name!r}: {shown(third[0])} is a third class" if third else None)
+    reject({client: _other_kind(summary, votes) for client, summary in speaking.items()})
+    for name in [task.name for task in tasks if task.form is LabelForm.BINARY and task.classes is None]:
+        classes = {client: summary.classes.get(name, ()) for client, summary in speaking.items()}
+        known = Counter(label for own in classes.values() for label in own)
+        pair = {label for label, _ in known.most_common(2)}  # of equals, the first in the order of the clients
+        third = {client: [label for label in own if label not in pair] for client, own in classes.items()}
+        reject({c: f"task {name!r}: {shown(own[0])} is a third class" for c, own in third.items() if own})
     return rejected
 
 

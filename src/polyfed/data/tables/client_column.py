@@ -118,16 +118,13 @@ def _constant_within(frame: pd.DataFrame, name: str) -> list[str]:
     codes, distinct = frame[name].factorize()
     found = []
     for other in frame.columns:
-        if other == name:
-            continue
         try:
             theirs, levels = frame[other].factorize()
         except TypeError:
             continue
-        if not 3 <= len(levels) <= len(distinct) or (theirs < 0).any():
+        if other == name or not 3 <= len(levels) <= len(distinct) or (theirs < 0).any():
             continue
-        pairs = len(np.unique(codes.astype(np.int64) * len(levels) + theirs))
-        if pairs == len(distinct):
+        if len(np.unique(codes.astype(np.int64) * len(levels) + theirs)) == len(distinct):
             found.append(str(other))
     return found
 
