@@ -240,10 +240,8 @@ def _run_all(deployment: Deployment, command: str, json: bool, folder: str, **gi
     from polyfed.cli.deploy_documents import DEPLOY_DOCUMENTS
     from polyfed.flower.deploy import runs
 
-    began, config = (
-        time.monotonic(),
-        given | {"folder": folder, "nodes": given["nodes"] or len(deployment.nodes) or None},
-    )
+    began, nodes = time.monotonic(), given["nodes"] or len(deployment.nodes) or None
+    config = given | {"folder": folder, "nodes": nodes}
     number = runs.submit(deployment, {key: value for key, value in config.items() if value is not None}, note)
     status, reason = runs.follow(deployment, number, Path(folder) if deployment.is_server else None, note)
     seconds = round(time.monotonic() - began, 1)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polyfed.experiments.comparing import Cell
     from polyfed.folders.lines import Event
 
+Rows = Sequence[Sequence[object]]  # of a table
 EVERY = 10.0  # seconds between two lines where there is no bar
 WIDTH = 120  # of tables that go into a file
 
@@ -43,14 +44,7 @@ def by_command(module: str) -> dict[str, type[BaseModel]]:
     return {one.model_fields["command"].default: one for one in made}
 
 
-def show_table(
-    title: str,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    left: int = 1,
-    closing: Sequence[Sequence[object]] = (),
-) -> None:
+def show_table(title: str, headings: Sequence[str], rows: Rows, *, left: int = 1, closing: Rows = ()) -> None:
     """A table whose first columns are texts, set to the left; what sums it up is `closing`, below a line."""
     from rich.console import Console
     from rich.table import Table

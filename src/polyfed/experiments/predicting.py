@@ -55,15 +55,11 @@ class Predicted:
     clients: dict[str, int]  # client → how many rows it was asked for
     table: pd.DataFrame = field(init=False)  # a row for each row given: columns that are kept first, and notes last
     kept: list[str] = field(init=False)  # the columns that are kept as they were
-    scores: dict[str, Scores] = field(
-        default_factory=dict
-    )  # client → scores, of rows that its model was not trained on
+    scores: dict[str, Scores] = field(default_factory=dict)  # client → scores of rows that were not trained on
     training_scores: dict[str, Scores] = field(default_factory=dict)  # the same of those that it was
     trained_on: int = 0  # how many rows the models were trained on
     far: int = 0  # how many are far from all that the models were trained on
-    unseen: dict[str, Counter[str]] = field(
-        default_factory=dict
-    )  # text column → category new to training → rows with it
+    unseen: dict[str, Counter[str]] = field(default_factory=dict)  # text column → new category → rows with it
 
 
 def client_table(run: Run, source: Path) -> Table:

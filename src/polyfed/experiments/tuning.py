@@ -7,12 +7,11 @@ to the loss of every combination, so the sum needs no weights: no unit makes a t
 One combination is chosen for all seeds, that with the least mean over them; of equal ones the first. A combination counts
 only if it has a finite loss with every seed: one that fails or diverges somewhere is never chosen.
 
-In which scale a skewed column is best taken: as it is, its logarithm, or (of an input) its rank among all clients' values.
-
-Rows that are not for testing choose, and test rows are not looked at: some of them are held out, the method is run for a few
-rounds with each scale in turn, and the least loss on what was held out wins (`tuning`: the log loss in nats, summed over the
-tasks). Columns are settled one after the other, each beside what was chosen before it. A scale must gain LEAST_GAIN over the
-column as it is: less than that is chance. Densities of a logarithm are compared in units of the target itself.
+The scale of a skewed column is chosen likewise: as it is, its logarithm, or (of an input) its rank among all clients' values.
+Some of the rows that are not for testing are held out, the method is run for a few rounds with each scale in turn, and the
+least loss on what was held out wins. Columns are settled one after the other, each beside what was chosen before it. A scale
+must gain LEAST_GAIN over the column as it is: less than that is chance. Densities of a logarithm are compared in units of the
+target itself.
 
 >>> combinations({"learning_rate": [0.1, 0.01], "hidden": [[32], [64, 64]]})[1]
 {'learning_rate': 0.1, 'hidden': [64, 64]}
