@@ -63,11 +63,12 @@ class ClientUpdate:
         for name, value in wire.items():
             kind, _, rest = name.partition("/")
             parts[kind][rest] = value
+        labels = sorted(parts["labels"], key=lambda name: int(name.partition("/")[0]))
         return cls(
             parts["arrays"],
             {name: (total, parts["count"][name]) for name, total in parts["sum"].items()},
             float(parts["weight"][""]),
-            {name.partition("/")[2]: int(parts["labels"][name]) for name in sorted(parts["labels"], key=_position)},
+            {name.partition("/")[2]: int(parts["labels"][name]) for name in labels},
             {name: float(value) for name, value in parts["metrics"].items()},
         )
 
@@ -110,10 +111,6 @@ def n_bytes(state: Mapping[str, Tensor]) -> int:
 @lru_cache(maxsize=1024)
 def _length(signature: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> int:
     return len(save({name: torch.zeros(shape, dtype=dtype) for name, dtype, shape in signature}))
-
-
-def _position(name: str) -> int:
-    return int(name.partition("/")[0])
 
 
 def scalar(value: float) -> Tensor:

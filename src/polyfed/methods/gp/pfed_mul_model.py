@@ -18,7 +18,7 @@ from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alik
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
 from polyfed.methods.gp.server_step import own_noise
 from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Served, Server
-from polyfed.methods.messages import State
+from polyfed.methods.messages import State, scalar
 from polyfed.modelling.memory import exact_bytes, holds
 from polyfed.predictions import Predictions
 from polyfed.predictions.mixture import mixed
@@ -109,7 +109,10 @@ class PFedMulModel(PFedMulOptions):
         return self.theta_draws > 0
 
     def begin_round(self, server: State, rounds_left: int) -> State:
-        return theta_draws.asked(Server.from_arrays(server), rounds_left).to_arrays() if self.theta_draws else server
+        if not self.theta_draws:
+            return server
+        curving = None if rounds_left else scalar(1.0)  # in the last round second derivatives are asked for
+        return replace(Server.from_arrays(server), curving=curving).to_arrays()
 
     def _knowledge(self, model: GPModel, own: Evidence | None, received: Broadcast) -> KnowledgeOf | None:
         """What clients know of shared functions from the others, without their own evidence; None if there are none."""

@@ -46,11 +46,6 @@ def begun(server: Server, hyper: HyperPrior | None, prior: Prior, n_draws: int, 
     return replace(server, widths=widths, normals=torch.from_numpy(rng.standard_normal(((n_draws + 1) // 2, n))))
 
 
-def asked(server: Server, rounds_left: int) -> Server:
-    """The server's state as a round begins: in the last one second derivatives are asked for."""
-    return replace(server, curving=torch.ones((), dtype=torch.float64) if rounds_left == 0 else None)
-
-
 def curvature(model: GPModel, rows: Sequence[Rows], values: State, shared: Sequence[str], step: BatchStep) -> Tensor:
     """The second derivatives that clients send, (clients, entries of a triangle)."""
     drawn = sorted(name for name in shared if group_of(name) != "features")
