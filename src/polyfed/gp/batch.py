@@ -104,9 +104,8 @@ class ClientBatch:
         most = BUCKET_NUMBERS if compiled.solver() is None else COMPILED_BUCKET_NUMBERS
         groups = list(buckets([len(rows) for rows in clients], most))
         self.groups = [torch.tensor(group) for group in groups]
-        self._one = groups == [
-            [*range(self.n_clients)]
-        ]  # one bucket, in the order of the clients: nothing to move about
+        # One bucket, in the order of the clients: nothing to move about.
+        self._one = groups == [list(range(self.n_clients))]
         self.stacks: list[tuple[Rows, Distances]] = []
         where: dict[int, tuple[int, int, Tensor]] = {}
         for b, group in enumerate(groups):
@@ -139,8 +138,7 @@ class ClientBatch:
         """
         gradient, total, count, others = ({} for _ in range(4))
         marginals = []
-        stacks = zip(self.groups, self.stacks, self._begin(start), strict=True)
-        for group, (rows, distances), begin in stacks:
+        for group, (rows, distances), begin in zip(self.groups, self.stacks, self._begin(start), strict=True):
             theta = prior.expand(len(group)) if not prior.is_stacked else prior if self._one else prior.take(group)
             wanted = theta.group(*groups)
             with torch.set_grad_enabled(bool(wanted)):
@@ -156,8 +154,7 @@ class ClientBatch:
             self._keep(others, "bound", group, value.detach())
             marginals.append(model.rows.as_f((q.m, q.v)))
             if knowledge is not None:
-                factors = model.evidence(q)
-                for name, array in factors.arrays.items():
+                for name, array in model.evidence(q).arrays.items():
                     self._keep(others, name, group, array)
         noise = {task: (total[task], count[task]) for task in total}
         bound = others.pop("bound", torch.zeros(0))
