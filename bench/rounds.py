@@ -30,8 +30,8 @@ from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
 from polyfed.gp import Evidence, hyperprior
 from polyfed.methods import Job, Method, PFedMul
-from polyfed.methods.gp.server_step import noise_slope, with_prior
 from polyfed.methods.gp.states import Server
+from polyfed.methods.gp.theta_prior import noise_slope, with_prior
 from polyfed.methods.messages import State, strip_prefix
 from polyfed.modelling.learning import limits_of
 from polyfed.seeds import Stream

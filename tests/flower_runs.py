@@ -15,7 +15,7 @@ from polyfed.engine.settings import Settings
 from polyfed.experiments.reading import check
 from polyfed.flower.client_app import app
 from polyfed.flower.grid import InProcessGrid
-from polyfed.flower.server_app import ServeConfig, serve
+from polyfed.flower.serving import ServeConfig, serve
 from polyfed.flower.strategy import Timeouts
 
 TASKS = [{"name": "height", "kind": "regression"}, {"name": "high", "kind": "binary"}]

@@ -23,7 +23,7 @@ from polyfed.experiments.building import embedder
 from polyfed.experiments.config import ImagesConfig
 from polyfed.methods import Method, method
 from polyfed.methods.gp.pfed_hier import PFedHier
-from polyfed.methods.gp.yardsticks import SeparateTasks
+from polyfed.methods.gp.separate import SeparateTasks
 
 SIZES = {"10x20": (10, 20, 18), "20x15": (20, 15, 12), "50x10": (50, 10, 8)}  # shots, clients, clients in a round
 SEEN = {"celeba": {"cut": "layer2", "grid": 8, "size": 160}, "dogcat": {}}  # as in the preset `images`

@@ -94,7 +94,7 @@ def _penguins(folder: Path) -> pd.DataFrame:
 
 
 def _phones(folder: Path) -> pd.DataFrame:
-    from polyfed.data.datasets.synthetic import phone_health
+    from polyfed.data.datasets.phone_health import phone_health
 
     federation = phone_health(n_clients=MOST_CLIENTS, rows=200)
     parts = []

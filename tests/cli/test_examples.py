@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from polyfed.cli.app import app
-from polyfed.cli.listing import TABLES
+from polyfed.cli.begin import TABLES
 
 SHIPPED = Path(__file__).resolve().parents[2] / "examples"
 

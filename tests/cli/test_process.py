@@ -213,7 +213,7 @@ def test_a_bar_while_a_network_sees_images_and_none_if_it_has_seen_them(command,
 
 
 def test_without_a_terminal_a_line_says_how_far_it_is(capsys):
-    from polyfed.cli.output import Lines
+    from polyfed.cli.progress import Lines
 
     with Lines(20, 0, "pfed-hier", every=0.01) as lines:
         lines({"event": "round", "round": 3})

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import polyfed as pf
-from polyfed.engine.results import effects, results
+from polyfed.engine.effects import effects
+from polyfed.engine.results import results
 
 RNG = np.random.default_rng(0)
 

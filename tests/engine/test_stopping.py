@@ -8,7 +8,7 @@ import pytest
 import polyfed as pf
 from federations import make_federation, people
 from polyfed.engine import Settings
-from polyfed.engine.tables import best_round
+from polyfed.engine.stopping import best_round
 from polyfed.errors import ConfigError, DataError
 
 KINDS = {"height": "regression", "high": "binary"}

@@ -16,7 +16,7 @@ from polyfed.experiments import tuning
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.guessing import is_skewed, is_skewed_target
 from polyfed.experiments.reading import check
-from polyfed.experiments.tuning import settled
+from polyfed.experiments.scales import settled
 
 
 def table(n=240, seed=0):

@@ -14,8 +14,9 @@ import polyfed.engine.run as engine
 from polyfed.cli.documents import CompareDocument
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.comparing import cells, run_cells
+from polyfed.experiments.grid import folder_name
 from polyfed.experiments.reading import check
-from polyfed.experiments.tuning import Choice, folder_name, loss_of
+from polyfed.experiments.tuning import Choice, loss_of
 from polyfed.folders.lines import read_events
 
 COMPARE = ["compare", "--data", "hospitals.csv", "--client", "ward", "--features", "age", "--regression", "pulse"]

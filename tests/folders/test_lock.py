@@ -255,7 +255,7 @@ def test_a_second_resume_ends_with_two_and_every_round_is_run_once(folder, monke
 def test_the_server_of_a_deployment_holds_its_folder(folder, holder: subprocess.Popen, tmp_path: Path):
     pytest.importorskip("flwr")
     from polyfed.experiments.reading import check
-    from polyfed.flower.server_app import ServeConfig, serve
+    from polyfed.flower.serving import ServeConfig, serve
 
     config = check({"data": {"tasks": [{"name": "y"}]}}, "test")
     with pytest.raises(UsageError, match=AT_WORK.format(pid=holder.pid)):

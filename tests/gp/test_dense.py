@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 
 from polyfed.gp import ExactModel
-from polyfed.gp.dense import PartialPosterior
+from polyfed.gp.schur import PartialPosterior
 from problems import KINDS, build, law, problems, run
 
 

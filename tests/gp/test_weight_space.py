@@ -11,7 +11,8 @@ import torch
 from polyfed.gp import Evidence, Prior, Rows, infer, predict_latents
 from polyfed.gp.dense import DenseModel
 from polyfed.gp.likelihoods import Bernoulli, Gaussian
-from polyfed.gp.weight_space import LEAST, Coregionalisation, WeightModel, Weights, learned, renewed, wider
+from polyfed.gp.weight_model import WeightModel
+from polyfed.gp.weight_space import LEAST, Coregionalisation, Weights, learned, renewed, wider
 
 LIKELIHOODS = {"pulse": Gaussian(), "sick": Bernoulli()}
 SIZES, T = (3, 1, 2), 2

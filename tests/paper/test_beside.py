@@ -6,7 +6,8 @@ import pytest
 
 from polyfed.errors import DataError
 from polyfed.paper.beside import read_page, with_rows
-from polyfed.paper.records import Record, Table, _ranked, tables
+from polyfed.paper.records import Record, _ranked
+from polyfed.paper.tables import Table, tables
 
 SAYS = "# A page\n\nWhat it says.\n\n"
 

@@ -9,7 +9,8 @@ import pytest
 from polyfed.paper import records as room
 from polyfed.paper.measures import Measure
 from polyfed.paper.presets import Block, Setting, Variant
-from polyfed.paper.records import Claim, Record, collect, holds, published, tables
+from polyfed.paper.records import Claim, Record, collect, holds, published
+from polyfed.paper.tables import tables
 
 
 class Cell:

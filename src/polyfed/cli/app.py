@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from polyfed.cli import compare, deploy, export, listing, predict, reproduce, run
+from polyfed.cli import begin, compare, deploy, export, listing, pages, predict, reproduce, run
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.files import reject_unnameable
 
@@ -17,13 +17,13 @@ Function = Callable[..., None]
 
 # Panel of the help → its commands.
 PANELS: dict[str, dict[str, Function]] = {
-    "Begin here": {"demo": compare.demo, "examples": listing.examples, "init": listing.init},
+    "Begin here": {"demo": compare.demo, "examples": begin.examples, "init": begin.init},
     "Runs": {"run": run.command, "compare": compare.compare, "reproduce": reproduce.command},
     "What a run knows": {
         "predict": predict.predict,
         "join": predict.join,
-        "report": export.report,
-        "watch": export.watch,
+        "report": pages.report,
+        "watch": pages.watch,
         "export": export.export,
     },
     "What there is": {

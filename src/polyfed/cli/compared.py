@@ -12,14 +12,16 @@ from polyfed.cli import documents
 from polyfed.cli.arguments import reject_run
 from polyfed.cli.compare import LABELLED
 from polyfed.cli.documents import CompareDocument, ScoreDocument
-from polyfed.cli.export import try_report
-from polyfed.cli.output import emit, images_bar, note, number, progress_bar, say, shared_bar, show_table
+from polyfed.cli.output import emit, note, number, say, show_table
+from polyfed.cli.pages import try_report
+from polyfed.cli.progress import images_bar, progress_bar, shared_bar
 from polyfed.data import Federation
 from polyfed.errors import Interrupted, PolyfedError
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.comparing import Cell, Outcome, Scores, cells, personal_scores, ranked, run_cells, scores
 from polyfed.experiments.config import Config
-from polyfed.experiments.tuning import Choice, grids, lacking, tune, written
+from polyfed.experiments.grid import grids, lacking, written
+from polyfed.experiments.tuning import Choice, tune
 from polyfed.folders.lines import Event, read_events
 from polyfed.kinds import KINDS
 from polyfed.report.folders import RunFolder, read_run

@@ -185,7 +185,7 @@ def settings(
 
 def with_scales(config: Config, where: str, *, quiet: bool) -> Config:
     """The settings with the scales that `--transform auto` chose on held-out rows; what was tried is said on stderr."""
-    from polyfed.experiments.tuning import AS_IT_IS, settled
+    from polyfed.experiments.scales import AS_IT_IS, settled
 
     def report(text: str) -> None:
         if not quiet:

@@ -11,7 +11,8 @@ import typer
 
 from polyfed.cli.arguments import AsJson, Jobs, Names, Quiet, argument, option, reject_run
 from polyfed.cli.options import COMMAND_LINE, split_names, split_seeds
-from polyfed.cli.output import emit, images_bar, note, say, shared_bar, show_table
+from polyfed.cli.output import emit, note, say, show_table
+from polyfed.cli.progress import images_bar, shared_bar
 from polyfed.errors import Interrupted, PolyfedError, UsageError
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def _run_all(experiment: Experiment, jobs: int, argv: Sequence[str], quiet: bool
 
 
 def _show(document: Document, records: Sequence[Record]) -> None:
-    from polyfed.paper.records import tables
     from polyfed.paper.reproduce import reported, says
+    from polyfed.paper.tables import tables
 
     say(f"{document['title']}. {says(document['preset'])}")
     for table in tables(records):

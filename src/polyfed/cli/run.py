@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyfed.cli.arguments import AllowCode, AsJson, Quiet, WriteReport, argument, grouped, option, reject_no_run
-from polyfed.cli.export import try_report
 from polyfed.cli.options import DataOptions, RunOptions, settings, with_scales
-from polyfed.cli.output import emit, number, progress_bar, say, show_table
+from polyfed.cli.output import emit, number, say, show_table
+from polyfed.cli.pages import try_report
+from polyfed.cli.progress import progress_bar
 from polyfed.counting import in_bytes
 from polyfed.defaults import METHOD
 from polyfed.errors import DataError, UsageError, nearest

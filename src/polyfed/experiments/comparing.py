@@ -23,9 +23,10 @@ import numpy as np
 from polyfed.errors import ConfigError, PolyfedError, UsageError, nearest
 from polyfed.experiments.building import build_method
 from polyfed.experiments.config import Config
+from polyfed.experiments.grid import Options, combinations, folder_name, grids
 from polyfed.experiments.reading import check
 from polyfed.experiments.running import OnEvent, read_config, resolved, resume, start
-from polyfed.experiments.tuning import Options, combinations, folder_name, grids, reject_without_validation
+from polyfed.experiments.tuning import reject_without_validation
 from polyfed.folders.lines import Event, read_events
 from polyfed.folders.making import is_half_made
 from polyfed.folders.results_file import finished_rounds

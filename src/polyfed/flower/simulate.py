@@ -29,7 +29,7 @@ from polyfed.flower.client_app import make_app
 from polyfed.flower.grid import InProcessGrid
 from polyfed.flower.node import folder_of
 from polyfed.flower.own_config import OwnConfig
-from polyfed.flower.server_app import ServeConfig, serve
+from polyfed.flower.serving import ServeConfig, serve
 from polyfed.flower.strategy import Timeouts
 from polyfed.folders.documents import read_content, read_document
 from polyfed.folders.lines import TIMING_FILE

@@ -24,20 +24,15 @@ What is linear in its inputs cannot level off; a function of what it says can (`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from polyfed.gp.blocks import spans
-from polyfed.gp.dense import DenseModel
 from polyfed.gp.kernels import rbf
 from polyfed.gp.knowledge import Evidence
-from polyfed.gp.linalg import Gaussian, cholesky
-from polyfed.gp.predict import LatentPrediction
-from polyfed.gp.prior import Prior
-from polyfed.gp.rows import Rows
+from polyfed.gp.linalg import cholesky
 
 LEAST = 1e-8  # variance of a weight in every direction of outputs: B of a group that nothing asks for stays invertible
 N_POINTS, REACH, LENGTH = 9, 2.5, 1.2  # of curved features
@@ -135,79 +130,6 @@ class Weights:
 
     def _unwhitened(self, w: Tensor) -> Tensor:
         return torch.einsum("jts,sj->tj", self._C, w.reshape(self.prior.n_outputs, -1)).reshape(-1)
-
-
-class WeightModel(DenseModel):
-    """Rows of one client.
-
-    Args:
-        prior: for the noise of the tasks; its outputs say which are whose.
-        rows: the labels.
-        phi: (inputs, features) at the inputs of the rows.
-        shared: what the others know of the shared weights.
-        personal: of the first of the same features.
-        features: inputs → features, for predictions.
-        unseen: inputs → the squared norm of what they have beside the features of the first group. The weights of that have the
-            same prior, and no row says anything of them: without it, inputs unlike all rows would look like an ordinary one.
-    """
-
-    def __init__(
-        self,
-        prior: Prior,
-        rows: Rows,
-        phi: Tensor,
-        shared: Weights,
-        personal: Coregionalisation,
-        features: Callable[[Tensor], Tensor],
-        unseen: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        self.shared, self.personal, self.features, self.unseen = shared, personal, features, unseen
-        self.phi, self.A = phi[rows.at], rows.A
-        self.white = shared.white(self.phi, rows.A)
-        self.half = shared.half(self.white)
-        self.own = self._own(self.phi, rows.A)
-        super().__init__(prior, rows.shifted(self.white @ shared.mean), self.half.mT @ self.half + self.own)
-
-    def _own(self, phi: Tensor, A: Tensor) -> Tensor:
-        """Covariance of rows with those of the client, of the personal part."""
-        mine = slice(self.personal.n_features)
-        return self.personal.covariance(phi[:, mine], A, self.phi[:, mine], self.A)
-
-    def evidence(self, q: Gaussian) -> Evidence:
-        """What the labels say of the shared weights."""
-        s = q.h.sqrt()
-        B = (self.own * s[:, None]) * s
-        B.diagonal().add_(1.0)
-        Psi = (self.A[:, :, None] * self.phi[:, None, :]).flatten(1)
-        V = torch.linalg.solve_triangular(cholesky(B), s[:, None] * Psi, upper=False)
-        precision = V.mT @ V
-        known = self.shared.given(self.phi, self.A, q.alpha)
-        return Evidence.of(precision, Psi.mT @ q.alpha + precision @ known)
-
-    def moments(self, q: Gaussian) -> Tensor:
-        """Σ_j E[v_j v_jᵀ] of the personal part, (groups, T, T)."""
-        s = q.h.sqrt()
-        M = (q.B_inv * s[:, None]) * s
-        return self.personal.moments(self.phi[:, : self.personal.n_features], self.A, q.alpha, M)
-
-    def predict(self, q: Gaussian, x: Tensor) -> LatentPrediction:
-        """All outputs at new inputs; mixing weights are those of outputs that are latents themselves."""
-        phi, T = self.features(x), self.A.shape[-1]
-        every = torch.eye(T, dtype=x.dtype).repeat(len(x), 1)  # all outputs of the first input, then of the second, ...
-        phi = phi.repeat_interleave(T, 0)
-        white = self.shared.white(phi, every)
-        half = self.shared.half(white)
-        k = half.mT @ self.half + self._own(phi, every)
-        mean = (white @ self.shared.mean + k @ q.alpha).reshape(-1, T)
-        explained = torch.linalg.solve_triangular(q.L, q.h.sqrt()[:, None] * k.mT, upper=False).reshape(-1, len(x), T)
-        half = half.reshape(-1, len(x), T)
-        cov = torch.einsum("pxs,pxt->xst", half, half) - torch.einsum("nxs,nxt->xst", explained, explained)
-        for group, B in zip(self.personal.groups, self.personal.B, strict=True):
-            cov = cov + phi[::T, group].square().sum(-1)[:, None, None] * B
-        if self.unseen is not None:
-            of_both = self.shared.prior.B[0] + (self.personal.B[0] if self.personal.sizes[0] else 0.0)
-            cov = cov + self.unseen(x)[:, None, None] * of_both
-        return LatentPrediction(mean, cov, self.prior.selecting())
 
 
 def renewed(prior: Coregionalisation, moments: Tensor, clients: float = 1.0) -> Coregionalisation:

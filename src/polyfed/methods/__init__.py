@@ -16,12 +16,14 @@ from polyfed.methods.gp.pfed_hier import PFedHier
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.yardsticks import Local, PFedSt, Pooled
 from polyfed.methods.messages import ClientUpdate, State
+from polyfed.methods.neural.ditto import Ditto
 from polyfed.methods.neural.fed3r import Fed3R
 from polyfed.methods.neural.fedavg import FedAvg, FedAvgFT, FedBABU
 from polyfed.methods.neural.fedpac import FedPAC
-from polyfed.methods.neural.own_networks import Ditto, PFedMe
-from polyfed.methods.neural.personal_heads import FedPer, FedRoD
+from polyfed.methods.neural.fedper import FedPer
+from polyfed.methods.neural.fedrod import FedRoD
 from polyfed.methods.neural.pfedfda import PFedFDA
+from polyfed.methods.neural.pfedme import PFedMe
 from polyfed.methods.neural.scaffold import Scaffold
 from polyfed.methods.rivals import RIVALS
 from polyfed.plugins import registered

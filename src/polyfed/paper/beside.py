@@ -15,7 +15,7 @@ from scipy import stats
 
 from polyfed.errors import DataError, in_words
 from polyfed.metrics import is_better
-from polyfed.paper.records import NAMES, Table
+from polyfed.paper.tables import NAMES, Table
 
 TABLE = re.compile(r"^\*\*(?P<title>[^*\n]+)\*\*\n\n(?P<lines>(?:\|.*\n?)+)", re.MULTILINE)
 CELL = re.compile(r"^(?P<value>-?[\d.e+]+)(?P<std> ± [\d.e+-]+)?(?: \((?P<rank>[\d.]+)\))?$")

@@ -21,10 +21,11 @@ from polyfed.experiments.config import ImagesConfig
 from polyfed.folders.results_file import read_results
 from polyfed.paper.measures import BAND, uncertainties
 from polyfed.paper.presets import Block
-from polyfed.paper.records import NAMES, Record
+from polyfed.paper.records import Record
+from polyfed.paper.tables import NAMES
 from polyfed.report.charts.base import COLOURS, Chart, Figure, band, dots, figure, line, plain, rounds_axis, short
-from polyfed.report.charts.learned import latents as latent_charts
-from polyfed.report.charts.predictions import reliability as reliability_chart
+from polyfed.report.charts.calibration import reliability as reliability_chart
+from polyfed.report.charts.latents import latents as latent_charts
 from polyfed.seeds import Stream
 
 SHOWN = 12  # images in the row

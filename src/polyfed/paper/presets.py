@@ -28,8 +28,8 @@ from polyfed.errors import PolyfedError, UsageError, nearest
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.comparing import Cell, cells
 from polyfed.experiments.config import Config, DataConfig
+from polyfed.experiments.grid import folder_name
 from polyfed.experiments.reading import Document, check
-from polyfed.experiments.tuning import folder_name
 
 if TYPE_CHECKING:
     from polyfed.data import Federation

@@ -30,7 +30,8 @@ from polyfed.files import SHOWN, write_whole
 from polyfed.paper.beside import with_rows
 from polyfed.paper.pictures import PICTURES
 from polyfed.paper.presets import Block, Choices, Preset, blocks, with_cells
-from polyfed.paper.records import Record, Table, collect, holds, published, tables
+from polyfed.paper.records import Record, collect, holds, published
+from polyfed.paper.tables import Table, tables
 from polyfed.report.folders import read_run
 from polyfed.report.templates import PAGES, as_json, figures_of, render
 

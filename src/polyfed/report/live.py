@@ -23,7 +23,7 @@ from polyfed.counting import in_bytes
 from polyfed.errors import DataError, UsageError
 from polyfed.folders.lines import EVENTS_FILE, TIMING_FILE, Event, parse_events, parse_timing
 from polyfed.report.charts import scores
-from polyfed.report.document import MOST_REJECTIONS, duration
+from polyfed.report.details import MOST_REJECTIONS, duration
 from polyfed.report.folders import History, durations, read_summary
 from polyfed.report.templates import figures_of, render
 

@@ -217,7 +217,7 @@ def test_what_is_kept_can_be_told_without_measuring(table, monkeypatch, tmp_path
     """By names alone: a default that changed since does not send anybody back to the start."""
     from bench.tables import __main__ as command
     from bench.tables import sets
-    from polyfed.methods.rivals.pooled import LinearPooled
+    from polyfed.methods.rivals.linear import LinearPooled
 
     monkeypatch.setitem(sets.SETS, "pupils", table)
     common = ["--tables", "pupils", "--labels", "5", "--seeds", "0", "--scenarios", "few", "--cache", str(tmp_path)]

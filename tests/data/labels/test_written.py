@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from polyfed.data import Federation, Split, Task
-from polyfed.data.labels.column import USUAL, as_labels, checked_missing
+from polyfed.data.labels.written import USUAL, as_labels, checked_missing
 from polyfed.errors import ConfigError, DataError
 
 STAGE = {"stage": "multiclass"}

@@ -21,7 +21,7 @@ from polyfed.flower.deploy import node as nodes
 from polyfed.flower.deploy.commands import node_config
 from polyfed.flower.deploy.layout import read_node
 from polyfed.flower.deploy.making import make_deployment
-from polyfed.flower.deploy.node import RestartPolicy
+from polyfed.flower.deploy.restarts import RestartPolicy
 from polyfed.flower.own_config import OwnConfig
 
 # What Flower 1.41 prints when the server does not know the key, and also when it takes the node for alive.

@@ -22,18 +22,10 @@ from polyfed.gp import ExactModel, Prior, Rows, infer, predict_latents
 from polyfed.gp.likelihoods import Bernoulli, likelihood_for
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.methods import PFedSt
-from polyfed.methods.bayesian_heads.nodes import (
-    TERMS,
-    ClassTree,
-    NodeGP,
-    exponentials,
-    gibbs,
-    kernel,
-    log_predictive,
-    polya_gamma_from,
-    unit_features,
-)
+from polyfed.methods.bayesian_heads.class_tree import ClassTree
+from polyfed.methods.bayesian_heads.node_gp import NodeGP, kernel, log_predictive, unit_features
 from polyfed.methods.bayesian_heads.pfedgp import PFedGP
+from polyfed.methods.bayesian_heads.polya_gamma_draws import TERMS, exponentials, gibbs, polya_gamma_from
 from polyfed.methods.bayesian_heads.task_gp import TaskGP, halves
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import strip_prefix

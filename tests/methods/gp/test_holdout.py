@@ -13,7 +13,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods import PFedMul
 from polyfed.methods.checks import check_method
-from polyfed.methods.gp.feature_learning import held_out_inputs, split
+from polyfed.methods.gp.holdout import held_out_inputs, split
 from polyfed.methods.messages import ClientUpdate, strip_prefix
 
 KINDS = ("regression", "binary")

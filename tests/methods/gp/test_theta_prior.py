@@ -11,8 +11,8 @@ from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, Prior, infer
 from polyfed.gp.hyperprior import HyperPrior, log_density
 from polyfed.methods import Local, PFedMul, method
-from polyfed.methods.gp.server_step import balanced
 from polyfed.methods.gp.states import Server
+from polyfed.methods.gp.theta_prior import balanced
 from polyfed.modelling.rows import likelihoods_of, rows_of
 
 NOISE = "noise.regression"

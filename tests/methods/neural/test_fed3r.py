@@ -14,7 +14,7 @@ from method_toys import client_of, spec_of
 from polyfed.data import ClientData
 from polyfed.methods import Fed3R
 from polyfed.methods.messages import with_prefix
-from polyfed.methods.neural.fed3r import PENALTIES, held_out, moments, ridge
+from polyfed.methods.neural.ridge import PENALTIES, held_out, moments, ridge
 from polyfed.methods.supervised import supervision_of, target_of, with_one
 from polyfed.seeds import Stream
 

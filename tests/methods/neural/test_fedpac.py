@@ -19,7 +19,8 @@ from polyfed.methods import FedPer
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import ClientUpdate, from_bytes, strip_prefix, to_bytes
 from polyfed.methods.neural import fedpac
-from polyfed.methods.neural.fedpac import FedPAC, mixing_weights, statistics, with_pooled_std
+from polyfed.methods.neural.fedpac import FedPAC
+from polyfed.methods.neural.fedpac_statistics import mixing_weights, statistics, with_pooled_std
 from polyfed.seeds import Stream
 
 CLASSES = {"y": LabelCodec(Task("y", "multiclass", classes=("a", "b", "c")), ("a", "b", "c"), 0.0, 1.0)}

@@ -167,7 +167,7 @@ def test_the_logistic_model_is_at_the_mode_of_its_posterior():
     """There Σ(y − p) of a client is its intercept over τ², and Aᵀ(y − p) the fixed effects over 2²."""
     from statsmodels.genmod.bayes_mixed_glm import BinomialBayesMixedGLM
 
-    from polyfed.methods.rivals.pooled import MixedEffects, _design
+    from polyfed.methods.rivals.mixed_effects import MixedEffects, _design
 
     x = Inputs.of(of_kinds("binary").x, named=True)
     y, A, one_hot = (LABELS["binary"] + 1) / 2, _design(x, 5)(x), Clients.of(x).one_hot(x)
@@ -183,7 +183,7 @@ def test_the_logistic_model_is_at_the_mode_of_its_posterior():
 
 
 def test_components_stand_for_features_where_labels_are_few():
-    from polyfed.methods.rivals.pooled import _design
+    from polyfed.methods.rivals.mixed_effects import _design
 
     few = Inputs(FEATURES[:12], OWNER[:12])
     A = _design(few, 5)(few)

@@ -8,8 +8,8 @@ from run_folders import make_run, results
 from scipy import stats
 
 from polyfed.report.charts import learned, predictions, scores
-from polyfed.report.charts.predictions import MOST_POINTS
-from polyfed.report.document import details
+from polyfed.report.charts.predicted import MOST_POINTS
+from polyfed.report.details import details
 from polyfed.report.folders import read_run
 from polyfed.report.tables.comparison import grouped
 

@@ -10,7 +10,7 @@ import pytest
 import scipy
 from scipy import stats
 
-from polyfed.report.tables.ranking import critical_difference, holm, ranks, wilcoxon
+from polyfed.report.statistics import critical_difference, holm, ranks, wilcoxon
 
 RNG = np.random.default_rng(0)
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from polyfed.data.datasets.penguins import penguins
-from polyfed.data.datasets.synthetic import phone_health, synthetic
+from polyfed.data.datasets.phone_health import phone_health
+from polyfed.data.datasets.synthetic import synthetic
 from polyfed.data.federation import Federation
 from polyfed.data.images import ImageFederation, celeba, dogcat, own_images
 from polyfed.errors import ConfigError, nearest

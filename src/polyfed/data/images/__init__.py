@@ -4,10 +4,11 @@ Nothing here opens an image: `ImageFederation.with_features(embed)` hands paths 
 gives an ordinary federation, with which everything else works as with a table.
 """
 
+from polyfed.data.images.celeba import celeba
+from polyfed.data.images.dogcat import dogcat
 from polyfed.data.images.federation import CORRUPTIONS, Embed, ImageFederation, own_images
 from polyfed.data.images.files import ImageFiles
 from polyfed.data.images.generated import LAYOUTS, make_images
-from polyfed.data.images.published import celeba, dogcat
 
 __all__ = [
     "CORRUPTIONS",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyfed.data.labels.column import as_labels
+from polyfed.data.labels.written import as_labels
 from polyfed.data.tables.files import Table
 from polyfed.errors import ConfigError, DataError
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyfed.data.features.matrix import at, reject_duplicates, row_name
-from polyfed.data.labels.column import EMPTY, USUAL
+from polyfed.data.labels.written import EMPTY, USUAL
 from polyfed.data.tables.columns import find_column
 from polyfed.data.tables.servers import DUCKDB, SQLITE, is_database, is_url, read_query, read_server, url_name
 from polyfed.data.tables.text import COMPRESSIONS, content_of, separator_of, with_decimal_commas

@@ -23,7 +23,8 @@ from polyfed.data.features.matrix import is_missing
 from polyfed.data.features.raw import dates_among, read_columns
 from polyfed.data.features.transforms import checked_transform, to_transform
 from polyfed.data.labels.codec import KEY, read_weights
-from polyfed.data.labels.column import EMPTY, USUAL, Labels, as_labels, checked_missing
+from polyfed.data.labels.column import Labels
+from polyfed.data.labels.written import EMPTY, USUAL, as_labels, checked_missing
 from polyfed.data.raw import RawClient, at_client, read_labels
 from polyfed.data.splits import DEFAULT_SPLIT, Split, read_key
 from polyfed.data.tables.client_column import client_names, reject_one_row_clients

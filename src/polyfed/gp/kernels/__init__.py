@@ -8,23 +8,10 @@
 | `registry`  | names and expressions                                                             |
 """
 
-from polyfed.gp.kernels.base import Kernel, Phi, Positive, Product, Sum, check_kernel
-from polyfed.gp.kernels.metric import (
-    MetricKernel,
-    absolute_distance,
-    affine,
-    affine_cosine,
-    cauchy,
-    cosine,
-    laplace,
-    linear,
-    matern32,
-    matern52,
-    rbf,
-    squared_distance,
-    unit,
-    with_constant,
-)
+from polyfed.gp.kernels.base import Kernel, Phi, Positive, Product, Sum
+from polyfed.gp.kernels.checks import check_kernel
+from polyfed.gp.kernels.distances import absolute_distance, affine_cosine, cosine, squared_distance, unit, with_constant
+from polyfed.gp.kernels.metric import MetricKernel, affine, cauchy, laplace, linear, matern32, matern52, rbf
 from polyfed.gp.kernels.periodic import Periodic, periodic
 from polyfed.gp.kernels.registry import KERNELS, KernelLike, kernel_of, known_kernels, register, text_of, texts_of
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from polyfed.errors import ConfigError
 from polyfed.gp.kernels.base import Kernel, Phi, Positive
-from polyfed.gp.kernels.metric import squared_distance
+from polyfed.gp.kernels.distances import squared_distance
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -16,9 +16,12 @@ from __future__ import annotations
 from inspect import signature
 
 from polyfed.gp.likelihoods.base import Likelihood
-from polyfed.gp.likelihoods.gaussian import Gaussian, StudentT
-from polyfed.gp.likelihoods.logistic import Bernoulli, Binomial, NegativeBinomial, OneVsEach
+from polyfed.gp.likelihoods.gaussian import Gaussian
+from polyfed.gp.likelihoods.logistic import Bernoulli, Binomial
 from polyfed.gp.likelihoods.logistic_softmax import LogisticSoftmax
+from polyfed.gp.likelihoods.negative_binomial import NegativeBinomial
+from polyfed.gp.likelihoods.one_vs_each import OneVsEach
+from polyfed.gp.likelihoods.student_t import StudentT
 from polyfed.kinds import KINDS
 
 __all__ = [

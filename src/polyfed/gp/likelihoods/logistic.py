@@ -2,11 +2,7 @@
 
 Polson, Scott, Windle: "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables", Journal of the American
 Statistical Association 2013, arXiv:1205.0310; in a Gaussian process, Wenzel, Galy-Fajou, Donner, Kloft, Opper: "Efficient
-Gaussian Process Classification Using Pólya-Gamma Data Augmentation", AAAI 2019, arXiv:1802.06383; for counts, Zhou, Li,
-Dunson, Carin: "Lognormal and Gamma Mixed Negative Binomial Regression", ICML 2012, arXiv:1206.6456; for classes, Titsias:
-"One-vs-Each Approximation to Softmax for Scalable Estimation of Probabilities", NeurIPS 2016, arXiv:1609.07410, and Snell,
-Zemel: "Bayesian Few-Shot Classification with One-vs-Each Pólya-Gamma Augmented Gaussian Processes", ICLR 2021,
-arXiv:2007.10417.
+Gaussian Process Classification Using Pólya-Gamma Data Augmentation", AAAI 2019, arXiv:1802.06383.
 
 Bernoulli, binomial, negative binomial and one-vs-each differ in κ and n alone. E[log 2cosh(f/2)] has no closed
 form; two bounds for it:
@@ -19,15 +15,14 @@ form; two bounds for it:
 from __future__ import annotations
 
 from abc import abstractmethod
-from math import log
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.gp.likelihoods.base import Likelihood, required
-from polyfed.gp.quadrature import expected_logistic, expected_probabilities, expected_sigmoid
+from polyfed.gp.likelihoods.base import Likelihood
+from polyfed.gp.quadrature import expected_logistic, expected_sigmoid
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -129,76 +124,3 @@ class Binomial(Logistic):
     def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, float]:
         k, n = y[:, :1], y[:, 1:]
         return k - 0.5 * n, n, torch.lgamma(n + 1.0) - torch.lgamma(k + 1.0) - torch.lgamma(n - k + 1.0), 0.0
-
-
-class NegativeBinomial(Logistic):
-    """Counts with dispersion ρ, which is learned as the task's `noise`: mean μ₀ eᶠ, variance mean + mean²/ρ.
-
-    As a logistic likelihood its success probability is sigmoid(f + s) with s = log μ₀ − log ρ: κ = (y − ρ)/2 and
-    n = y + ρ act on f + s. μ₀ is the typical count (a scale of the target, like the mean in regression), so that f
-    stays of order one and ρ speaks of dispersion alone. With μ₀ = None, s = 0: the bare form, mean ρ eᶠ.
-    """
-
-    initial_noise = 2.0
-
-    def __init__(self, *, typical: float | None = None, bound: str = "polya-gamma", power: float = 1.0) -> None:
-        super().__init__(bound=bound, power=power)
-        self.typical = typical
-
-    def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        y, rho = y[:, None], required(noise)
-        choose = torch.lgamma(y + rho) - torch.lgamma(y + 1.0) - torch.lgamma(rho)
-        kappa, n = 0.5 * (y - rho), y + rho
-        return kappa, n, choose, torch.zeros_like(rho) if self.typical is None else log(self.typical) - rho.log()
-
-    def readout(
-        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
-    ) -> dict[str, Tensor]:
-        rho = required(noise)
-        log_typical = rho.log() if self.typical is None else torch.tensor(log(self.typical), dtype=rho.dtype)
-        return {"dispersion": rho, "log_typical": log_typical}
-
-    def compiled(self, y: Tensor) -> Form:
-        from polyfed.gp.compiled import likelihoods as forms
-
-        shifted = (0.0, 0.0) if self.typical is None else (1.0, log(self.typical))
-        options = (*shifted, *forms.OPTIONS[self.bound])
-        return forms.Form(forms.counts_site.address, forms.counts_bound.address, y, options)
-
-
-class OneVsEach(Logistic):
-    """Multi-class by one-vs-each: softmax_y(f) ≥ Π_{c ≠ y} sigmoid(f_y − f_c), a row for each other class: κ = ½, n = 1.
-    (multi_class, app. E)
-
-    Each datum is counted K − 1 times, which makes the posterior of class differences too narrow for K > 2. A power of
-    2/K gives the bound the curvature of the softmax at f = 0; it is then no longer a bound of the softmax evidence.
-    """
-
-    most_precise = MOST_PRECISE
-
-    def __init__(self, n_classes: int, *, bound: str = "polya-gamma", power: float = 1.0) -> None:
-        super().__init__(bound=bound, power=power)
-        self.n_outputs = n_classes
-
-    def pattern(self, y: Float[Tensor, "N ..."]) -> Float[Tensor, "N R O"]:
-        K = self.n_outputs
-        label = y.to(torch.int64)
-        # The other classes in order: for each slot, skip the label.
-        slot = torch.arange(K - 1)
-        other = slot[None, :] + (slot[None, :] >= label[:, None])
-        identity = torch.eye(K, dtype=torch.float64)
-        return identity[label][:, None, :] - identity[other]  # e_y − e_c
-
-    def terms(self, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor, float]:
-        one = torch.ones(len(y), 1, dtype=torch.float64)
-        return 0.5 * one, one, 0.0 * one, 0.0
-
-    def readout(
-        self, mean: Float[Tensor, "N O"], cov: Float[Tensor, "N O O"], noise: Tensor | None
-    ) -> dict[str, Tensor]:
-        """The softmax averaged over q(f)."""
-        # A shift common to all classes does not matter to the softmax: without it one direction less is left.
-        K = self.n_outputs
-        centre = torch.eye(K, dtype=torch.float64) - 1.0 / K
-        proba = expected_probabilities(lambda f: torch.softmax(f, -1), mean @ centre, centre @ cov @ centre)
-        return {"proba": proba}

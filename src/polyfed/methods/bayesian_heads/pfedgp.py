@@ -34,7 +34,7 @@ from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.kinds import LabelForm
 from polyfed.methods.base import Job, Predictor
-from polyfed.methods.bayesian_heads.nodes import unit_features
+from polyfed.methods.bayesian_heads.node_gp import unit_features
 from polyfed.methods.bayesian_heads.task_gp import PosteriorPredictor, ScoredNode, TaskGP, losses
 from polyfed.methods.messages import NOTHING, ClientUpdate, State, scalars, strip_prefix, with_prefix
 from polyfed.methods.neural.cohorts import Cohort, TrainedSideBySide

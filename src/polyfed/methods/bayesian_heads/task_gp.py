@@ -19,7 +19,9 @@ from polyfed.gp.likelihoods import Bernoulli, Likelihood
 from polyfed.gp.linalg import log_z
 from polyfed.gp.quadrature import expected_sigmoid
 from polyfed.kinds import LabelForm
-from polyfed.methods.bayesian_heads.nodes import ClassTree, NodeGP, Sites, gibbs, kernel, log_predictive
+from polyfed.methods.bayesian_heads.class_tree import ClassTree
+from polyfed.methods.bayesian_heads.node_gp import NodeGP, Sites, kernel, log_predictive
+from polyfed.methods.bayesian_heads.polya_gamma_draws import gibbs
 from polyfed.modelling.rows import likelihood_of, prediction_of
 from polyfed.predictions import Prediction
 

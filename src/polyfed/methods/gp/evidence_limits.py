@@ -25,7 +25,7 @@ from polyfed.errors import NumericalError
 from polyfed.gp import Evidence
 from polyfed.gp.components import Products
 from polyfed.methods.gp.model import GPModel
-from polyfed.methods.gp.wide.weight_features import Sent, Server
+from polyfed.methods.gp.wide.weight_states import Sent, Server
 from polyfed.methods.messages import State
 
 LARGEST = 50.0  # of a label, in standard deviations of its task, on average over the labels of a client

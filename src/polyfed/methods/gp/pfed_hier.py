@@ -36,8 +36,8 @@ from polyfed.methods.gp.evidence_limits import NOT_A_PRECISION, ROUNDING, Limits
 from polyfed.methods.gp.model import GPModel, ModelConfig
 from polyfed.methods.gp.pfed_mul import PFedMul
 from polyfed.methods.gp.states import Broadcast, ClientColumns, SentEvidence, Served, Server
-from polyfed.methods.gp.wide.weight_features import is_wide
 from polyfed.methods.gp.wide.weight_space import WeightSpace
+from polyfed.methods.gp.wide.weight_states import is_wide
 from polyfed.methods.messages import ClientUpdate, State
 from polyfed.methods.options import check_numbers
 from polyfed.methods.update_batch import Change, Columns

@@ -12,10 +12,12 @@ from polyfed.gp.kernels import KernelLike, texts_of
 from polyfed.gp.likelihoods.logistic import BOUNDS
 from polyfed.gp.prior import MEANS
 from polyfed.methods.base import Method
-from polyfed.methods.gp.feature_learning import HOLDOUT, PROJECTION, STARTS, FeatureLearning
+from polyfed.methods.gp.feature_learning import PROJECTION, STARTS, FeatureLearning
+from polyfed.methods.gp.holdout import HOLDOUT
 from polyfed.methods.gp.model import ModelConfig
 from polyfed.methods.gp.optimiser import LEAST, Adam, Halving, checked_betas, rates_of
-from polyfed.methods.gp.server_step import ServerStep, hyperprior_of
+from polyfed.methods.gp.server_step import ServerStep
+from polyfed.methods.gp.theta_prior import hyperprior_of
 from polyfed.methods.options import check_choice, check_number, check_numbers, check_table, frozen_tree
 from polyfed.modelling.sparsity import Sparsity
 

@@ -4,8 +4,10 @@ None of them federates. A pooled one has all rows in one place and so no privacy
 """
 
 from polyfed.methods.rivals.base import Rival
+from polyfed.methods.rivals.boosted import CatBoostPooled, HistGradientBoostingPooled
+from polyfed.methods.rivals.linear import LinearPooled
 from polyfed.methods.rivals.local import GaussianProcessLocal, RandomForestLocal
-from polyfed.methods.rivals.pooled import CatBoostPooled, HistGradientBoostingPooled, LinearPooled, MixedEffects
+from polyfed.methods.rivals.mixed_effects import MixedEffects
 
 RIVALS: tuple[type[Rival], ...] = (
     HistGradientBoostingPooled,

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyfed.nets.vision.building import Backbone, backbone
-from polyfed.nets.vision.embedding import embed, read_images
+from polyfed.nets.vision.building import backbone
+from polyfed.nets.vision.cutting import Backbone
+from polyfed.nets.vision.embedding import embed
+from polyfed.nets.vision.images import read_images
 from polyfed.nets.vision.registry import BACKBONES
 from polyfed.nets.vision.trainable import Trunk, factory_of, trunk
 

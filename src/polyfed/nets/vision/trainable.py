@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from polyfed.errors import ConfigError, nearest
-from polyfed.nets.vision.building import POOL, Backbone, backbone, digest_of, in_memory, place_of
+from polyfed.nets.vision.building import backbone
+from polyfed.nets.vision.cutting import POOL, Backbone, digest_of, in_memory, place_of
 from polyfed.nets.vision.weights import RANDOM
 
 TRAIN = ("none", "last", "all")

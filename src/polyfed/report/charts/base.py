@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 Figure = dict[str, Any]
+Entry = Mapping[str, Any]  # of results.json
+Predictions = Mapping[str, Any]  # client → task → columns, as there
 
 COLOURS = ("--blue", "--orange", "--green", "--purple", "--red", "--teal", "--gold", "--grey")
 DOTTED = {"color": "--soft", "dash": "dot", "width": 1.5}  # a line to compare with
@@ -30,6 +32,10 @@ class Control:
     id: str
     label: str
     options: Mapping[str, str]  # value → text
+
+    @classmethod
+    def of_clients(cls, prefix: str, clients: Sequence[str]) -> Control:
+        return cls(f"{prefix}-client", "Client", {str(i): client for i, client in enumerate(clients)})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from federations import START, codecs_of, one_round
 from polyfed.data import ClientData, FederationSpec
 from polyfed.engine.rounds import FederationState, run_round
 from polyfed.engine.settings import Settings
-from polyfed.engine.tables import best_round
+from polyfed.engine.stopping import best_round
 from polyfed.engine.validation import validate_updates
 from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence

@@ -28,13 +28,15 @@ from polyfed.errors import ConfigError, DataError
 from polyfed.gp import Evidence, Rows, infer, predict_latents
 from polyfed.gp.components import Products, basis_of, first_basis, leading
 from polyfed.gp.meanfield import Posterior
-from polyfed.gp.weight_space import N_POINTS, WeightModel, Weights, learned, renewed, wider
+from polyfed.gp.weight_model import WeightModel
+from polyfed.gp.weight_space import N_POINTS, Weights, learned, renewed, wider
 from polyfed.methods.base import Explanation, Method, Predictor
 from polyfed.methods.gp.evidence_limits import checked, limits_of, objection_to_products, objection_to_weights
 from polyfed.methods.gp.model import PREDICTION_STEPS, PREDICTION_TOLERANCE, GPModel, clamped, prepared_rows
 from polyfed.methods.gp.optimiser import Adam
 from polyfed.methods.gp.states import Marginal, Moments
-from polyfed.methods.gp.wide.weight_features import Broadcast, Client, Curve, Features, Sent, Served, Server, model_of
+from polyfed.methods.gp.wide.weight_features import Features, model_of
+from polyfed.methods.gp.wide.weight_states import Broadcast, Client, Curve, Sent, Served, Server
 from polyfed.methods.messages import NOTHING, PREPARING, ClientUpdate, State, client_key
 from polyfed.modelling.memory import exact_bytes, holds
 from polyfed.modelling.rows import read_out
