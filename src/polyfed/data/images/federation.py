@@ -65,13 +65,8 @@ class ImageFederation:
         Relative paths begin at `folder`. A client in `test` (of the same form) brings test images of its own.
         """
         numbering = Numbering()
-        numbered = Federation.from_clients(
-            numbering.of_clients(clients),
-            as_tasks(tasks),
-            test=numbering.of_clients(test or {}),
-            scaling=scaling,
-            split=split,
-        )
+        known, tested = numbering.of_clients(clients), numbering.of_clients(test or {})
+        numbered = Federation.from_clients(known, as_tasks(tasks), test=tested, scaling=scaling, split=split)
         return cls(numbering.files(Path(folder).expanduser()), numbered)
 
     @property
