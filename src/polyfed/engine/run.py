@@ -26,6 +26,7 @@ from polyfed.engine.outlook import Forecast, forecast, report_sparse
 from polyfed.engine.results import results
 from polyfed.engine.rounds import FederationState, common, run_round
 from polyfed.engine.settings import Settings
+from polyfed.engine.stopping import best_round
 from polyfed.errors import ConfigError, DataError, Interrupted, UnknownNameError, UsageError, nearest
 from polyfed.folders.documents import write_document
 from polyfed.folders.lock import owned
@@ -160,7 +161,7 @@ class Run:
         if self.federation_state.round >= self.settings.rounds:
             return None
         kinds = {task.name: task.kind for task in self.prepared.spec.tasks}
-        return tables.best_round(self.events, kinds, self.settings)
+        return best_round(self.events, kinds, self.settings)
 
     def _check_training(self) -> None:
         """There must be something to learn from, and with `stop` something that can end it, but no last round that must be."""

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from polyfed.kinds import KINDS
-from polyfed.report.charts import learned, scores
+from polyfed.report.charts import effects, latents, scores
 from polyfed.report.charts.base import Chart, Entry
 from polyfed.report.charts.calibration import balance, reliability
 from polyfed.report.charts.predicted import coverages, predicted
@@ -42,8 +42,8 @@ def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> Simpl
     moved, model = results.get("effects") or {}, results.get("model") or {}
     of_classes = [task for task in tasks if KINDS[tasks[task]["kind"]].has_classes]
     of_numbers = [task for task in tasks if task not in of_classes]
-    drawn = learned.latents(f"{id}-latent", tasks, results.get("latents") or {}, amount.latents)
-    choice, functions = drawn or learned.effects(f"{id}-effect", tasks, moved, amount.effects) or (None, [])
+    drawn = latents.latents(f"{id}-latent", tasks, results.get("latents") or {}, amount.latents)
+    choice, functions = drawn or effects.effects(f"{id}-effect", tasks, moved, amount.effects) or (None, [])
     related, points, inputs = model.get("task_correlation"), amount.points, results.get("inputs") or []
 
     def each(what: str, named: list[str], draw: Callable[[str, str], Chart | None]) -> list[Chart | None]:
@@ -57,8 +57,8 @@ def details(run: RunFolder, id: str, name: str, amount: Amount = WHOLE) -> Simpl
         "coverage": each("coverage", of_numbers, lambda i, t: coverages(i, t, predictions)),
         "latents": functions,  # partial dependence, where inputs have several dimensions
         "training": [scores.trained(id, history)],
-        "importance": [learned.importance(f"{id}-importance", model, inputs, moved)],
-        "correlation": [learned.correlation(f"{id}-correlation", related)] if related else [],
+        "importance": [effects.importance(f"{id}-importance", model, inputs, moved)],
+        "correlation": [latents.correlation(f"{id}-correlation", related)] if related else [],
         "traffic": [scores.traffic(id, history)],
     }
     done = f"{history.round} of {run.n_rounds} rounds"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyfed.data.features.transforms import LEAST_GROUP, MOST_GROUPS, MOST_KNOTS
-from polyfed.data.prepared import reject_odd_schema
+from polyfed.data.prepared_checks import reject_odd_schema
 from polyfed.data.schema.client_summary import NUMBERS, ClientSummary, open_tasks, scaled_tasks
 from polyfed.data.schema.limits import LONGEST_TEXT, MOST_CATEGORIES
 from polyfed.data.schema.negotiation import Schema
