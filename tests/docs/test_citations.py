@@ -60,7 +60,7 @@ def implementing() -> dict[str, Path]:
     made = {value for value in vars(likelihoods).values() if isinstance(value, type)} - {likelihoods.Likelihood}
     found |= {f"likelihood {one.__name__}": Path(inspect.getfile(one)) for one in sorted(made, key=str)}
     found |= {f"kernel {name}": SOURCE / f"gp/kernels/{name}.py" for name in ("metric", "periodic")}
-    found |= {f"metric {n}": SOURCE / f"metrics/{n}.py" for n in ("classes", "regression", "ood", "guessing")}
+    found |= {f"metric {n}": SOURCE / f"metrics/{n}.py" for n in ("classes", "regression", "scores")}
     return found
 
 

@@ -12,7 +12,7 @@ from scipy.stats import lognorm
 from polyfed.data import Federation
 from polyfed.engine import simulate
 from polyfed.errors import ConfigError
-from polyfed.experiments import tuning
+from polyfed.experiments import scales
 from polyfed.experiments.building import build_federation
 from polyfed.experiments.guessing import is_skewed, is_skewed_target
 from polyfed.experiments.reading import check
@@ -68,8 +68,8 @@ def test_a_target_whose_logarithm_is_easier_is_derived(tmp_path):
 def test_losses_of_a_logarithm_are_in_units_of_the_target(tmp_path):
     """The loss with the logarithm is that of scipy's log-normal density of the target, by the predictions of such a run."""
     settings = config(tmp_path, tasks=("pay",), drop=["income", "claims", "y"], transform={})
-    federation = tuning._few(build_federation(settings.data, "t.toml"), 0)
-    found = tuning._loss(settings, "t.toml", federation, {"pay": "log"}, {})
+    federation = scales._few(build_federation(settings.data, "t.toml"), 0)
+    found = scales._loss(settings, "t.toml", federation, {"pay": "log"}, {})
     logged = {
         name: replace(raw, labels={"pay": replace(raw.labels["pay"], values=np.log(raw.labels["pay"].values))})
         for name, raw in federation.raw.items()
@@ -103,7 +103,7 @@ def test_rows_for_testing_have_no_say(tmp_path):
     corrupted = frame.copy()
     for ward, raw in study_rows.raw.items():
         own = np.flatnonzero(frame["ward"] == ward)
-        division = tuning.divide(study_rows.tasks, raw, split, seed=0, client=ward)
+        division = scales.divide(study_rows.tasks, raw, split, seed=0, client=ward)
         corrupted.loc[own[division.test], ["y", "income"]] = [1e6, 1e-9]
     assert (corrupted != frame).any(axis=None)
     _, after = settled(config(tmp_path, corrupted, drop=["pay", "claims"]), "t.toml")

@@ -8,7 +8,7 @@ import torch
 
 from polyfed.methods import typed_state
 from polyfed.methods.gp.states import Broadcast, Moments, Sent, Server
-from polyfed.methods.gp.wide import weight_features
+from polyfed.methods.gp.wide import weight_states
 
 ONE = torch.ones(1, dtype=torch.float64)
 
@@ -37,6 +37,6 @@ def test_plain_names_are_those_that_no_other_field_has():
 
 
 def test_no_two_fields_share_a_key():
-    for made in (Server, Broadcast, Sent, Moments, weight_features.Server, weight_features.Sent):
+    for made in (Server, Broadcast, Sent, Moments, weight_states.Server, weight_states.Sent):
         keys = [one.metadata["key"] for one in typed_state.fields(made)]
         assert len(set(keys)) == len(keys)

@@ -13,8 +13,6 @@ from pkgutil import resolve_name
 from polyfed.errors import PolyfedError
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors", "pydantic", "typer", "rich")
-
-
 EXTRAS = {
     "numba": "a faster inner loop",
     "palmerpenguins": "the demo",

@@ -10,16 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyfed.data.labels.column import Labels
 from polyfed.errors import DataError
-
-if TYPE_CHECKING:
-    pass
-
 
 Usable = Mapping[str, Labels]  # of each task that the client has, its labels on training rows
 

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 
 
 MOST_INPUTS = 30  # columns; of an image's features nobody looks at any single one
-
-
 POINTS = 20  # of a grid
-
-
 MOST_LEVELS = 20  # of a text; more are no curve
-
-
 MOST_ROWS = 4000  # that are predicted for one client, so that a report costs less than a round
 
 

@@ -14,24 +14,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polyfed.errors import ConfigError, nearest
 from polyfed.experiments.config import CompareConfig
 
-if TYPE_CHECKING:
-    pass
-
-
 ALL = "all"  # in place of a method: every method that has the option
-
-
 MOST_LETTERS = 100  # of the values in the name of a folder
-
-
 Grid = dict[str, list[Any]]  # option → its values
-
-
 Options = dict[str, Any]
 
 

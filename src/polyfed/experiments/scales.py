@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,28 +21,15 @@ from polyfed.errors import ConfigError, PolyfedError, nearest
 from polyfed.experiments.building import build_federation, build_method, build_settings
 from polyfed.experiments.config import Config
 from polyfed.experiments.guessing import is_skewed, is_skewed_target
+from polyfed.experiments.tuning import loss_of
 from polyfed.kinds import LabelForm
 from polyfed.seeds import Stream
 
-if TYPE_CHECKING:
-    pass
-from polyfed.experiments.tuning import loss_of
-
 AS_IT_IS = "none"
-
-
 ROUNDS = 5  # enough to compare scales; the run itself goes on from nothing
-
-
 HELD_OUT = 0.25  # the share of a client's rows, without those for testing
-
-
 MOST_CLIENTS, MOST_ROWS = 50, 200  # that choose, so that a choice costs less than the run
-
-
 MOST_TRIED = 6  # skewed columns, if nobody says which
-
-
 LEAST_GAIN = 0.01  # nats
 
 

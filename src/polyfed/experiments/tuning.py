@@ -1,16 +1,10 @@
-"""A grid: for a method, the values to try of some of its options. Every combination is a run, in a folder of its own.
-
-Validation rows choose the combination that a method is judged by, and the test rows are not looked at.
+"""Validation rows choose the combination of a grid that a method is judged by, and the test rows are not looked at.
 The loss of a run is the log loss of its personal models on the validation rows after the last round, in nats: the mean
 over the clients of each task (`Kind.loss`), summed over the tasks. Other units of a target add the same number
 to the loss of every combination, so the sum needs no weights: no unit makes a task count for more than another.
 One combination is chosen for all seeds, that with the least mean over them; of equal ones the first. A combination counts
 only if it has a finite loss with every seed: one that fails or diverges somewhere is never chosen.
 
->>> combinations({"learning_rate": [0.1, 0.01], "hidden": [[32], [64, 64]]})[1]
-{'learning_rate': 0.1, 'hidden': [64, 64]}
->>> folder_name("fedavg", {"learning_rate": 0.1, "hidden": [64, 64]}, seed=0), folder_name("fedavg", {}, seed=0)
-('fedavg-learning_rate=0.1-hidden=64,64-0', 'fedavg-0')
 >>> choice = Choice({"learning_rate": [0.1, 0.01]}, [[3, 4], [1, 5]])
 >>> choice.means, choice.chosen
 ([3.5, 3.0], {'learning_rate': 0.01})

@@ -12,7 +12,6 @@ that the full posterior at the end costs no factorisation more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,9 +24,6 @@ from polyfed.gp.linalg import (
     not_positive_definite,
     solve,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,24 @@ from polyfed.plugins import registered
 METHODS: dict[str, type[Method]] = {
     made.name: made
     for made in (
-        *(PFedMul, PFedHier, PFedSt, Local, Pooled, FedAvg, FedPer, Scaffold, PFedMe, FedPAC, PFedGP, PFedVEM),
-        *(FedAvgFT, Ditto, FedBABU, FedRoD, PFedFDA, Fed3R),
+        PFedMul,
+        PFedHier,
+        PFedSt,
+        Local,
+        Pooled,
+        FedAvg,
+        FedPer,
+        Scaffold,
+        PFedMe,
+        FedPAC,
+        PFedGP,
+        PFedVEM,
+        FedAvgFT,
+        Ditto,
+        FedBABU,
+        FedRoD,
+        PFedFDA,
+        Fed3R,
         *RIVALS,  # what users would pick instead, as yardsticks
     )
 }
@@ -56,8 +72,10 @@ def method(name: str, **options: object) -> Method:
     return chosen(**options)
 
 
-__all__ = ["METHODS", "ClientResult", "ClientUpdate", "Job", "Method", "Predictor", "State", "known_methods", "method"]
-__all__ += [
+__all__ = [
+    "METHODS",
+    "ClientResult",
+    "ClientUpdate",
     "Ditto",
     "Fed3R",
     "FedAvg",
@@ -66,8 +84,20 @@ __all__ += [
     "FedPAC",
     "FedPer",
     "FedRoD",
+    "Job",
     "Local",
+    "Method",
     "PFedFDA",
     "PFedGP",
+    "PFedHier",
+    "PFedMe",
+    "PFedMul",
+    "PFedSt",
+    "PFedVEM",
+    "Pooled",
+    "Predictor",
+    "Scaffold",
+    "State",
+    "known_methods",
+    "method",
 ]
-__all__ += ["PFedHier", "PFedMe", "PFedMul", "PFedSt", "PFedVEM", "Pooled", "Scaffold"]

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from polyfed.errors import ConfigError, nearest
 
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:.+")  # polyfed's own have options behind their names
-
-
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 

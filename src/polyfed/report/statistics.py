@@ -11,20 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    pass
-
-
 ALPHA = 0.05
-
-
 EXACT = 25  # pairs up to which every assignment of signs is counted
-
-
 # Quantiles of the studentised range at 0.95 with endless degrees of freedom over √2, from two methods to twenty.
 _STUDENTISED = (
     1.960, 2.344, 2.569, 2.728, 2.850, 2.948, 3.031, 3.102, 3.164, 3.219,

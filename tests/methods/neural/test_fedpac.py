@@ -18,7 +18,7 @@ from polyfed.errors import ConfigError
 from polyfed.methods import FedPer
 from polyfed.methods.checks import CHECKS
 from polyfed.methods.messages import ClientUpdate, from_bytes, strip_prefix, to_bytes
-from polyfed.methods.neural import fedpac
+from polyfed.methods.neural import fedpac_statistics
 from polyfed.methods.neural.fedpac import FedPAC
 from polyfed.methods.neural.fedpac_statistics import mixing_weights, statistics, with_pooled_std
 from polyfed.seeds import Stream
@@ -96,7 +96,9 @@ def test_small_shares_go_but_never_all(monkeypatch):
     """|H_0 − H_1|² = 1999 and V = 1 give client 0 the weights (2000, 1)/2001: the second, below 1e-3, goes."""
     H = np.array([[0.0], [1999.0**0.5]])
     assert mixing_weights(H, np.ones(2))[0].tolist() == [1.0, 0.0]
-    monkeypatch.setattr(fedpac, "LEAST_SHARE", 0.6)  # as if there were so many clients that every share is small
+    monkeypatch.setattr(
+        fedpac_statistics, "LEAST_SHARE", 0.6
+    )  # as if there were so many clients that every share is small
     np.testing.assert_allclose(mixing_weights(np.zeros((2, 1)), np.ones(2)), 0.5, atol=1e-14)
 
 

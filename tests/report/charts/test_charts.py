@@ -7,7 +7,7 @@ import pytest
 from run_folders import make_run, results
 from scipy import stats
 
-from polyfed.report.charts import learned, predictions, scores
+from polyfed.report.charts import calibration, effects, latents, predicted, scores
 from polyfed.report.charts.predicted import MOST_POINTS
 from polyfed.report.details import details
 from polyfed.report.folders import read_run
@@ -17,7 +17,7 @@ EVERY_KIND = {"height": "regression", "high": "binary", "stage": "multiclass", "
 
 
 def test_two_classes_at_a_half_mean_the_second():
-    chart = predictions.reliability("r", "sick", {"a": {"sick": {"y": [1, 1], "proba": [[0.5, 0.5], [0.5, 0.5]]}}})
+    chart = calibration.reliability("r", "sick", {"a": {"sick": {"y": [1, 1], "proba": [[0.5, 0.5], [0.5, 0.5]]}}})
     assert chart is not None
     assert chart.title == "sick: ECE 0.500 over 2 rows"
     assert chart.figures[""]["data"][0]["y"] == [1.0]
@@ -27,7 +27,7 @@ def test_the_reliability_diagram_says_counts_and_error():
     # Bin 13 of 15 is [0.8, 0.8667): 0.8 lies on its edge and belongs to it. Confidence 0.82, half are right: gap 0.32.
     # Bin 15 ends with 1 and has it: confidence 0.97, both right: gap 0.03. (2 · 0.32 + 2 · 0.03) / 4 = 0.175
     of_a = {"y": [1, 1, 1, 1], "proba": [[0.2, 0.8], [0.84, 0.16], [0.0, 1.0], [0.06, 0.94]]}
-    chart = predictions.reliability("r", "sick", {"a": {"sick": of_a}, "b": {}})
+    chart = calibration.reliability("r", "sick", {"a": {"sick": of_a}, "b": {}})
     assert chart is not None
     assert chart.title == "sick: ECE 0.175 over 4 rows"
     accuracy, confidence, counts = chart.figures[""]["data"]
@@ -39,7 +39,7 @@ def test_the_reliability_diagram_says_counts_and_error():
 def test_the_coverage_counts_every_row_also_those_not_drawn():
     n = 10 * MOST_POINTS
     column = {"y": [0.0] * n, "mean": [0.1] * n, "lower": [-1.0] * n, "upper": [0.0] * (n // 4 * 3) + [-0.5] * (n // 4)}
-    chart = predictions.predicted("p", "pulse", {"a": {"pulse": column}})
+    chart = predicted.predicted("p", "pulse", {"a": {"pulse": column}})
     assert chart is not None
     assert chart.title == f"pulse: 75 % of 4,000 rows lie in their 95 % interval, {MOST_POINTS} of them drawn"
     drawn = [len(trace["x"]) for trace in chart.figures[""]["data"] if trace["mode"] == "markers"]
@@ -48,7 +48,7 @@ def test_the_coverage_counts_every_row_also_those_not_drawn():
 
 def test_the_interval_is_drawn_around_the_mean():
     column = {"y": [1.0, 5.0], "mean": [2.0, 2.0], "lower": [0.5, 1.0], "upper": [2.5, 4.0]}
-    chart = predictions.predicted("p", "pulse", {"a": {"pulse": column}})
+    chart = predicted.predicted("p", "pulse", {"a": {"pulse": column}})
     assert chart is not None
     inside, outside, _ = chart.figures[""]["data"]
     assert (inside["error_y"]["array"], inside["error_y"]["arrayminus"]) == ([0.5], [1.5])
@@ -79,7 +79,7 @@ def test_compared_curves_are_means_over_seeds(tmp_path):
 
 def test_functions_show_the_truth_and_where_labels_are():
     found = results()
-    chosen = learned.latents("l", found["tasks"], found["latents"])
+    chosen = latents.latents("l", found["tasks"], found["latents"])
     assert chosen is not None
     control, (height, high) = chosen
     assert list(control.options.values()) == ["basel", "bern", "thun"]
@@ -143,7 +143,7 @@ def test_the_gain_of_a_share_is_in_percentage_points(tmp_path):
 
 def test_coverage_by_client_has_the_interval_of_a_share():
     column = {"y": [0.0] * 20, "lower": [-1.0] * 20, "upper": [1.0] * 10 + [-0.5] * 10}
-    chart = predictions.coverages("c", "pulse", {"basel": {"pulse": column}, "bern": {}})
+    chart = predicted.coverages("c", "pulse", {"basel": {"pulse": column}, "bern": {}})
     assert chart is not None
     (dots,) = chart.figures[""]["data"]
     low, high = stats.binomtest(10, 20).proportion_ci(method="wilson")
@@ -157,7 +157,7 @@ def test_class_balance_is_a_share_of_each_clients_labels():
     def of(*classes):
         return {"labels": {"sick": {"train": sum(classes), "validation": 0, "test": 0, "classes": list(classes)}}}
 
-    chart = predictions.balance("b", "sick", ["no", "yes"], {"basel": of(1, 3), "bern": of(3, 1), "zug": of(0, 0)})
+    chart = calibration.balance("b", "sick", ["no", "yes"], {"basel": of(1, 3), "bern": of(3, 1), "zug": of(0, 0)})
     assert chart is not None
     no, yes = chart.figures[""]["data"]
     assert (no["text"], no["x"], yes["x"]) == (["bern", "basel"], [0.75, 0.25], [0.25, 0.75])
@@ -165,7 +165,7 @@ def test_class_balance_is_a_share_of_each_clients_labels():
 
 def test_importance_is_by_length_scales_where_there_is_one_for_each_input():
     model = {"length_scales": [{"latent": 1, "kernel": "rbf", "values": [0.5, 4.0]}]}
-    chart = learned.importance("i", model, ["age", "bmi"], {})
+    chart = effects.importance("i", model, ["age", "bmi"], {})
     assert chart is not None
     (dots,) = chart.figures[""]["data"]
     assert dict(zip(dots["text"], dots["x"], strict=True)) == {"age": 2.0, "bmi": 0.25}
@@ -177,7 +177,7 @@ def test_importance_is_by_movement_where_there_is_not():
 
     found = {"basel": {"pulse": [moves("age", 60.0, 66.0), moves("bmi", 60.0, 62.0)]}}
     model = {"length_scales": [{"latent": 1, "kernel": "rbf", "values": [0.5]}]}
-    chart = learned.importance("i", model, ["age", "bmi"], found)
+    chart = effects.importance("i", model, ["age", "bmi"], found)
     assert chart is not None
     (dots,) = chart.figures[""]["data"]
     assert dict(zip(dots["text"], dots["x"], strict=True)) == {"age": 0.75, "bmi": 0.25}

@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 
 
 TASKS = (Task("regression"), Task("classification", "binary", classes=(-1, 1)))
-
-
 PHONE_TASKS = (
     Task("heart_rate", "regression"),  # beats per minute
     Task("moving", "binary", classes=(False, True)),
     Task("steps", "count"),  # in ten minutes
 )
-
-
 # What exertion and arousal do to each target: to the heart, to the odds of moving, to the logarithm of steps.
 MIXING = np.array([[0.8, 0.6], [1.6, 0.4], [0.9, 0.2]])
 

@@ -13,7 +13,6 @@ the classification task labels +1 with probability sigmoid(f_2), at other inputs
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from polyfed.data.datasets.phone_health import TASKS
 from polyfed.data.features.matrix import reject_unless_between, reject_unless_whole
 from polyfed.data.federation import Federation
 from polyfed.seeds import Stream
-
-if TYPE_CHECKING:
-    pass
 
 PHI0 = (1.0, 2.0)
 PHI1 = (0.02, 0.01)

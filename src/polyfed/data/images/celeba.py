@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 from polyfed.data.images.protocol import FewShot
 
 IMAGES = "img_align_celeba"
-
-
 PARTITION, ATTRIBUTES, LANDMARKS = "list_eval_partition", "list_attr_celeba", "list_landmarks_align_celeba"
-
-
 CELEBA_FILES = (f"{IMAGES}/000001.jpg ...", *(f"{name}.txt (or .csv)" for name in (ATTRIBUTES, LANDMARKS, PARTITION)))
-
-
 CELEBA_SOURCE = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 
 

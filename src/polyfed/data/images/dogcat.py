@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyfed.data.features.matrix import reject_unless_between, reject_unless_whole
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder, images_in
+from polyfed.data.images.protocol import FewShot
 from polyfed.data.task import Task
 from polyfed.errors import DataError
 from polyfed.seeds import Stream
 
-if TYPE_CHECKING:
-    pass
-from polyfed.data.images.protocol import FewShot
-
 ANIMALS = ("cat", "dog")
-
-
 DOGCAT_TASKS = (Task("animal", "binary", classes=ANIMALS), Task("score", "regression"))
-
-
 DOGCAT_FILES = ("train/cats/*.jpg", "train/dogs/*.jpg and the same in test/ (or train/cat.0.jpg, train/dog.0.jpg ...)")
-
-
 DOGCAT_SOURCE = "https://www.kaggle.com/c/dogs-vs-cats"
 
 

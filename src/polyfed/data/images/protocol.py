@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +21,6 @@ from polyfed.data.task import Task
 from polyfed.errors import ConfigError, nearest
 from polyfed.kinds import LabelForm
 from polyfed.seeds import Stream
-
-if TYPE_CHECKING:
-    pass
-
 
 TESTED_ON = ("test", "validation")
 

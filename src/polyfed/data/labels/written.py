@@ -15,18 +15,12 @@ from polyfed.data.task import Label
 from polyfed.errors import ConfigError
 
 EMPTY = ("",)  # means nothing in labels and names, unless the user says otherwise
-
-
 # Among numbers none of these can be meant as a value; as a class or a name each of them can.
 USUAL = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
-
-
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")  # 01 and 1e0 are names
-
-
 _TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 
 

@@ -15,17 +15,9 @@ from polyfed.errors import ConfigError, PolyfedError
 from polyfed.flower.deploy.certificates import COPY_AUTHORITY, WRONG_AUTHORITY
 
 FORGOTTEN = 65.0  # seconds after which the server has forgotten that a killed node was alive
-
-
 SHORT = 10.0  # between two looks whether the key is registered by now: a new server does that after it has started
-
-
 LOOKS = 3
-
-
 FIRST, LONGEST = 5.0, 300.0  # of the waits after any other end; each is twice as long as the one before
-
-
 STEADY = 60.0  # seconds after which a node counts as having run well
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyfed.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 from polyfed.gp.kernels.base import Kernel
 
 N, TOLERANCE = 8, 1e-8  # inputs of a check, and how far its numbers may be off

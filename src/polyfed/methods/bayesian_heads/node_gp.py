@@ -24,11 +24,7 @@ from polyfed.gp.linalg import Gaussian, cholesky, log_z, solve
 from polyfed.gp.quadrature import gauss_hermite
 
 TRACE = 1e-16  # of variance: rows that fill up have none, and √(f²) must have a derivative
-
-
 LEAST_VARIANCE = 1e-10  # of a prediction, whose square root must have a derivative
-
-
 Sites = tuple[Tensor, Tensor]  # h and r, (n,), or (chains, n) or (nodes, n)
 
 

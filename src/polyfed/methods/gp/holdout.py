@@ -23,15 +23,9 @@ from polyfed.data import ClientData
 from polyfed.methods.messages import State
 
 HOLDOUT = 1 / 3  # the share, where features are learned
-
-
 # Chosen, as that share, on validation images of CelebA and Dogcat (50 shots, 10 clients).
 MEMORY = 0.7  # of the running mean of the agreement
-
-
 ENOUGH = 0.1  # an agreement from which on steps are whole
-
-
 _parts: WeakKeyDictionary[ClientData, tuple[bytes, tuple[ClientData, ClientData]]] = WeakKeyDictionary()
 
 

@@ -21,8 +21,6 @@ from polyfed.predictions import Predictions
 from polyfed.seeds import Stream
 
 Value = TypeVar("Value")
-
-
 _parts: WeakKeyDictionary[ClientData, dict[str, ClientData]] = WeakKeyDictionary()
 
 

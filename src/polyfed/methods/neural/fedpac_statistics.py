@@ -15,8 +15,6 @@ from polyfed.methods.supervised import groups_of, rows_of
 from polyfed.nets import Network
 
 LEAST_SHARE = 1e-3  # smaller weights are rounding, or not worth mixing in another's head
-
-
 LEAST_VARIANCE = 1e-10  # relative to the largest entry of P, so that it has a Cholesky factor
 
 

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 
 PENALTIES = tuple(10.0 ** (k / 2) for k in range(-6, 9))  # among which cross-validation chooses
-
-
 SLACK = 1e-6  # relative, of what is checked: sums are rounded
 
 

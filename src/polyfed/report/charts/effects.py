@@ -17,8 +17,6 @@ from polyfed.report.charts.base import COLOURS, Chart, Control, Entry, Figure, b
 from polyfed.report.folders import means_of
 
 MOST_INPUTS = 4  # of each task, those that move it most
-
-
 Effects = Mapping[str, Mapping[str, Sequence[Entry]]]  # client → task → inputs
 
 
