@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Size:
-    """So many clients of so many rows."""
+    """`n_clients` clients of `n_rows` rows."""
 
     n_clients: int
     n_rows: int

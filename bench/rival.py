@@ -141,7 +141,7 @@ class Rival:
         return 0.5 * (y * m - c) + logsigmoid(c)  # −log 2 − log cosh(c/2) = log sigmoid(c) − c/2
 
     def climb(self, steps: int) -> list[float]:
-        """The bound before each of so many natural gradient steps."""
+        """The bound before each of `steps` natural gradient steps."""
         model = Lmc(self.inducing)
         optimiser = gpytorch.optim.NGD(model.variational_parameters(), num_data=1, lr=self.rate)
         model.train()

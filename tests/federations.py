@@ -60,7 +60,7 @@ def federation(n_clients=4, seed=0, kinds=KINDS, n_features=2, whole=False):
     return spec, data
 
 
-def play(method: Method, spec, data, rounds=3, seed=0, start=None):
+def run_rounds(method: Method, spec, data, rounds=3, seed=0, start=None):
     """Rounds with everyone, without an engine: server state, client states, and the updates of the last round."""
     server = method.init(spec, START)
     states = {name: method.start(mine, START) for name, mine in data.items()}
@@ -90,7 +90,7 @@ def one_round(made: Method, server, states, data, who=None, round=1):
 def fit_of(made: Method, kind, rounds):
     """Mean log density of the training labels of one task of this kind, after so many rounds."""
     spec, data = federation(3, kinds=(kind,), whole=True)
-    server, states, _ = play(made, spec, data, rounds=rounds)
+    server, states, _ = run_rounds(made, spec, data, rounds=rounds)
     found = []
     for name, mine in data.items():
         at, y = mine.labels[kind]

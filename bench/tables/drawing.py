@@ -18,7 +18,7 @@ import polyfed as pf
 from .sets import TableSet
 
 SCENARIOS = {
-    "few": "every client has so many labels of each task",
+    "few": "every client has this number of labels of each task",
     "task": "a third of the clients lack one task; scores are theirs, of that task",
     "client": "a third of the clients have no label at all; scores are theirs",
 }

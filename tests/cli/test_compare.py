@@ -54,13 +54,13 @@ def test_finished_cells_are_kept_and_others_go_on(polyfed, home, monkeypatch):
 
 
 def test_ctrl_c_and_the_same_command_again(polyfed, home, monkeypatch):
-    play, calls = engine.run_round, []
+    original, calls = engine.run_round, []
 
     def run_round(*arguments):
         calls.append(True)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return play(*arguments)
+        return original(*arguments)
 
     monkeypatch.setattr(engine, "run_round", run_round)
     done = polyfed(*COMPARE, "--seeds", "0")
@@ -103,12 +103,12 @@ def test_a_longer_run_is_not_set_beside_shorter_ones(polyfed, home):
 
 
 def test_a_cell_that_fails_is_told_and_the_others_stay(polyfed, home, monkeypatch):
-    play = engine.run_round
+    original = engine.run_round
 
     def run_round(method, *rest):
         if method.name == "local":
             raise ArithmeticError("local broke")
-        return play(method, *rest)
+        return original(method, *rest)
 
     monkeypatch.setattr(engine, "run_round", run_round)
     done = polyfed(*COMPARE, "--seeds", "0", "--json")

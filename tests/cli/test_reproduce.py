@@ -222,13 +222,13 @@ def test_squared_errors_of_celeba_are_in_standard_deviations(polyfed, place, pil
 
 
 def test_the_same_command_goes_on(polyfed, place, monkeypatch):
-    play, calls = engine.run_round, []
+    original, calls = engine.run_round, []
 
     def run_round(*arguments):
         calls.append(True)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return play(*arguments)
+        return original(*arguments)
 
     monkeypatch.setattr(engine, "run_round", run_round)
     argv = ["reproduce", "synthetic", "--quick", "--rounds", "2", "--seeds", "0", "--out", "made", "--quiet"]
@@ -264,12 +264,12 @@ def test_processes_share_out_the_runs(polyfed, place):
 
 
 def test_a_run_that_fails_does_not_stop_the_others(polyfed, place, monkeypatch):
-    play = engine.run_round
+    original = engine.run_round
 
     def run_round(method, *rest):
         if method.name == "pfed-st":
             raise ArithmeticError("it broke")
-        return play(method, *rest)
+        return original(method, *rest)
 
     monkeypatch.setattr(engine, "run_round", run_round)
     done = polyfed("reproduce", "synthetic", "--quick", "--rounds", "1", "--seeds", "0", "--quiet", "--json")

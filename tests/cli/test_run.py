@@ -17,13 +17,13 @@ TARGETS = ["--regression", "pulse", "--binary", "sick"]
 @pytest.fixture
 def interrupted(monkeypatch):
     """Ctrl-C in the middle of round 2, the first time."""
-    play, pressed = engine.run_round, []
+    original, pressed = engine.run_round, []
 
     def run_round(method, progress, *rest):
         if progress.round == 1 and not pressed:
             pressed.append(True)
             raise KeyboardInterrupt
-        return play(method, progress, *rest)
+        return original(method, progress, *rest)
 
     monkeypatch.setattr(engine, "run_round", run_round)
 
@@ -142,12 +142,12 @@ def test_a_source_that_is_gone_does_not_stop_a_resume(polyfed, home, run):
 
 
 def test_an_unexpected_error_is_one_line_with_its_traceback_in_the_log(polyfed, home, monkeypatch):
-    play = engine.run_round
+    original = engine.run_round
 
     def break_later(method, progress, *rest):
         if progress.round == 1:
             raise ZeroDivisionError("by nobody expected")
-        return play(method, progress, *rest)
+        return original(method, progress, *rest)
 
     monkeypatch.setattr(engine, "run_round", break_later)
     done = polyfed(*RUN, *TARGETS)

@@ -49,7 +49,7 @@ def fragile(*breakers, raises=True):
     return made
 
 
-def play(method, n_clients, rounds=3, left_out=(), **options):
+def run_rounds(method, n_clients, rounds=3, left_out=(), **options):
     spec, data = federation(n_clients, whole=True)
     federation_state, events = FederationState(0, method.init(spec, START), {}), []
     for _ in range(rounds):
@@ -62,8 +62,8 @@ def play(method, n_clients, rounds=3, left_out=(), **options):
 @pytest.mark.parametrize("breakers", [("client 3",), ("client 0",), ("client 1", "client 4"), ("client 0", "client 5")])
 @pytest.mark.parametrize("rule", list(PARTS))
 def test_who_breaks_every_round_is_rejected_and_the_others_learn_without_it(breakers, rule):
-    attacked, events = play(fragile(*breakers), 6, aggregation=rule)
-    clean, _ = play(PFedMul(), 6, left_out=breakers, aggregation=rule)
+    attacked, events = run_rounds(fragile(*breakers), 6, aggregation=rule)
+    clean, _ = run_rounds(PFedMul(), 6, left_out=breakers, aggregation=rule)
     reason = "with its update the round breaks: _LinAlgError: not positive definite"
     for event in events:
         assert event["rejected"] == dict.fromkeys(breakers, reason)
@@ -75,7 +75,7 @@ def test_who_breaks_every_round_is_rejected_and_the_others_learn_without_it(brea
 
 
 def test_a_state_that_is_not_finite_has_its_culprit_too():
-    _, events = play(fragile("client 2", raises=False), 5, rounds=1)
+    _, events = run_rounds(fragile("client 2", raises=False), 5, rounds=1)
     (reason,) = events[0]["rejected"].values()
     assert list(events[0]["rejected"]) == ["client 2"]
     assert reason.startswith("with its update the round breaks: ")
@@ -83,7 +83,7 @@ def test_a_state_that_is_not_finite_has_its_culprit_too():
 
 
 def test_without_a_quorum_of_others_the_round_is_dropped_and_nobody_blamed():
-    federation_state, events = play(fragile("client 0", "client 1"), 4, rounds=1, quorum=0.75)
+    federation_state, events = run_rounds(fragile("client 0", "client 1"), 4, rounds=1, quorum=0.75)
     assert (events[0]["used"], events[0]["rejected"]) == (False, {})
     assert events[0]["dropped"] == "_LinAlgError: not positive definite"
     assert not federation_state.clients
@@ -91,7 +91,7 @@ def test_without_a_quorum_of_others_the_round_is_dropped_and_nobody_blamed():
 
 def test_many_culprits_are_not_looked_for_one_by_one(monkeypatch):
     monkeypatch.setattr(aggregation, "MOST_CULPRITS", 1)
-    _, events = play(fragile("client 0", "client 1"), 6, rounds=1)
+    _, events = run_rounds(fragile("client 0", "client 1"), 6, rounds=1)
     assert events[0]["dropped"] == "_LinAlgError: not positive definite"
 
 
@@ -99,6 +99,6 @@ def test_a_culprit_among_many_costs_few_aggregations(monkeypatch):
     tried = []
     prepared = aggregation.prepared
     monkeypatch.setattr(aggregation, "prepared", lambda *given: tried.append(1) or prepared(*given))
-    _, events = play(fragile("client 7"), 32, rounds=1)
+    _, events = run_rounds(fragile("client 7"), 32, rounds=1)
     assert list(events[0]["rejected"]) == ["client 7"]
     assert len(tried) == 1 + 5 + 1  # all, five halvings of 32, and those that are left

@@ -74,20 +74,20 @@ def test_killed_ten_times_and_resumed_it_ends_the_same(tmp_path):
 def test_ctrl_c_keeps_what_was_done(tmp_path, monkeypatch):
     federation = make_federation()
     expected = pf.simulate("pfed-mul", federation, rounds=5, seed=0)
-    play, calls = run_module.run_round, []
+    original, calls = run_module.run_round, []
 
     def interrupted(*arguments):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return play(*arguments)
+        return original(*arguments)
 
     monkeypatch.setattr(run_module, "run_round", interrupted)
     with pytest.raises(Interrupted, match=r"stopped after round 2 of 5; polyfed\.load") as caught:
         pf.simulate("pfed-mul", federation, rounds=5, seed=0, folder=tmp_path / "run")
     assert isinstance(caught.value, KeyboardInterrupt)
     assert caught.value.exit_code == 130
-    monkeypatch.setattr(run_module, "run_round", play)
+    monkeypatch.setattr(run_module, "run_round", original)
     run = pf.load(tmp_path / "run").resume()
     assert run.events == expected.events
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import trim_mean
 
-from federations import START, federation, play
+from federations import START, federation, run_rounds
 from polyfed.engine.pipeline import PARTS, prepared
 from polyfed.engine.robust import clipped, krum, median, trimmed
 from polyfed.engine.rounds import FederationState, run_round
@@ -158,7 +158,7 @@ def test_one_client_moves_the_server_no_further_than_its_shortened_update(factor
     start = FederationState(0, made.init(spec, START), {})
     after, event = run_round(made, start, data, Settings())
     assert not event["rejected"]
-    _, _, honest = play(FedAvg(**options), spec, data, rounds=1)
+    _, _, honest = run_rounds(FedAvg(**options), spec, data, rounds=1)
     for name in made.template(start.server).arrays:
         sent = np.stack([(factor if c == "client 3" else 1.0) * u.arrays[name].numpy() for c, u in honest.items()])
         norms = np.linalg.norm(sent.reshape(7, -1), axis=1)

@@ -112,7 +112,7 @@ def test_what_a_client_chose_is_cut_before_it_reaches_an_event(fault):
     spec, data = federation(4, whole=True)
     faulty = Faulty()
     object.__setattr__(faulty, "fault", fault)
-    _, events = play(faulty, data, spec, rounds=2)
+    _, events = run_rounds(faulty, data, spec, rounds=2)
     (reason,) = events[1]["rejected"].values()
     assert len(reason) == 200
     assert reason.endswith("…")
@@ -181,8 +181,8 @@ def test_the_order_of_tasks_is_no_clients_choice():
         def local_many(self, jobs):
             return [(s, replace(u, counts=dict(reversed(u.counts.items())))) for s, u in super().local_many(jobs)]
 
-    turned, events = play(Turning(), data, spec, rounds=2)
-    plain, _ = play(PFedSt(), data, spec, rounds=2)
+    turned, events = run_rounds(Turning(), data, spec, rounds=2)
+    plain, _ = run_rounds(PFedSt(), data, spec, rounds=2)
     assert not events[-1]["rejected"]
     assert all(torch.equal(value, turned.server[name]) for name, value in plain.server.items())
 
@@ -216,8 +216,8 @@ def test_a_state_that_is_none_to_go_on_from_is_dropped_and_the_one_before_kept(s
     spec, data = federation(3, whole=True)
     made = Spoilt()
     object.__setattr__(made, "spoil", spoil)
-    federation_state, events = play(made, data, spec, rounds=2)
-    before, _ = play(made, data, spec, rounds=1)
+    federation_state, events = run_rounds(made, data, spec, rounds=2)
+    before, _ = run_rounds(made, data, spec, rounds=1)
     assert [(event["used"], event.get("dropped")) for event in events] == [(True, None), (False, text)]
     assert federation_state.round == 2
     assert all(torch.equal(value, before.server[name]) for name, value in federation_state.server.items())
@@ -243,7 +243,7 @@ class Faulty(PFedMul):
             return error
 
 
-def play(method, data, spec, *, left_out=False, rounds=3, **options):
+def run_rounds(method, data, spec, *, left_out=False, rounds=3, **options):
     settings = Settings(rounds=rounds, **options)
     federation_state = FederationState(0, method.init(spec, START), {})
     events = []
@@ -265,10 +265,10 @@ def test_a_bad_update_is_rejected_by_name_and_the_round_goes_on_without_it(fault
     change, text = FAULTS.get(fault, (explode, "RuntimeError: disk full"))
     faulty = Faulty(mode=mode)
     object.__setattr__(faulty, "fault", change)
-    spoiled, events = play(faulty, data, spec)
+    spoiled, events = run_rounds(faulty, data, spec)
     assert [list(event["rejected"]) for event in events] == [[], ["client 1"], []]
     assert text in events[1]["rejected"]["client 1"]
-    clean, _ = play(PFedMul(mode=mode), data, spec, left_out=True)
+    clean, _ = run_rounds(PFedMul(mode=mode), data, spec, left_out=True)
     assert spoiled.server.keys() == clean.server.keys()
     for name, value in clean.server.items():
         torch.testing.assert_close(spoiled.server[name], value, rtol=0, atol=1e-12)
@@ -280,8 +280,8 @@ def test_without_a_quorum_everything_stays():
     spec, data = federation(4, whole=True)
     faulty = Faulty()
     object.__setattr__(faulty, "fault", explode)
-    federation_state, events = play(faulty, data, spec, rounds=2, quorum=1.0)
-    before, _ = play(PFedMul(), data, spec, rounds=1)
+    federation_state, events = run_rounds(faulty, data, spec, rounds=2, quorum=1.0)
+    before, _ = run_rounds(PFedMul(), data, spec, rounds=1)
     assert [event["used"] for event in events] == [True, False]
     assert federation_state.round == 2
     assert all(torch.equal(value, before.server[name]) for name, value in federation_state.server.items())

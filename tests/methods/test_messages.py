@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federations import federation, play
+from federations import federation, run_rounds
 from polyfed.methods import ClientUpdate, Local, PFedMul, PFedSt
 from polyfed.methods.messages import from_bytes, n_bytes, to_bytes
 
@@ -36,7 +36,7 @@ def tensors(state) -> set[float]:
 def test_nothing_private_leaves_a_client(seed, kinds, scheme, mode, made, inducing):
     method = made(scheme=() if made is Local else scheme, mode=mode, inducing=inducing)
     spec, data = federation(3, seed=seed, kinds=tuple(kinds))
-    server, states, updates = play(method, spec, data, rounds=2, seed=seed)
+    server, states, updates = run_rounds(method, spec, data, rounds=2, seed=seed)
     expected = method.template(server).wire()
     for name, update in updates.items():
         wire = update.wire()
@@ -57,7 +57,7 @@ def test_nothing_private_leaves_a_client(seed, kinds, scheme, mode, made, induci
 @pytest.mark.parametrize("made", [PFedMul, PFedSt, Local])
 def test_the_bytes_that_are_counted_are_the_bytes_that_travel(made):
     spec, data = federation(3)
-    server, _, updates = play(made(), spec, data, rounds=1)
+    server, _, updates = run_rounds(made(), spec, data, rounds=1)
     for name, update in updates.items():
         content = to_bytes(update.wire())
         assert update.n_bytes() == len(content) == n_bytes(update.wire())
@@ -75,7 +75,7 @@ def test_the_bytes_that_are_counted_are_the_bytes_that_travel(made):
 
 def test_a_federation_that_shares_nothing_sends_no_parameter():
     spec, data = federation(2)
-    _, _, updates = play(Local(), spec, data, rounds=1)
+    _, _, updates = run_rounds(Local(), spec, data, rounds=1)
     assert all(not update.arrays and not update.pooled for update in updates.values())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import START, play
+from federations import START, run_rounds
 from polyfed.data import Federation, Split
 from polyfed.data.images.generated import sketch
 from polyfed.methods import METHODS
@@ -52,7 +52,7 @@ def study():
 def test_the_stages_after_the_maps_are_learned(name, options, study):
     made, data = METHODS[name](network=NETWORK, **options), {c: parts.train for c, parts in study.clients.items()}
     start = made.init(study.spec, START)
-    end, states, _ = play(made, study.spec, data, rounds=1)
+    end, states, _ = run_rounds(made, study.spec, data, rounds=1)
     stages = [key for key in start if "stages.layer3" in key and key.endswith("conv1.weight")]
     assert stages
     assert not any("layer2" in key for key in start)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import polyfed as pf
-from federations import START, client, codecs_of, federation, my_networks, normed, play
+from federations import START, client, codecs_of, federation, my_networks, normed, run_rounds
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
 from polyfed.data.datasets import load_dataset
 from polyfed.errors import ConfigError
@@ -222,7 +222,7 @@ def test_5_so_many_steps_from_a_standard_normal(steps):
 
 def test_5_nothing_is_remembered_from_round_to_round():
     spec, data = federation(2, kinds=KINDS)
-    _, states, _ = play(made(scheme="K"), spec, data, rounds=3)
+    _, states, _ = run_rounds(made(scheme="K"), spec, data, rounds=3)
     assert {name.partition(".")[0] for name in states["client 0"]} == {"personal/mixing", "personal/noise"}
 
 
@@ -248,7 +248,7 @@ def test_6_a_mini_batch_is_not_scaled_up():
     """What a round reports is minus the sum of the objective over the mini-batches of its last pass, as they are."""
     data = both(n=6)
     tiny = made(batch=3, local_steps=1, learning_rate=1e-12)
-    _, _, updates = play(tiny, spec_of(data), {"client 0": data}, rounds=1)
+    _, _, updates = run_rounds(tiny, spec_of(data), {"client 0": data}, rounds=1)
     batches = list(mini_batches(data, 3, LOCAL.numpy()))
     assert len(batches) == 2
     first = dense(batches[0])
@@ -269,13 +269,13 @@ def test_9_noise_comes_from_the_mini_batch_and_serves_its_objective():
     value, _ = published(data, 0.0, 1.0)
     assert value == pytest.approx(-expected["regression"] - expected["classification"], rel=1e-10)
     zero = ClientData(data.x, {"regression": (np.arange(14), np.zeros(14))}, data.codecs)
-    server, _, _ = play(made(), spec_of(zero), {"client 0": zero}, rounds=30)
+    server, _, _ = run_rounds(made(), spec_of(zero), {"client 0": zero}, rounds=30)
     assert np.exp(float(server["pooled/noise.regression"])) == pytest.approx(1e-2, rel=1e-12)
 
 
 def test_9_the_server_averages_the_noise_of_those_who_have_the_task():
     data = {"a": both(4, seed=1), "b": both(9, seed=2), "c": one_label("binary", 1.0)}
-    server, _, updates = play(made(learning_rate=1e-12, local_steps=1), spec_of(data["a"]), data, rounds=1)
+    server, _, updates = run_rounds(made(learning_rate=1e-12, local_steps=1), spec_of(data["a"]), data, rounds=1)
     expected = np.mean([dense(data[name])["sigma2"] for name in ("a", "b")])
     assert np.exp(float(server["pooled/noise.regression"])) == pytest.approx(expected, rel=1e-9)
     assert updates["c"].pooled["noise.regression"] == (0, 0)
@@ -392,11 +392,11 @@ def test_it_keeps_to_the_contract_with_any_scheme(options):
 def test_features_are_learned_at_a_tenth_of_the_rate():
     spec, data = federation(1, kinds=KINDS)
     method = PFedMulPublished(projection=2, learning_rate=1e-3, local_steps=1)
-    _, _, updates = play(method, spec, data, rounds=1)
+    _, _, updates = run_rounds(method, spec, data, rounds=1)
     steps = updates["client 0"].arrays["features.projection"]
     assert 0.9e-4 < steps.abs().median() < 1.1e-4
     partly = PFedMulPublished(projection=2, learning_rate={"features": 0.01}, local_steps=1)
-    _, _, updates = play(partly, spec, data, rounds=1)
+    _, _, updates = run_rounds(partly, spec, data, rounds=1)
     assert 0.9e-2 < updates["client 0"].arrays["features.projection"].abs().median() < 1.1e-2
     assert updates["client 0"].arrays["mixing.binary"].abs().max() < 1.1e-3
 
@@ -404,7 +404,7 @@ def test_features_are_learned_at_a_tenth_of_the_rate():
 def test_a_network_is_learned_in_its_own_precision(monkeypatch):
     my_networks(monkeypatch, normed=normed)
     spec, data = federation(1, kinds=KINDS)
-    server, _, updates = play(PFedMulPublished(network="my_networks:normed", local_steps=1), spec, data, rounds=1)
+    server, _, updates = run_rounds(PFedMulPublished(network="my_networks:normed", local_steps=1), spec, data, rounds=1)
     moved = updates["client 0"].arrays["features.0.weight"]
     assert moved.dtype == server["theta/features.0.weight"].dtype == torch.float32
     assert 0 < moved.abs().max() < 1.1e-4
@@ -413,7 +413,7 @@ def test_a_network_is_learned_in_its_own_precision(monkeypatch):
 def test_a_newcomer_learns_what_is_personal_and_no_more():
     spec, data = federation(2, kinds=KINDS, whole=True)
     method = made(scheme="K", learning_rate=0.01)
-    server, _, _ = play(method, spec, data, rounds=1)
+    server, _, _ = run_rounds(method, spec, data, rounds=1)
     state = method.join(server, client(np.random.default_rng(4), 10, kinds=KINDS), Stream(0, "join"))
     assert set(state) == {"personal/mixing.regression", "personal/mixing.binary", "personal/noise.regression"}
     assert (state["personal/mixing.binary"] - server["initial/mixing.binary"]).abs().max() > 0.05

@@ -81,7 +81,7 @@ class DataOptions(_TaskOptions):
     ] = None
     split_group: Annotated[str | None, _column("Keep rows with the same value here in one part.", "COLUMN")] = None
     split_column: Annotated[str | None, _column("Column that says train, validation or test.", "COLUMN")] = None
-    shots: Annotated[int | None, _column("Keep so many training labels of each task.", "N")] = None
+    shots: Annotated[int | None, _column("Keep N training labels of each task.", "N")] = None
     shots_rows: Annotated[
         str | None, _column("Shots of the tasks on different rows (the default) or on the same.", "HOW")
     ] = None

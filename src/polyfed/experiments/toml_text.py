@@ -52,7 +52,7 @@ def config_text(guesses: Sequence[Guess], source: str | Path, out: Path, query: 
         '# scaling = "federated"  # or "local" (units of each client), "targets" (features as they are) or "none"',
         '# transform = "auto"  # let held-out rows choose the scale of skewed columns: as they are, logarithm or rank',
         '# split_by = "..."  # test on the latest rows by this column; or split_group (rows that stay together), split_column',
-        "# shots = 10  # keep so many training labels of each task",
+        "# shots = 10  # keep 10 training labels of each task",
         "",
         f"[data.tasks]  # kinds: {', '.join(KINDS)}",
     ]

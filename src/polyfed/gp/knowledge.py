@@ -230,7 +230,7 @@ class _Known(torch.autograd.Function):
 
 
 def width_of(prior: Prior, n_shared: int, n_points: int) -> int:
-    """P, the number of features of all shared latents, with so many points in Z."""
+    """P, the number of features of all shared latents, with `n_points` points in Z."""
     return sum(n_features(prior, b, n_points) for b in range(n_shared))
 
 

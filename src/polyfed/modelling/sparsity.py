@@ -19,7 +19,7 @@ from polyfed.modelling.memory import exact_bytes, holds, is_soon_done, memory
 PAPER = "paper"  # its deterministic conditional, at inputs chosen uniformly
 EXACT, AUTO = "exact", "auto"
 FIRST, MOST = 32, 1024  # inducing inputs that "auto" starts from and ends at
-# Of many rows it takes fewer: so many, or as many as make so many pairs of rows and inducing inputs.
+# Of many rows it takes fewer: LEAST_MOST, or as many as make PAIRS pairs of rows and inducing inputs.
 LEAST_MOST, PAIRS = 64, 2**20
 # Labels from which "auto" tells how many inducing inputs are enough (a part at random, if there are more) and mean-field steps
 # between two sizes: the certificate needs its sites to no more than a few digits.

@@ -14,7 +14,7 @@ import torch
 from scipy import integrate, stats
 from scipy.special import expit
 
-from federations import START, codecs_of, federation, play
+from federations import START, codecs_of, federation, run_rounds
 from method_toys import spec_of
 from polyfed.data import ClientData, FederationSpec, LabelCodec, Task
 from polyfed.errors import ConfigError
@@ -325,7 +325,7 @@ def test_a_round_by_hand():
         for name, y in (("a", 0.0), ("b", 9.0))
     }
     made = PFedGP(**BARE, objective="marginal")
-    server, _, updates = play(made, spec_of(data), data, rounds=1)
+    server, _, updates = run_rounds(made, spec_of(data), data, rounds=1)
     assert list(strip_prefix(server, "theta")) == ["noise.0"]
     assert float(server["theta/noise.0"]) - np.log(0.1) == pytest.approx(0.05 * (0.05 / 0.9 - 0.05 / 8.1) / 2, rel=1e-9)
     assert float(server["theta/noise.0"]) - np.log(0.1) == pytest.approx(0.00123457, abs=1e-8)
@@ -373,7 +373,7 @@ def test_every_kind_of_task_is_learned_and_predicted(kind, options):
     spec, data = federation(2, kinds=(kind,), whole=True)
     made = PFedGP(hidden=(8,), **options)
     start = made.init(spec, START)
-    server, states, _ = play(made, spec, data, rounds=6)
+    server, states, _ = run_rounds(made, spec, data, rounds=6)
     assert all(torch.isfinite(v).all() for v in server.values())
     moved = [
         name
@@ -512,9 +512,9 @@ def test_a_client_with_one_class_teaches_nothing_and_is_not_averaged_in(kind, ob
     data["client 0"] = replace(lonely, labels={kind: (at, np.ones_like(y))})
     made = PFedGP(objective=objective, hidden=(4,))
     spec = spec_of(data)
-    both, states, updates = play(made, spec, data, rounds=2)
+    both, states, updates = run_rounds(made, spec, data, rounds=2)
     assert all(not v.any() for v in updates["client 0"].arrays.values())
-    alone, _, _ = play(made, spec, {"client 1": data["client 1"]}, rounds=2)
+    alone, _, _ = run_rounds(made, spec, {"client 1": data["client 1"]}, rounds=2)
     for name, value in alone.items():
         torch.testing.assert_close(both[name], value, rtol=0, atol=1e-13)
     prediction = made.predictor(both, states["client 0"], data["client 0"])(lonely.x)[kind]
@@ -530,7 +530,7 @@ def test_one_sample_or_none():
     spec = spec_of(data)
     for inference in ("mf", "gibbs"):
         made = PFedGP(inference=inference, n_chains=4, n_test_chains=4)
-        server, states, updates = play(made, spec, data, rounds=1)
+        server, states, updates = run_rounds(made, spec, data, rounds=1)
         assert all(not v.any() for v in updates["nobody"].arrays.values())
         for name in data:
             for task, prediction in made.predictor(server, states[name], data[name])(one.x).items():
@@ -558,10 +558,10 @@ def test_the_diagonal_of_the_kernel_is_its_amplitude():
 
 def test_no_head_and_no_label_travels_and_kernels_stay_unless_asked_for():
     spec, data = federation(2)
-    server, states, updates = play(PFedGP(), spec, data, rounds=1)
+    server, states, updates = run_rounds(PFedGP(), spec, data, rounds=1)
     assert {name.split(".")[0] for name in updates["client 0"].arrays} == {"trunk", "noise"}
     assert not states["client 0"]
-    server, _, _ = play(PFedGP(learn_kernel=True), spec, data, rounds=2)
+    server, _, _ = run_rounds(PFedGP(learn_kernel=True), spec, data, rounds=2)
     assert {name.split(".")[0] for name in strip_prefix(server, "theta")} == {"trunk", "noise", "kernel"}
     assert all(abs(float(server[f"theta/kernel.{i}.length"])) > 1e-9 for i in range(3))
 
@@ -570,7 +570,7 @@ def test_averages_are_uniform_over_those_with_the_task():
     spec, data = federation(3)
     made = PFedGP(task_mode="separate", hidden=(4,))
     start = made.init(spec, START)
-    server, _, updates = play(made, spec, data, rounds=1)
+    server, _, updates = run_rounds(made, spec, data, rounds=1)
     for i, task in enumerate(spec.codecs):
         owners = [name for name, mine in data.items() if task in mine.labels]
         assert 0 < len(owners) < 3 or task == "regression"
@@ -598,7 +598,7 @@ def test_learning_features_pays():
     made = PFedGP(hidden=(16,))
     scores = []
     for rounds in (0, 40):
-        server = play(made, spec, data, rounds=rounds)[0] if rounds else made.init(spec, START)
+        server = run_rounds(made, spec, data, rounds=rounds)[0] if rounds else made.init(spec, START)
         state = made.join(server, new, Stream(0, "join"))
         p = made.predictor(server, state, new)(x)["binary"].proba
         scores.append(-np.log(np.where(y > 0, p, 1 - p)).mean())

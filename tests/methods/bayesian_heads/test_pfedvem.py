@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from federations import KINDS, START, federation, fit_of, my_networks, normed, one_round, play
+from federations import KINDS, START, federation, fit_of, my_networks, normed, one_round, run_rounds
 from method_toys import NUMBER, client_of, spec_of
 from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
@@ -229,7 +229,7 @@ def test_batch_norm_with_a_client_of_one_sample(monkeypatch, buffers, kind):
     one = data["client 1"]
     data["client 1"] = ClientData(one.x[:1], {kind: (np.array([0]), one.labels[kind][1][:1])}, one.codecs)
     made = PFedVEM(network="my_networks:normed", bn_buffers=buffers, batch_size=3, local_epochs=1)
-    server, states, _ = play(made, spec, data, rounds=3)
+    server, states, _ = run_rounds(made, spec, data, rounds=3)
     assert all(torch.isfinite(v).all() for v in [*server.values(), *states["client 1"].values()])
     read = made.predictor(server, states["client 1"], data["client 1"])
     assert np.isfinite(read(one.x)[kind].latent_mean).all()
@@ -295,7 +295,7 @@ def test_many_rounds_on_wide_features_stay_sensible():
     """Labels of variance about 1.25: no client's noise is above it, nor is any parameter absurd."""
     made = PFedVEM(**WIDE)
     data = {f"client {i}": wide(seed=i) for i in range(3)}
-    server, _, _ = play(made, spec_of(data), data, rounds=10)
+    server, _, _ = run_rounds(made, spec_of(data), data, rounds=10)
     assert float(server["noise/z"]) < 1.25
     assert all(value.abs().max() < 10 for value in strip_prefix(server, "theta").values())
 
@@ -357,7 +357,7 @@ def test_the_mean_head_is_weighted_by_precision():
 def test_who_lacks_a_task_has_no_say_in_its_head():
     spec, data = federation(3)
     made = PFedVEM(hidden=(4,), local_epochs=1)
-    _, states, updates = play(made, spec, data, rounds=2)
+    _, states, updates = run_rounds(made, spec, data, rounds=2)
     lacking = next(task for task in KINDS if task not in data["client 1"].labels)
     i = KINDS.index(lacking)
     assert float(updates["client 1"].pooled[f"precision/{i}"][0]) == 0
@@ -371,10 +371,10 @@ def test_who_lacks_a_task_has_no_say_in_its_head():
 def test_the_order_of_clients_does_not_matter_and_one_client_is_enough():
     spec, data = federation(3)
     made = PFedVEM(hidden=(4,), local_epochs=1)
-    a, _, _ = play(made, spec, data, rounds=2)
-    b, _, _ = play(made, spec, dict(reversed(data.items())), rounds=2)
+    a, _, _ = run_rounds(made, spec, data, rounds=2)
+    b, _, _ = run_rounds(made, spec, dict(reversed(data.items())), rounds=2)
     assert all(torch.equal(v, b[n]) for n, v in a.items())
-    server, states, _ = play(made, spec, {"client 0": data["client 0"]}, rounds=2)
+    server, states, _ = run_rounds(made, spec, {"client 0": data["client 0"]}, rounds=2)
     for i in range(3):
         mean = states["client 0"][f"mean/{i}"]
         torch.testing.assert_close(server[f"theta/head.{i}.weight"], mean[:, :-1], rtol=0, atol=1e-12)
@@ -384,7 +384,7 @@ def test_the_order_of_clients_does_not_matter_and_one_client_is_enough():
 def test_spreads_stay_at_home_and_storage_changes_nothing():
     spec, data = federation(3)
     made = PFedVEM(hidden=(4,), local_epochs=1)
-    server, states, updates = play(made, spec, data, rounds=1)
+    server, states, updates = run_rounds(made, spec, data, rounds=1)
     assert not any("raw" in name for name in [*server, *updates["client 0"].arrays])
     a, _ = one_round(made, server, dict(states), data, round=2)
     back = {name: from_bytes(to_bytes(state)) for name, state in states.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import START, codecs_of, federation, one_round, play
+from federations import START, codecs_of, federation, one_round, run_rounds
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.gp import noise_pool
@@ -34,7 +34,7 @@ def noisy(n=80, seed=0):
 def learned(request):
     spec, data = noisy()
     made = method(request.param, client_noise=True, learning_rate=0.2)
-    return made, data, *play(made, spec, data, rounds=25)
+    return made, data, *run_rounds(made, spec, data, rounds=25)
 
 
 def test_each_client_finds_its_own(learned):
@@ -87,7 +87,7 @@ def test_better_than_one_level_for_all():
     found = {}
     for own in (False, True):
         made = PFedMul(client_noise=own, learning_rate=0.2)
-        server, states, _ = play(made, spec, data, rounds=25)
+        server, states, _ = run_rounds(made, spec, data, rounds=25)
         scores = []
         for name in ("calm", "usual", "busy"):
             x, (at, y) = fresh[name].x, fresh[name].labels["regression"]
@@ -113,8 +113,8 @@ def test_a_part_of_the_clients_moves_the_server_a_part_of_the_way():
 
 def test_what_leaves_is_what_left_before():
     spec, data = federation(3)
-    _, _, plain = play(PFedMul(), spec, data, rounds=2)
-    _, states, own = play(PFedMul(client_noise=True), spec, data, rounds=2)
+    _, _, plain = run_rounds(PFedMul(), spec, data, rounds=2)
+    _, states, own = run_rounds(PFedMul(client_noise=True), spec, data, rounds=2)
     for name in data:
         assert own[name].arrays.keys() == plain[name].arrays.keys()
         assert own[name].pooled.keys() == plain[name].pooled.keys()
@@ -124,7 +124,7 @@ def test_what_leaves_is_what_left_before():
 def test_with_quasi_newton_the_rest_of_theta_moves():
     spec, data = noisy(n=15)
     made = PFedMul(client_noise=True, optimiser="quasi-newton", theta_prior="weak", learning_rate=0.3)
-    server, states, _ = play(made, spec, data, rounds=12)
+    server, states, _ = run_rounds(made, spec, data, rounds=12)
     own = {name: states[name][f"personal/{NOISE}"].item() for name in states}
     assert own["calm"] < own["usual"] < own["busy"]
     assert torch.isfinite(server["theta/mixing.regression"]).all()

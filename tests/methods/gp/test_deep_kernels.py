@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from federations import START, federation, my_networks, play
+from federations import START, federation, my_networks, run_rounds
 from polyfed.errors import ConfigError
 from polyfed.methods import PFedMul, known_methods
 from polyfed.methods.checks import check_method
@@ -55,7 +55,7 @@ def test_the_contract_holds(options):
 def test_what_is_frozen_is_no_part_of_theta_and_stays():
     made = PFedMul(network="my_networks:half_frozen", projection=2)
     spec, data = federation(2)
-    server, _, updates = play(made, spec, data, rounds=2)
+    server, _, updates = run_rounds(made, spec, data, rounds=2)
     learned = {name for name in strip_prefix(server, "theta") if name.startswith("features.")}
     assert learned == {"features.2.weight", "features.2.bias", "features.projection"}
     assert server["theta/features.2.weight"].dtype == torch.float32
@@ -91,7 +91,7 @@ def test_the_gradient_goes_through_the_network(options):
 def test_chunks_change_no_round(name):
     spec, data = federation(3)
     ends = [  # a bias at the end of a network would move by rounding alone: kernels do not see it
-        play(METHODS[name](network="my_networks:normed", projection=2, chunk=chunk), spec, data, rounds=3)
+        run_rounds(METHODS[name](network="my_networks:normed", projection=2, chunk=chunk), spec, data, rounds=3)
         for chunk in (None, 4)
     ]
     for key, value in ends[0][0].items():
@@ -105,7 +105,7 @@ def test_each_latent_has_a_network_that_starts_and_moves_by_itself():
     names = set(strip_prefix(start, "theta"))
     assert names == {f"features.{b}.{layer}.{kind}" for b in (0, 1) for layer in (0, 2) for kind in ("weight", "bias")}
     assert not torch.equal(start["theta/features.0.0.weight"], start["theta/features.1.0.weight"])
-    end, states, _ = play(made, spec, data, rounds=2)
+    end, states, _ = run_rounds(made, spec, data, rounds=2)
     for name in names:
         assert not torch.equal(end[f"theta/{name}"], start[f"theta/{name}"])
     x = data["client 0"].x
@@ -119,7 +119,7 @@ def test_networks_and_projections_decay_and_nothing_else(mode):
     options = {"network": "my_networks:small", "projection": 2, "mode": mode, "learning_rate": {"features": 0.02}}
     made, decaying = PFedMul(**options), PFedMul(**options, weight_decay=0.5)
     start = made.init(spec, START)
-    ends = [strip_prefix(play(one, spec, data, rounds=1)[0], "theta") for one in (made, decaying)]
+    ends = [strip_prefix(run_rounds(one, spec, data, rounds=1)[0], "theta") for one in (made, decaying)]
     for name, before in strip_prefix(start, "theta").items():
         shrunk = 0.02 * 0.5 * before if name.startswith("features.") else torch.zeros_like(before)
         torch.testing.assert_close(ends[0][name] - ends[1][name], shrunk, rtol=1e-4, atol=1e-6)
@@ -166,7 +166,7 @@ def test_a_deep_kernel_learns_what_its_inputs_hide():
         tests[name] = (x[40:], y[40:])
     errors = {}
     for label, made in (("plain", PFedMul(n_latents=1)), ("deep", PFedMul(n_latents=1, projection=2))):
-        server, states, _ = play(made, spec, clients, rounds=40)
+        server, states, _ = run_rounds(made, spec, clients, rounds=40)
         predicted = {n: made.predictor(server, states[n], clients[n])(tests[n][0])["regression"].mean for n in clients}
         errors[label] = np.mean([(predicted[n] - tests[n][1]) ** 2 for n in clients])
     assert errors["deep"] < 0.4 * errors["plain"]  # 0.015 and 0.086; the noise alone is 0.01

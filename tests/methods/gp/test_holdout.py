@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import START, codecs_of, federation, play
+from federations import START, codecs_of, federation, run_rounds
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods import PFedMul
@@ -131,7 +131,7 @@ def test_noise_is_not_learned_by_heart():
     spec = FederationSpec(tuple(c.task for c in codecs.values()), 30, tuple(data), codecs)
     found = {}
     for holdout in (0.0, 1 / 3):
-        server, _, _ = play(PFedMul(projection=4, holdout=holdout), spec, data, rounds=60)
+        server, _, _ = run_rounds(PFedMul(projection=4, holdout=holdout), spec, data, rounds=60)
         found[holdout] = float(server["pooled/noise.regression"].exp())
     assert found[0.0] < 0.1
     assert 0.5 < found[1 / 3] < 2.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import START, client, codecs_of, federation, one_round, play
+from federations import START, client, codecs_of, federation, one_round, run_rounds
 from polyfed.data import ClientData
 from polyfed.engine.rounds import FederationState, conclude, run_round
 from polyfed.engine.settings import Settings
@@ -64,7 +64,7 @@ def test_without_shared_functions_it_is_pfed_mul_bit_for_bit(mode, scheme):
     }
     one, other = PFedHier(n_shared=0, n_personal=3, **common), PFedMul(n_latents=3, **common)
     (server, states, updates), (server_2, states_2, updates_2) = (
-        play(made, spec, data, rounds=4) for made in (one, other)
+        run_rounds(made, spec, data, rounds=4) for made in (one, other)
     )
     same(server, server_2)
     for name, mine in data.items():
@@ -84,7 +84,7 @@ def test_one_client_alone_predicts_as_pfed_mul_with_its_prior_does():
     """Whatever the points: shared or personal, a latent is one function of one client."""
     spec, data = federation(1)
     made = PFedHier(**SMALL, bound="polya-gamma")
-    server, states, _ = play(made, spec, data, rounds=3)
+    server, states, _ = run_rounds(made, spec, data, rounds=3)
     (mine,), (state,) = data.values(), states.values()
     wanted = PFedMul(n_latents=3, per_dimension=True).model(mine).predict(Served.from_arrays(server).values, mine)(AT)
     found = made.predictor(server, state, mine)(AT)
@@ -148,7 +148,7 @@ class _Spoilt(PFedHier):
 def test_a_message_is_one_triangle_and_below_a_hundred_kilobytes(kinds):
     spec, data = federation(2, kinds=kinds, n_features=8)
     made = PFedHier()
-    server, _, updates = play(made, spec, data, rounds=1)
+    server, _, updates = run_rounds(made, spec, data, rounds=1)
     (update, _) = updates.values()
     width = len(update.arrays["evidence/shift"])
     assert len(update.arrays["evidence/triangle"]) == width * (width + 1) // 2
@@ -159,7 +159,7 @@ def test_a_message_is_one_triangle_and_below_a_hundred_kilobytes(kinds):
 
 def test_all_kinds_of_tasks_learn_together_and_stay_finite():
     spec, data = federation(6, kinds=ALL_KINDS)
-    server, states, _ = play(PFedHier(), spec, data, rounds=6)
+    server, states, _ = run_rounds(PFedHier(), spec, data, rounds=6)
     assert all(bool(torch.isfinite(value).all()) for value in server.values())
     for name, mine in data.items():
         found = PFedHier().predictor(server, states[name], mine)(AT)
@@ -170,12 +170,12 @@ def test_all_kinds_of_tasks_learn_together_and_stay_finite():
 def test_clients_with_inducing_inputs_say_the_same_of_shared_functions(some, monkeypatch):
     """As many as there are inputs: nothing is approximated. Then those with many rows alone, beside exact ones."""
     spec, data = federation(4, kinds=("regression", "binary"))
-    exact, _, _ = play(PFedHier(**SMALL, learning_rate=0.01), spec, data, rounds=2)
+    exact, _, _ = run_rounds(PFedHier(**SMALL, learning_rate=0.01), spec, data, rounds=2)
     if some:
         many = sorted(mine.n_labels for mine in data.values())[2]
         monkeypatch.setattr(Sparsity, "points_for", lambda self, n_rows, n_latents: 40 if n_rows >= many else None)
     made = PFedHier(**SMALL, learning_rate=0.01, inducing=None if some else 40)
-    server, states, _ = play(made, spec, data, rounds=2)
+    server, states, _ = run_rounds(made, spec, data, rounds=2)
     for name in ("evidence/triangle", "evidence/shift"):
         torch.testing.assert_close(server[name], exact[name], rtol=0, atol=1e-3)
     mine = data["client 3"]
@@ -205,7 +205,7 @@ def test_a_client_without_labels_predicts_from_the_others_with_an_honest_interva
     spec, _ = federation(1, kinds=("regression", "binary"))
     spec = replace(spec, clients=tuple(data))
     made = PFedHier(n_points=32)
-    server, _, _ = play(made, spec, data, rounds=25)
+    server, _, _ = run_rounds(made, spec, data, rounds=25)
     new = alike(20, np.random.default_rng(1))
     errors, inside, right = [], [], []
     for mine in new.values():
@@ -221,7 +221,7 @@ def test_a_client_without_labels_predicts_from_the_others_with_an_honest_interva
     assert 0.88 < np.mean(inside) <= 1.0
     assert np.mean(right) > 0.9
     nobody = PFedMul()
-    plain, _, _ = play(nobody, spec, data, rounds=5)
+    plain, _, _ = run_rounds(nobody, spec, data, rounds=5)
     blank = nobody.predictor(plain, None, ClientData(mine.x, {}, mine.codecs))(mine.x)
     assert np.allclose(blank["regression"].mean, 0.0)  # what a shared prior alone can say
 
@@ -237,7 +237,7 @@ def test_a_client_that_lacks_a_task_predicts_it_from_the_others():
         ),
     }
     made = PFedHier(n_points=32)
-    server, states, _ = play(made, spec, lacking, rounds=15)
+    server, states, _ = run_rounds(made, spec, lacking, rounds=15)
     found = made.predictor(server, states["client 0"], lacking["client 0"])(data["client 0"].x)
     assert np.mean((found["binary"].class_proba[:, 1] > 0.5) == (data["client 0"].labels["binary"][1] > 0)) > 0.85
 
@@ -246,7 +246,7 @@ def test_who_took_part_is_not_counted_twice_by_the_model_of_the_server_alone():
     """Its labels are in the sums: seen once more, they would make intervals too narrow."""
     spec, data = federation(3)
     made = PFedHier(**SMALL)
-    server, _, _ = play(made, spec, data, rounds=3)
+    server, _, _ = run_rounds(made, spec, data, rounds=3)
     mine = data["client 0"]
     alone = made.predictor(server, None, mine)(AT)
     blank = made.predictor(server, {}, ClientData(mine.x, {}, mine.codecs))(AT)
@@ -268,7 +268,7 @@ def changed(update, **arrays):
 def settled():
     spec, data = federation(4, kinds=("regression", "binary", "multiclass"))
     made = PFedHier(**SMALL)
-    return made, *play(made, spec, data, rounds=3)
+    return made, *run_rounds(made, spec, data, rounds=3)
 
 
 def test_honest_updates_are_never_objected_to():
@@ -418,7 +418,7 @@ def test_more_points_than_memory_holds_are_an_error_and_no_crash():
 def test_a_server_that_sends_what_is_no_distribution_is_an_error_with_a_remedy():
     spec, data = federation(2)
     made = PFedHier(**SMALL)
-    server, states, _ = play(made, spec, data, rounds=1)
+    server, states, _ = run_rounds(made, spec, data, rounds=1)
     broken = server | {"evidence/triangle": -10 * server["evidence/triangle"]}
     with pytest.raises(ArithmeticError, match="no positive definite precision; go on from a state of the server"):
         made.predictor(broken, states["client 0"], data["client 0"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import KINDS, START, client, federation, play
+from federations import KINDS, START, client, federation, run_rounds
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, Prior, infer
@@ -61,7 +61,7 @@ def test_a_round_is_a_step_on_the_average_bound(weighting):
         bound.backward()
         adam.step()
         prior.load({NOISY[0]: (squares / count).log()})
-    server, _, _ = play(method, spec, data, rounds=3)
+    server, _, _ = run_rounds(method, spec, data, rounds=3)
     assert_close(theta(server), prior.state())
 
 
@@ -70,8 +70,8 @@ def test_a_round_is_a_step_on_the_average_bound(weighting):
 def test_one_client_federated_is_that_client_alone(mode, local_steps):
     spec, data = federation(1)
     options = {"local_steps": local_steps if mode == "average" else 1, "learning_rate": 0.05}
-    server, _, _ = play(PFedMul(mode=mode, **options), spec, data, rounds=4)
-    _, states, _ = play(Local(mode=mode, **options), spec, data, rounds=4)
+    server, _, _ = run_rounds(PFedMul(mode=mode, **options), spec, data, rounds=4)
+    _, states, _ = run_rounds(Local(mode=mode, **options), spec, data, rounds=4)
     alone = {
         name.removeprefix("personal/"): v for name, v in states["client 0"].items() if name.startswith("personal/")
     }
@@ -82,7 +82,7 @@ def test_the_bound_rises():
     spec, data = federation(5)
     method = PFedMul(learning_rate=0.05)
     bounds = [
-        np.mean([update.metrics["bound"] for update in play(method, spec, data, rounds=rounds)[2].values()])
+        np.mean([update.metrics["bound"] for update in run_rounds(method, spec, data, rounds=rounds)[2].values()])
         for rounds in (1, 5, 20)
     ]
     assert bounds[0] + 1 < bounds[1] < bounds[2]
@@ -90,7 +90,7 @@ def test_the_bound_rises():
 
 def test_separate_tasks_are_the_runs_of_each_task_alone():
     spec, data = federation(4)
-    server, _, _ = play(PFedSt(), spec, data, rounds=3)
+    server, _, _ = run_rounds(PFedSt(), spec, data, rounds=3)
     for i, task in enumerate(KINDS):
         owners = {name: mine.only(task) for name, mine in data.items() if task in mine.labels}
         start = Stream(0, f"start {task}")
@@ -116,7 +116,7 @@ def test_separate_tasks_are_the_runs_of_each_task_alone():
 @pytest.mark.parametrize("mode", ["gradient", "average"])
 def test_schemes(scheme, shared, mode):
     spec, data = federation(3)
-    server, states, updates = play(PFedMul(scheme=scheme, mode=mode), spec, data, rounds=2)
+    server, states, updates = run_rounds(PFedMul(scheme=scheme, mode=mode), spec, data, rounds=2)
     sent = PFedMul(scheme=scheme, mode=mode).broadcast(server, "client 0")
     assert {name.partition(".")[0] for name in sent} == shared
     for update in updates.values():
@@ -127,10 +127,10 @@ def test_schemes(scheme, shared, mode):
 
 def test_personal_parameters_differ_and_persist():
     spec, data = federation(3, whole=True)
-    _, states, _ = play(PFedMul(scheme="K"), spec, data, rounds=3)
+    _, states, _ = run_rounds(PFedMul(scheme="K"), spec, data, rounds=3)
     rows = [states[name]["personal/mixing.binary"] for name in data]
     assert not torch.allclose(rows[0], rows[1])
-    _, longer, _ = play(PFedMul(scheme="K"), spec, data, rounds=4)
+    _, longer, _ = run_rounds(PFedMul(scheme="K"), spec, data, rounds=4)
     assert not torch.equal(longer["client 0"]["personal/mixing.binary"], rows[0])
     assert longer["client 0"]["adam/steps"] == 4
 
@@ -192,7 +192,7 @@ def test_a_strong_pull_keeps_personal_parameters_where_they_started():
     change = {}
     for proximal in (0.0, 1e6):
         method = PFedMul(scheme="K", proximal=proximal, learning_rate=1e-3)
-        _, states, _ = play(method, spec, data, rounds=30)
+        _, states, _ = run_rounds(method, spec, data, rounds=30)
         first = method.start(data["client 0"], START)["personal/mixing.regression"]
         change[proximal] = float((states["client 0"]["personal/mixing.regression"] - first).abs().max())
     assert change[1e6] < 0.2 * change[0.0]
@@ -204,7 +204,7 @@ def test_a_strong_pull_keeps_personal_parameters_where_they_started():
 def test_joining_without_personal_groups_is_the_servers_model():
     spec, data = federation(3)
     method = PFedMul()
-    server, _, _ = play(method, spec, data, rounds=3)
+    server, _, _ = run_rounds(method, spec, data, rounds=3)
     new = client(np.random.default_rng(9))
     x = np.array([[0.1, 0.2], [1.0, -1.0]])
     joined = method.predictor(server, method.join(server, new, Stream(0, "join")), new)(x)
@@ -215,7 +215,7 @@ def test_joining_without_personal_groups_is_the_servers_model():
 def test_joining_learns_personal_groups_and_leaves_shared_ones():
     spec, data = federation(3)
     method = PFedMul(scheme="K", join_steps=30)
-    server, _, _ = play(method, spec, data, rounds=3)
+    server, _, _ = run_rounds(method, spec, data, rounds=3)
     new = client(np.random.default_rng(9), n=30)
     state = method.join(server, new, Stream(0, "join"))
     assert not torch.equal(state["personal/mixing.regression"], server["initial/mixing.regression"])
@@ -263,7 +263,7 @@ def test_clients_that_count_in_units_of_their_own(forgotten, monkeypatch):
         name: replace(mine, codecs={t: replace(c, scale=1.0 + i) for t, c in mine.codecs.items()})
         for i, (name, mine) in enumerate(data.items())
     }
-    _, _, updates = play(PFedMul(), spec, own, rounds=1)
+    _, _, updates = run_rounds(PFedMul(), spec, own, rounds=1)
     assert len({update.metrics["bound"] for update in updates.values()}) == 3
     method = PFedMul()
     server = method.init(spec, START)
@@ -275,8 +275,8 @@ def test_clients_that_count_in_units_of_their_own(forgotten, monkeypatch):
 @pytest.mark.parametrize("mode", ["gradient", "average"])
 def test_inducing_inputs_at_every_input_give_the_exact_run(mode):
     spec, data = federation(3)
-    exact, _, _ = play(PFedMul(mode=mode), spec, data, rounds=2)
-    sparse, _, updates = play(PFedMul(mode=mode, inducing=100), spec, data, rounds=2)
+    exact, _, _ = run_rounds(PFedMul(mode=mode), spec, data, rounds=2)
+    sparse, _, updates = run_rounds(PFedMul(mode=mode, inducing=100), spec, data, rounds=2)
     assert_close(theta(exact), theta(sparse), atol=1e-4)
     assert updates["client 0"].arrays.keys() == PFedMul().template(exact).arrays.keys()
 

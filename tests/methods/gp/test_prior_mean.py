@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from federations import START, codecs_of, federation, my_networks, play
+from federations import START, codecs_of, federation, my_networks, run_rounds
 from polyfed.data import ClientData, FederationSpec
 from polyfed.errors import ConfigError
 from polyfed.methods import Job, PFedMul, known_methods, method
@@ -60,7 +60,7 @@ def test_it_is_one_of_the_features_and_starts_at_zero():
     assert made.personalises
     assert not PFedMul(mean="linear").personalises
     assert PFedMul(mean="linear", scheme=("kernels", "mixing", "noise")).personalises
-    moved, _, updates = play(made, spec, data, rounds=2)
+    moved, _, updates = run_rounds(made, spec, data, rounds=2)
     assert moved["theta/features.mean"].all()
     assert {f"held_out/{name}" for name in MEAN} <= set(
         updates["client 0"].arrays
@@ -80,7 +80,7 @@ def test_who_has_no_label_predicts_what_is_usual(options):
     data = {f"client {i}": line(rng, 10, codecs) for i in range(6)}
     spec = FederationSpec(tuple(codec.task for codec in codecs.values()), 6, tuple(data), codecs)
     made = PFedMul(mean="linear", **options)
-    server, _, _ = play(made, spec, data, rounds=60)
+    server, _, _ = run_rounds(made, spec, data, rounds=60)
     nobody, x = line(rng, 0, codecs), rng.standard_normal((200, 6))
     said = made.predictor(server, made.join(server, nobody, START), nobody)(x)
     truth = 1.5 * x[:, 0] + 1.0
@@ -91,7 +91,7 @@ def test_who_has_no_label_predicts_what_is_usual(options):
 def test_with_a_network_all_at_once_is_one_by_one():
     spec, data = federation(3)
     made = PFedMul(mean="linear", network="my_networks:small", projection=2)
-    server, states, _ = play(made, spec, data, rounds=2)
+    server, states, _ = run_rounds(made, spec, data, rounds=2)
     jobs = [Job(name, states[name], made.broadcast(server, name), mine, START) for name, mine in data.items()]
     for job, outcome in zip(jobs, made.local_many(jobs), strict=True):
         assert not isinstance(outcome, Exception)
@@ -170,7 +170,7 @@ def test_a_task_is_not_lost_beside_one_with_larger_gradients():
     found = {}
     for mean in (None, "zero"):
         made = PFedMul(n_latents=2, projection=2, mean=mean)
-        server, states, _ = play(made, spec, data, rounds=30)
+        server, states, _ = run_rounds(made, spec, data, rounds=30)
         said = [made.predictor(server, states[name], mine)(x)["binary"].latent_mean > 0 for name, mine in data.items()]
         found[mean] = np.mean([own == (x[:, 1] > 0) for own in said])
     assert found[None] > 0.75

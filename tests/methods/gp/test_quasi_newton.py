@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from federations import START, federation, one_round, play
+from federations import START, federation, one_round, run_rounds
 from polyfed.errors import ConfigError
 from polyfed.gp import ClientBatch, Prior
 from polyfed.gp.hyperprior import HyperPrior, gradient, log_density
@@ -153,7 +153,7 @@ def test_a_federation_is_at_its_optimum_in_25_rounds():
     best, bound = optimum(spec, data, theta(PFedMul(**options).init(spec, START)))
     found = {
         name: bound(
-            theta(play(PFedMul(optimiser=name, **(options if name != "adam" else {})), spec, data, rounds=25)[0])
+            theta(run_rounds(PFedMul(optimiser=name, **(options if name != "adam" else {})), spec, data, rounds=25)[0])
         )
         for name in ("adam", "quasi-newton")
     }

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from federations import START, federation, play
+from federations import START, federation, run_rounds
 from polyfed.methods import Job, PFedHier, PFedMul
 from polyfed.methods.gp import states as states_of_methods
 from polyfed.methods.gp.states import BatchedState, Broadcast, ClientColumns, States
@@ -20,7 +20,7 @@ def test_the_examples():
 
 def test_a_state_of_a_batch_is_a_dictionary_to_whoever_looks():
     spec, data = federation(3)
-    _, states, _ = play(PFedMul(scheme=["kernels"]), spec, data, rounds=2)
+    _, states, _ = run_rounds(PFedMul(scheme=["kernels"]), spec, data, rounds=2)
     for state in states.values():
         assert isinstance(state, BatchedState)
         plain = dict(state)
@@ -38,7 +38,7 @@ def test_stacked_and_stored_states_go_on_alike(options):
     """All clients in their order (nothing is taken apart), in another order, and from a file: the same next round."""
     spec, data = federation(4)
     method = PFedMul(**options)
-    server, states, _ = play(method, spec, data, rounds=2)
+    server, states, _ = run_rounds(method, spec, data, rounds=2)
 
     def round_of(names, own):
         jobs = [Job(n, own[n], method.broadcast(server, n), data[n], Stream(0, "local", 3, n)) for n in names]
@@ -57,11 +57,11 @@ def test_stacked_and_stored_states_go_on_alike(options):
 def test_evidence_stays_stacked_as_long_as_clients_come_together():
     spec, data = federation(4)
     method = PFedHier(n_points=6)
-    _, states, _ = play(method, spec, data, rounds=2)
+    _, states, _ = run_rounds(method, spec, data, rounds=2)
     names, batches = list(data), {id(state.batch) for state in states.values()}
     assert len(batches) == 1
     assert states[names[0]].batch.columns.evidence is not None
-    server, own, _ = play(method, spec, data, rounds=1)
+    server, own, _ = run_rounds(method, spec, data, rounds=1)
     jobs = [Job(n, own[n], method.broadcast(server, n), data[n], Stream(0, "local", 2, n)) for n in names[:2]]
     after = [state for state, _ in method.local_many(jobs)]  # two of four: the others keep what they have
     for state in after:
@@ -78,7 +78,7 @@ def test_evidence_stays_stacked_as_long_as_clients_come_together():
 def test_states_that_are_not_of_one_batch_are_stacked():
     spec, data = federation(3)
     method = PFedMul(scheme=["kernels"])
-    _, states, _ = play(method, spec, data, rounds=1)
+    _, states, _ = run_rounds(method, spec, data, rounds=1)
     mixed = [states["client 0"], method.start(data["client 1"], START), states["client 2"]]
     found = States(mixed).stacked().personal
     assert torch.equal(found["mixing.binary"], torch.stack([one["personal/mixing.binary"] for one in mixed]))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import optimize
 
-from federations import START, federation, one_round, play
+from federations import START, federation, one_round, run_rounds
 from polyfed.errors import ConfigError
 from polyfed.gp import ExactModel, Prior, infer
 from polyfed.gp.hyperprior import HyperPrior, log_density
@@ -85,7 +85,7 @@ def test_a_round_is_a_step_on_the_average_bound_and_one_prior(weighting, who):
 def test_without_it_nothing_changes():
     """Neither a number nor a name in any state: the paper's method as it was."""
     spec, data = federation(3)
-    server, states, _ = play(PFedMul(), spec, data)
+    server, states, _ = run_rounds(PFedMul(), spec, data)
     assert {name.partition("/")[0] for name in server} == {"theta", "pooled", "adam"}
     assert "adam/passes" not in server
     assert not any(name.endswith("passes") for state in states.values() for name in state)
@@ -95,8 +95,8 @@ def test_personal_groups_have_the_whole_prior():
     """A client alone: its own Θ moves as a federation of that one client with the prior would move the shared one."""
     spec, data = federation(1)
     options = {"learning_rate": 0.05, "theta_prior": "weak", "halve_every": 1, "halve_after": 1}
-    server, _, _ = play(PFedMul(**options), spec, data, rounds=4)
-    _, states, _ = play(Local(**options), spec, data, rounds=4)
+    server, _, _ = run_rounds(PFedMul(**options), spec, data, rounds=4)
+    _, states, _ = run_rounds(Local(**options), spec, data, rounds=4)
     for name, wanted in theta(server).items():
         torch.testing.assert_close(states["client 0"][f"personal/{name}"], wanted, rtol=0, atol=1e-12)
 
@@ -106,7 +106,7 @@ def test_it_draws_towards_the_usual_values():
     spec, data = federation(3)
     certain = {"mixing": 1e-3, "amplitude": 1e-3, "length": 1e-3, "noise": 1e-3, "noise_at": 0.5}
     made = PFedMul(theta_prior=certain, halve_every=10)
-    server, _, _ = play(made, spec, data, rounds=60)
+    server, _, _ = run_rounds(made, spec, data, rounds=60)
     found = theta(server)
     assert found[NOISE].exp().item() == pytest.approx(0.5, rel=1e-3)
     assert all(v.abs().max() < 0.05 for name, v in found.items() if name.startswith("mixing"))

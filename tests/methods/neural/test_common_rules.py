@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from federations import START, federation, my_networks, normed, one_round, play
+from federations import START, federation, my_networks, normed, one_round, run_rounds
 from method_toys import client_of, spec_of
 from polyfed.data import ClientData
 from polyfed.methods import METHODS, FedAvg, method
@@ -46,7 +46,7 @@ def test_where_running_statistics_go(name, buffers, monkeypatch):
     spec, data = federation(2, kinds=("regression",))
     made = quick(name, network="my_networks:normed", bn_buffers=buffers, batch_size=4)
     first = made.init(spec, START)
-    server, states, updates = play(made, spec, data, rounds=1)
+    server, states, updates = run_rounds(made, spec, data, rounds=1)
     names = [f"trunk.1.{n}" for n in ("running_mean", "running_var", "num_batches_tracked")]
     assert [n for n in names if n in updates["client 0"].arrays] == ([] if buffers == "local" else names)
     own = [strip_prefix(state, "personal") for state in states.values()]
@@ -88,7 +88,7 @@ def test_batch_norm_with_a_client_of_one_sample(name, buffers, monkeypatch):
     x = -one.x[:1]  # where not all units of the network are dead
     data["client 1"] = ClientData(x, {"regression": (np.array([0]), one.labels["regression"][1][:1])}, one.codecs)
     made = quick(name, network="my_networks:normed", bn_buffers=buffers, batch_size=3)
-    server, states, updates = play(made, spec, data, rounds=2)
+    server, states, updates = run_rounds(made, spec, data, rounds=2)
     assert all(torch.isfinite(v).all() for v in [*server.values(), *states["client 1"].values()])
     assert np.isfinite(made.predictor(server, states["client 1"], data["client 1"])(one.x)["regression"].mean).all()
     sent = {n: v for n, v in updates["client 1"].arrays.items() if "running" in n or "num_batches" in n}
@@ -190,7 +190,7 @@ def test_what_a_factory_froze_is_neither_drawn_anew_nor_trained(name, monkeypatc
     spec, data = federation(3)
     made = quick(name, network="my_networks:pretrained")
     first = made.init(spec, START)
-    server, states, _ = play(made, spec, data, rounds=3)
+    server, states, _ = run_rounds(made, spec, data, rounds=3)
     known = {n: v.double() for n, v in pretrained(2).named_parameters() if n.startswith("0.")}
     for n, v in known.items():
         assert torch.equal(server[f"theta/trunk.{n}"], v)
@@ -217,8 +217,8 @@ def test_a_client_without_labels_has_no_say(name, weighting):
     nobody = ClientData(data["client 0"].x, {}, data["client 0"].codecs)
     spec = replace(spec, clients=(*data, "nobody"))
     made = quick(name, hidden=(4,), weighting=weighting)
-    alone, _, _ = play(made, spec, data, rounds=2)
-    both, states, updates = play(made, spec, data | {"nobody": nobody}, rounds=2)
+    alone, _, _ = run_rounds(made, spec, data, rounds=2)
+    both, states, updates = run_rounds(made, spec, data | {"nobody": nobody}, rounds=2)
     for n, v in alone.items():
         torch.testing.assert_close(both[n], v, rtol=0, atol=1e-14)
     assert updates["nobody"].weight == 0
@@ -226,7 +226,7 @@ def test_a_client_without_labels_has_no_say(name, weighting):
     x = data["client 0"].x
     assert np.isfinite(made.predictor(both, states["nobody"], nobody)(x)["regression"].mean).all()
     first = made.init(spec, START)
-    after, _, _ = play(made, spec, {"nobody": nobody}, rounds=1)
+    after, _, _ = run_rounds(made, spec, {"nobody": nobody}, rounds=1)
     assert all(torch.equal(after[n], v) for n, v in first.items())
 
 
@@ -238,7 +238,7 @@ def test_the_clients_own_model_differs_from_the_servers_where_a_method_says_so(n
     """Of a client that took part, and of one that never did and joins."""
     spec, data = federation(3)
     made = quick(name, hidden=(4,))
-    server, states, _ = play(made, spec, {n: d for n, d in data.items() if n != "client 2"}, rounds=2)
+    server, states, _ = run_rounds(made, spec, {n: d for n, d in data.items() if n != "client 2"}, rounds=2)
     late = data["client 2"]
     for mine, state in ((data["client 0"], states["client 0"]), (late, made.join(server, late, Stream(0, "join")))):
         own, shared = (made.predictor(server, s, mine)(mine.x)["regression"].mean for s in (state, None))
@@ -255,8 +255,8 @@ def test_every_kind_of_task_is_learned_and_predicted(name, kind):
     spec, data = federation(3, kinds=(kind,), whole=True)
     options = {"learning_rate": 0.2} if name != "pfedme" else {"personal_rate": 0.02}
     made = method(name, hidden=(8,), **options)
-    first = play(made, spec, data, rounds=1)[2]
-    server, states, last = play(made, spec, data, rounds=8)
+    first = run_rounds(made, spec, data, rounds=1)[2]
+    server, states, last = run_rounds(made, spec, data, rounds=8)
     loss = [np.mean([update.metrics["loss"] for update in updates.values()]) for updates in (first, last)]
     assert loss[1] < loss[0]
     mine = data["client 0"]

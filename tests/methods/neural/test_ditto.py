@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import federation, one_round, play
+from federations import federation, one_round, run_rounds
 from method_toys import LINEAR, begin, toy, value
 from polyfed.methods import Ditto, FedAvg
 from polyfed.methods.messages import strip_prefix
@@ -40,8 +40,8 @@ def test_two_rounds_by_hand():
 
 def test_the_shared_network_is_that_of_fedavg_to_the_bit():
     spec, data = federation(3)
-    shared, _, _ = play(FedAvg(), spec, data, rounds=2)
-    server, _, _ = play(Ditto(), spec, data, rounds=2)
+    shared, _, _ = run_rounds(FedAvg(), spec, data, rounds=2)
+    server, _, _ = run_rounds(Ditto(), spec, data, rounds=2)
     assert server.keys() == shared.keys()
     assert all(torch.equal(v, server[n]) for n, v in shared.items())
 
@@ -49,9 +49,9 @@ def test_the_shared_network_is_that_of_fedavg_to_the_bit():
 def test_without_a_penalty_each_client_trains_alone():
     """With the steps of FedAvg, whose rounds with a single client are plain training."""
     spec, data = federation(2)
-    _, states, _ = play(Ditto(penalty=0.0, personal_rate=0.05, personal_epochs=2), spec, data, rounds=3)
+    _, states, _ = run_rounds(Ditto(penalty=0.0, personal_rate=0.05, personal_epochs=2), spec, data, rounds=3)
     for name, mine in data.items():
-        alone, _, _ = play(FedAvg(learning_rate=0.05, local_epochs=2), spec, {name: mine}, rounds=3)
+        alone, _, _ = run_rounds(FedAvg(learning_rate=0.05, local_epochs=2), spec, {name: mine}, rounds=3)
         for n, v in strip_prefix(alone, "theta").items():
             torch.testing.assert_close(states[name][f"own/{n}"], v, rtol=0, atol=1e-13)
 
@@ -60,8 +60,8 @@ def test_with_a_large_penalty_every_client_has_the_shared_network():
     """At λ η = 1 a step ends at w − ∇F/λ, wherever it began."""
     spec, data = federation(2)
     made = Ditto(penalty=1e6, personal_rate=1e-6)
-    sent, _, _ = play(made, spec, data, rounds=2)
-    _, states, _ = play(made, spec, data, rounds=3)
+    sent, _, _ = run_rounds(made, spec, data, rounds=2)
+    _, states, _ = run_rounds(made, spec, data, rounds=3)
     for state in states.values():
         for n, v in strip_prefix(sent, "theta").items():
             torch.testing.assert_close(state[f"own/{n}"], v, rtol=0, atol=1e-4)
@@ -72,7 +72,7 @@ def test_heads_that_a_client_has_no_labels_for_follow_the_shared_ones():
     spec, data = federation(2)
     made = Ditto(penalty=1.0, personal_rate=0.5, personal_epochs=1, batch_size=1000)
     assert "binary" not in data["client 1"].labels
-    server, states, _ = play(made, spec, data, rounds=1)
+    server, states, _ = run_rounds(made, spec, data, rounds=1)
     before = states["client 1"]["own/head.1.weight"]
     one_round(made, server, states, data, round=2)
     moved = states["client 1"]["own/head.1.weight"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from federations import START, codecs_of, federation, one_round, play
+from federations import START, codecs_of, federation, one_round, run_rounds
 from method_toys import client_of, spec_of
 from polyfed.data import ClientData
 from polyfed.methods import Fed3R
@@ -44,7 +44,7 @@ def plain_ridge(x, t, penalty):
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 100.0])
 def test_one_round_is_the_ridge_regression_of_all_rows(penalty):
     spec, data = federation(4, kinds=ALL)
-    server, _, _ = play(Fed3R(penalty=penalty), spec, data, rounds=1)
+    server, _, _ = run_rounds(Fed3R(penalty=penalty), spec, data, rounds=1)
     for i, task in enumerate(ALL):
         np.testing.assert_allclose(server[f"head/{i}"], plain_ridge(*pooled_rows(data, task), penalty), atol=1e-9)
 
@@ -52,7 +52,7 @@ def test_one_round_is_the_ridge_regression_of_all_rows(penalty):
 def test_who_has_the_rows_and_who_comes_when_does_not_matter():
     spec, data = federation(4)
     made = Fed3R(penalty=0.5)
-    together, states, _ = play(made, spec, data, rounds=1)
+    together, states, _ = run_rounds(made, spec, data, rounds=1)
     one_by_one = made.init(spec, START)
     for r, name in enumerate([*reversed(data), *data], 1):  # each twice: what was added is not added again
         one_by_one, _ = one_round(made, one_by_one, states, data, who=[name], round=r)
@@ -61,7 +61,7 @@ def test_who_has_the_rows_and_who_comes_when_does_not_matter():
         ClientData(mine.x, {t: (at[k::2], y[k::2]) for t, (at, y) in mine.labels.items()}, mine.codecs) for k in (0, 1)
     ]
     split = {n: d for n, d in data.items() if n != "client 3"} | {"left": halves[0], "right": halves[1]}
-    apart, _, _ = play(made, replace(spec, clients=tuple(split)), split, rounds=1)
+    apart, _, _ = run_rounds(made, replace(spec, clients=tuple(split)), split, rounds=1)
     for i in range(3):
         for other in (one_by_one, apart):
             torch.testing.assert_close(other[f"head/{i}"], together[f"head/{i}"], rtol=0, atol=1e-12)
@@ -70,7 +70,7 @@ def test_who_has_the_rows_and_who_comes_when_does_not_matter():
 def test_a_client_that_sends_its_sums_again_counts_once():
     spec, data = federation(2)
     made = Fed3R(penalty=0.5)
-    server, states, updates = play(made, spec, data, rounds=1)
+    server, states, updates = run_rounds(made, spec, data, rounds=1)
     again = made.aggregate(server, updates)
     assert all(torch.equal(v, server[n]) for n, v in again.items() if n.startswith(("moments/", "head/", "counted")))
     _, honest = one_round(made, server, states, data, round=2)
@@ -80,7 +80,7 @@ def test_a_client_that_sends_its_sums_again_counts_once():
 def test_numbers_by_hand():
     """Rows (x, 1) = (1, 1), (−1, 1) with labels 3 and 1, λ = 1: A = 2 I, b = (3 − 1, 3 + 1): V = (2/3, 4/3)."""
     data = {"ann": client_of([1, -1], [3, 1])}
-    server, states, _ = play(Fed3R(penalty=1.0), spec_of(data), data, rounds=1)
+    server, states, _ = run_rounds(Fed3R(penalty=1.0), spec_of(data), data, rounds=1)
     np.testing.assert_allclose(server["head/0"][:, 0], [2 / 3, 4 / 3], atol=1e-15)
     read = Fed3R(penalty=1.0).predictor(server, states["ann"], data["ann"])(np.array([[0.5]]))["y"]
     assert read.mean[0] == pytest.approx(5 / 3, abs=1e-14)
@@ -93,7 +93,7 @@ def test_a_clients_own_ridge_around_the_shared_one():
     x, t = pooled_rows({"it": mine}, "regression")
     for own in (0.3, 1e9, 1e-9):
         made = Fed3R(penalty=2.0, own_penalty=own)
-        server, states, _ = play(made, spec, data, rounds=1)
+        server, states, _ = run_rounds(made, spec, data, rounds=1)
         V = server["head/0"].numpy()
         W = V + plain_ridge(x, t - x @ V, own)
         read = made.predictor(server, states["client 1"], mine)(mine.x)["regression"].mean
@@ -149,9 +149,9 @@ def test_the_slope_of_the_second_round_has_the_least_held_out_loss(kind):
         y = np.where(f > 0, 1.0, -1.0) if kind == "binary" else np.digitize(f, [-0.5, 0.5]).astype(float)
         data[f"client {i}"] = ClientData(x, {kind: (np.arange(len(x)), y)}, codecs_of((kind,)))
     spec, made = spec_of(data), Fed3R(penalty=0.3)
-    first, _, _ = play(made, spec, data, rounds=1)
+    first, _, _ = run_rounds(made, spec, data, rounds=1)
     assert float(first["slope/0"]) == {"binary": 2, "multiclass": 3}[kind]
-    second, _, updates = play(made, spec, data, rounds=2)
+    second, _, updates = run_rounds(made, spec, data, rounds=2)
     x, t = pooled_rows(data, kind)
     scores = np.stack([x[i] @ plain_ridge(np.delete(x, i, 0), np.delete(t, i, 0), 0.3) for i in range(len(x))])
     y = torch.from_numpy(np.concatenate([mine.labels[kind][1] for mine in data.values()]))
@@ -163,12 +163,12 @@ def test_the_slope_of_the_second_round_has_the_least_held_out_loss(kind):
     np.testing.assert_allclose(sent, losses, rtol=1e-10)
     assert float(second["slope/0"]) == float(slopes[int(np.argmin(losses))])
     assert 0 < int(np.argmin(losses)) < len(slopes) - 1  # the range is wide enough for what it was made for
-    torch.testing.assert_close(play(made, spec, data, rounds=4)[0]["slope/0"], second["slope/0"])
+    torch.testing.assert_close(run_rounds(made, spec, data, rounds=4)[0]["slope/0"], second["slope/0"])
 
 
 def test_the_noise_is_that_of_held_out_residuals():
     spec, data = federation(3, kinds=("regression",))
-    server, _, _ = play(Fed3R(penalty=0.3), spec, data, rounds=2)
+    server, _, _ = run_rounds(Fed3R(penalty=0.3), spec, data, rounds=2)
     x, t = pooled_rows(data, "regression")
     away = [t[i] - x[i] @ plain_ridge(np.delete(x, i, 0), np.delete(t, i, 0), 0.3) for i in range(len(x))]
     assert float(server["noise/regression"]) == pytest.approx(np.mean(np.square(away)), abs=1e-12)
@@ -196,7 +196,7 @@ def test_random_features_learn_what_a_line_cannot():
     error = {}
     for n in (0, 200):
         made = Fed3R(random_features=n, bandwidth=0.5)
-        server, states, _ = play(made, spec_of(data), data, rounds=1)
+        server, states, _ = run_rounds(made, spec_of(data), data, rounds=1)
         read = made.predictor(server, states["ann"], data["ann"])(x[:, None])["y"].mean
         error[n] = np.mean((read - np.cos(3 * x)) ** 2)
     assert error[0] > 0.3
@@ -215,7 +215,7 @@ def test_every_kind_of_task_is_predicted_better_than_by_chance_rows(kind):
     fit = {}
     for name, learned in (("right", data), ("shuffled", shuffled)):
         made = Fed3R(random_features=50, bandwidth=0.5, penalty=0.1)
-        server, states, _ = play(made, spec, learned, rounds=2)
+        server, states, _ = run_rounds(made, spec, learned, rounds=2)
         reads = [
             made.predictor(server, states[n], learned[n])(d.x)[kind].take(d.labels[kind][0]) for n, d in data.items()
         ]
@@ -299,7 +299,7 @@ def test_one_label_is_not_sent():
     data = {"ann": client_of([2.5], [0.7]), "bob": client_of([1, 2, 3], [1, 0, 1])}
     for least, found in ((2, False), (1, True)):
         made = Fed3R(min_labels=least)
-        _, _, updates = play(made, spec_of(data), data, rounds=1)
+        _, _, updates = run_rounds(made, spec_of(data), data, rounds=1)
         assert bool(updates["ann"].arrays["moments/0"].any()) is found
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss, softplus
 
-from federations import KINDS, START, federation, one_round, play
+from federations import KINDS, START, federation, one_round, run_rounds
 from method_toys import LINEAR, begin, toy, value
 from polyfed.data import ClientData
 from polyfed.methods import FedAvg
@@ -64,13 +64,13 @@ def test_identical_clients_are_as_one_and_order_does_not_matter():
     spec, data = federation(1)
     twins = {"client 0": data["client 0"], "client 1": data["client 0"]}
     made = FedAvg(batch_size=1000)
-    alone, _, _ = play(made, spec, data, rounds=3)
-    together, _, _ = play(made, spec, twins, rounds=3)
+    alone, _, _ = run_rounds(made, spec, data, rounds=3)
+    together, _, _ = run_rounds(made, spec, twins, rounds=3)
     for name in strip_prefix(alone, "theta"):
         torch.testing.assert_close(alone[f"theta/{name}"], together[f"theta/{name}"], rtol=0, atol=1e-12)
     spec, data = federation(3)
-    a, _, _ = play(made, spec, data, rounds=2)
-    b, _, _ = play(made, spec, dict(reversed(data.items())), rounds=2)
+    a, _, _ = run_rounds(made, spec, data, rounds=2)
+    b, _, _ = run_rounds(made, spec, dict(reversed(data.items())), rounds=2)
     assert all(torch.equal(v, b[n]) for n, v in a.items())
 
 
@@ -78,11 +78,11 @@ def test_separate_tasks_learn_as_if_each_had_a_run_of_its_own():
     spec, data = federation(3)
     made = FedAvg(task_mode="separate", hidden=(4,), batch_size=4)
     server = made.init(spec, START)
-    both, _, _ = play(made, spec, data, rounds=2)
+    both, _, _ = run_rounds(made, spec, data, rounds=2)
     for i, task in enumerate(KINDS):
         only = {n: ClientData(d.x, {t: p for t, p in d.labels.items() if t == task}, d.codecs) for n, d in data.items()}
         only = {n: d for n, d in only.items() if d.n_labels}
-        alone, _, _ = play(made, spec, only, rounds=2)
+        alone, _, _ = run_rounds(made, spec, only, rounds=2)
         mine = [n for n in strip_prefix(server, "theta") if n.startswith((f"trunk.{i}.", f"head.{i}."))]
         others = [n for n in strip_prefix(server, "theta") if n not in mine]
         assert all(torch.equal(alone[f"theta/{n}"], server[f"theta/{n}"]) for n in others)  # untouched, to the bit
@@ -122,7 +122,7 @@ def test_one_client_federated_is_that_client_trained_by_torch():
             )
             (mse_loss(f, torch.from_numpy(y)) / 2 + softplus(-torch.from_numpy(sign) * g).mean()).backward()
             sgd.step()
-    server, _, _ = play(made, spec, data, rounds=3)
+    server, _, _ = run_rounds(made, spec, data, rounds=3)
     for name, layer in layers.items():
         for kind, found in layer.named_parameters():
             torch.testing.assert_close(server[f"theta/{name}.{kind}"], found.detach(), rtol=0, atol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import START, federation, my_networks, one_round, play
+from federations import START, federation, my_networks, one_round, run_rounds
 from method_toys import LINEAR, client_of, one_weight, spec_of, tilted, value
 from polyfed.data import ClientData
 from polyfed.errors import ConfigError
@@ -63,7 +63,7 @@ def test_heads_are_those_that_were_drawn_to_the_bit():
     spec, data = federation(3)
     made = FedBABU()
     first = made.init(spec, START)
-    server, states, updates = play(made, spec, data, rounds=3)
+    server, states, updates = run_rounds(made, spec, data, rounds=3)
     drawn = made.net_of(data["client 0"]).initial(START.integer())
     heads = made.net_of(data["client 0"]).heads
     for name in heads:
@@ -79,7 +79,7 @@ def test_a_late_joining_client_has_the_head_of_all_others():
     """Its stream is another than that of the start: a draw of its own would be a head that no trunk was trained below."""
     spec, data = federation(2)
     made = FedBABU()
-    server, states, _ = play(made, spec, data, rounds=1)
+    server, states, _ = run_rounds(made, spec, data, rounds=1)
     state = made.join(server, data["client 0"], Stream(3, "join", client="late"))
     assert state.keys() == states["client 0"].keys()
     assert all(torch.equal(v, states["client 0"][n]) for n, v in state.items())
@@ -115,8 +115,8 @@ def test_fedavg_ft_tunes_the_head_on_the_averaged_network(pair):
 
 def test_fedavg_ft_learns_as_fedavg_and_differs_by_name_and_defaults_alone():
     spec, data = federation(3)
-    shared, _, _ = play(FedAvg(), spec, data, rounds=2)
-    server, _, _ = play(method("fedavg-ft"), spec, data, rounds=2)
+    shared, _, _ = run_rounds(FedAvg(), spec, data, rounds=2)
+    server, _, _ = run_rounds(method("fedavg-ft"), spec, data, rounds=2)
     assert all(torch.equal(v, server[n]) for n, v in shared.items())
     assert (FedAvgFT().finetune_epochs, FedAvgFT().finetune_part) == (5, "head")
     assert FedAvgFT().personalises

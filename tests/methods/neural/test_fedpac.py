@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from federations import KINDS, START, codecs_of, federation, fit_of, my_networks, normed, one_round, play
+from federations import KINDS, START, codecs_of, federation, fit_of, my_networks, normed, one_round, run_rounds
 from method_toys import NUMBER, client_of, one_weight, spec_of
 from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
@@ -280,7 +280,7 @@ def test_batch_norm_with_a_client_of_one_sample_and_one_class(monkeypatch, buffe
     one = data["client 1"]
     data["client 1"] = ClientData(one.x[:1], {"multiclass": (np.array([0]), np.array([2.0]))}, one.codecs)
     made = FedPAC(network="my_networks:normed", bn_buffers=buffers, batch_size=3)
-    server, states, _ = play(made, spec, data, rounds=3)
+    server, states, _ = run_rounds(made, spec, data, rounds=3)
     assert all(torch.isfinite(v).all() for v in [*server.values(), *states["client 1"].values()])
     proba = made.predictor(server, states["client 1"], data["client 1"])(one.x)["multiclass"].proba
     np.testing.assert_allclose(proba.sum(1), 1.0, atol=1e-12)
@@ -292,7 +292,7 @@ def test_without_mixing_and_alignment_it_is_fedper_with_alternating_training(tas
     made = FedPAC(**options, combine=False, alignment=0.0, head_rate=0.1, head_epochs=2, local_epochs=3)
     per = FedPer(**options, learning_rate=0.01, weight_decay=5e-4)
     spec, data = federation(3)
-    server, states, updates = play(made, spec, data, rounds=2)
+    server, states, updates = run_rounds(made, spec, data, rounds=2)
     assert not any("head" in name for name in [*strip_prefix(server, "theta"), *updates["client 0"].arrays])
     net, theirs = per.net_of(spec), per.init(spec, START)
     own = {name: strip_prefix(per.start(mine, START), "personal") for name, mine in data.items()}
@@ -316,7 +316,7 @@ def test_without_mixing_and_alignment_it_is_fedper_with_alternating_training(tas
 def test_a_client_without_a_task_reads_the_mean_head_of_those_who_have_it():
     spec, data = federation(3)
     made = FedPAC(hidden=(4,))
-    server, states, updates = play(made, spec, data, rounds=2)
+    server, states, updates = run_rounds(made, spec, data, rounds=2)
     lacking = next(task for task in KINDS if task not in data["client 1"].labels)
     i = KINDS.index(lacking)
     assert not any(f"head.{i}." in name for name in strip_prefix(made.broadcast(server, "client 1"), "combined"))
@@ -332,7 +332,7 @@ def test_storage_and_the_wire_change_nothing():
     """Names come back in another order."""
     spec, data = federation(3)
     made = FedPAC(hidden=(4,))
-    server, states, updates = play(made, spec, data, rounds=1)
+    server, states, updates = run_rounds(made, spec, data, rounds=1)
     stored = from_bytes(to_bytes(server))
     again, back = {}, {name: from_bytes(to_bytes(state)) for name, state in states.items()}
     a, updates = one_round(made, server, states, data, round=2)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import polyfed as pf
-from federations import START, federation, my_networks, one_round, play
+from federations import START, federation, my_networks, one_round, run_rounds
 from method_toys import LINEAR, client_of, one_weight, spec_of, tilted, value
 from polyfed.data import ClientData
 from polyfed.methods import FedAvg, FedPer
@@ -27,19 +27,19 @@ class Nothing(FedPer):
 
 def test_fedper_with_an_empty_head_is_fedavg_to_the_bit():
     spec, data = federation(3)
-    a, _, _ = play(FedAvg(learning_rate=0.02), spec, data, rounds=2)
-    b, _, _ = play(Nothing(), spec, data, rounds=2)
+    a, _, _ = run_rounds(FedAvg(learning_rate=0.02), spec, data, rounds=2)
+    b, _, _ = run_rounds(Nothing(), spec, data, rounds=2)
     assert all(torch.equal(v, b[n]) for n, v in a.items())
 
 
 def test_fedper_with_everything_personal_is_local_training():
     """What a client learns among others is what FedAvg, whose local training is torch's, finds for it alone."""
     spec, data = federation(2)
-    server, states, updates = play(Everything(), spec, data, rounds=2)
+    server, states, updates = run_rounds(Everything(), spec, data, rounds=2)
     assert not strip_prefix(server, "theta")
     assert not updates["client 0"].arrays
     for name, mine in data.items():
-        alone, _, _ = play(FedAvg(learning_rate=0.02), spec, {name: mine}, rounds=2)
+        alone, _, _ = run_rounds(FedAvg(learning_rate=0.02), spec, {name: mine}, rounds=2)
         assert strip_prefix(alone, "theta").keys() == strip_prefix(states[name], "personal").keys()
         for n, v in strip_prefix(alone, "theta").items():
             torch.testing.assert_close(states[name][f"personal/{n}"], v, rtol=0, atol=1e-13)
@@ -53,7 +53,7 @@ def test_heads_stay_at_home_and_differ():
         data["client 0"].codecs,
     )
     made = FedPer()
-    server, states, updates = play(made, spec, data, rounds=3)
+    server, states, updates = run_rounds(made, spec, data, rounds=3)
     assert not any("head" in name for name in [*strip_prefix(server, "theta"), *updates["client 0"].arrays])
     heads = [states[n]["personal/head.1.weight"] for n in data]
     assert not torch.allclose(*heads)
@@ -64,7 +64,7 @@ def test_as_many_numbers_are_sent_as_the_trunk_has():
     spec, data = federation(2)
     for n_layers, wanted in ((1, 39), (2, 15), (3, 0)):
         made = FedPer(hidden=(5, 4), n_personal_layers=n_layers)
-        server, states, updates = play(made, spec, data, rounds=1)
+        server, states, updates = run_rounds(made, spec, data, rounds=1)
         assert sum(v.numel() for v in updates["client 0"].arrays.values()) == wanted
         assert sum(v.numel() for v in made.broadcast(server, "client 0").values()) == wanted
         assert not strip_prefix(server, "theta").keys() & strip_prefix(states["client 0"], "personal").keys()
@@ -75,7 +75,7 @@ def test_the_same_data_under_heads_of_ones_own():
     spec, data = federation(1)
     twins = {"client 0": data["client 0"], "client 1": data["client 0"]}
     for init in ("own", "shared"):
-        _, states, _ = play(FedPer(head_init=init, batch_size=1000), spec, twins, rounds=3)
+        _, states, _ = run_rounds(FedPer(head_init=init, batch_size=1000), spec, twins, rounds=3)
         first, second = (strip_prefix(states[name], "personal") for name in twins)
         assert all(torch.allclose(v, second[n], rtol=0, atol=1e-12) for n, v in first.items()) is (init == "shared")
 
@@ -84,7 +84,7 @@ def test_the_same_data_under_heads_of_ones_own():
 def test_where_heads_begin(init):
     spec, data = federation(2)
     made = FedPer(head_init=init, local_epochs=1, learning_rate=1e-12)
-    _, states, _ = play(made, spec, data, rounds=1)
+    _, states, _ = run_rounds(made, spec, data, rounds=1)
     first, second = (states[n]["personal/head.0.weight"] for n in data)
     assert torch.allclose(first, second, atol=1e-6) is (init == "shared")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, linear, log_softmax
 
-from federations import codecs_of, federation, one_round, play
+from federations import codecs_of, federation, one_round, run_rounds
 from method_toys import LINEAR, begin, client_of, spec_of, toy, value
 from polyfed.methods import FedRoD
 from polyfed.methods.messages import strip_prefix
@@ -100,7 +100,7 @@ def test_a_client_of_one_class_teaches_the_generic_model_nothing(codecs, y):
     """Among the classes that it has there is nothing to tell apart."""
     data = {"ann": client_of([1, 2, 3], y, codecs)}
     made = FedRoD(hidden=(3,), batch_size=100)
-    _, states, updates = play(made, spec_of(data), data, rounds=2)
+    _, states, updates = run_rounds(made, spec_of(data), data, rounds=2)
     assert not any(v.any() for v in updates["ann"].arrays.values())
     assert np.isfinite(updates["ann"].metrics["loss"])
     assert states["ann"]["personal/own_head.0.bias"].any()
@@ -108,7 +108,7 @@ def test_a_client_of_one_class_teaches_the_generic_model_nothing(codecs, y):
 
 def test_personal_heads_stay_at_home():
     spec, data = federation(3)
-    server, states, updates = play(FedRoD(), spec, data, rounds=2)
+    server, states, updates = run_rounds(FedRoD(), spec, data, rounds=2)
     assert not any("own" in name for name in [*strip_prefix(server, "theta"), *updates["client 0"].arrays])
     assert not torch.allclose(*(states[f"client {i}"]["personal/own_head.0.weight"] for i in (0, 1)))
 

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import multivariate_normal
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from federations import START, client, federation, my_networks, one_round, play
+from federations import START, client, federation, my_networks, one_round, run_rounds
 from method_toys import client_of, one_weight, spec_of
 from polyfed.data import ClientData, LabelCodec, Task
 from polyfed.errors import ConfigError
@@ -120,7 +120,7 @@ def test_other_kinds_are_served_and_each_client_has_its_own_line(kind):
     data = {name: client(rng, n, 2, (kind,), ()) for name, n in zip(spec.clients, (12, 12, 150), strict=True)}
     data["client 2"] = replace(data["client 2"], x=-data["client 2"].x)
     made = PFedFDA(hidden=(6,), ridge=0.01, weighting="uniform")
-    server, states, _ = play(made, spec, data, rounds=3)
+    server, states, _ = run_rounds(made, spec, data, rounds=3)
     apart = {}
     for name, mine in data.items():
         own, shared = (made.predictor(server, state, mine)(mine.x)[kind] for state in (states[name], None))
@@ -252,7 +252,7 @@ def test_who_has_no_labels_gets_the_servers_and_who_has_them_their_own():
         mine.x[:] = mine.x + 2.0 * mine.labels["y"][1][:, None]
     data = {"far": far, **others}
     made = PFedFDA(hidden=(), ridge=0.1)
-    server, states, _ = play(made, spec_of(data), data, rounds=2)
+    server, states, _ = run_rounds(made, spec_of(data), data, rounds=2)
     at = np.array([[2.0]])
     mine = made.predictor(server, states["far"], far)(at)["y"].class_proba[0, 1]
     nobody = made.predictor(server, {}, ClientData(far.x, {}, TWO))(at)["y"].class_proba[0, 1]
@@ -264,7 +264,7 @@ def test_the_contract_and_what_is_wrong():
     assert len(check_method(PFedFDA(hidden=(4,)))) == len(CHECKS)
     spec, data = federation(3, kinds=("binary", "multiclass"))
     made = PFedFDA(hidden=(4,))
-    server, _, updates = play(made, spec, data, rounds=1)
+    server, _, updates = run_rounds(made, spec, data, rounds=1)
     good = updates["client 0"]
     assert made.objection(server, good) is None
     i = int(server["position/binary"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import START, federation, one_round, play
+from federations import START, federation, one_round, run_rounds
 from method_toys import at, begin, toy, value
 from polyfed.methods import PFedMe
 from polyfed.methods.messages import strip_prefix
@@ -58,7 +58,7 @@ def test_the_inner_problem_converges_to_the_proximal_point_and_its_envelope_has_
 def test_personal_and_shared_parameters_are_not_the_same_arrays():
     spec, data = federation(2)
     made = PFedMe(local_steps=3)
-    server, states, _ = play(made, spec, data, rounds=2)
+    server, states, _ = run_rounds(made, spec, data, rounds=2)
     own = strip_prefix(states["client 0"], "theta")
     message = made.broadcast(server, "client 0")
     kept = {name: v.clone() for name, v in own.items()}
@@ -117,7 +117,7 @@ def test_two_steps_of_w_by_hand():
 def test_where_eta_times_lambda_is_one_the_shared_parameters_follow_the_own():
     spec, data = federation(1)
     made = PFedMe(penalty=2.0, learning_rate=0.5, local_steps=3, personal_rate=0.1, batch_size=3)
-    server, states, _ = play(made, spec, data, rounds=2)
+    server, states, _ = run_rounds(made, spec, data, rounds=2)
     first = made.init(spec, START)
     for name, theta in strip_prefix(states["client 0"], "theta").items():
         torch.testing.assert_close(server[f"theta/{name}"], theta, rtol=0, atol=1e-13)
@@ -151,7 +151,7 @@ def test_a_batch_serves_all_inner_steps(monkeypatch):
         return plain(self, values, batch, names)
 
     monkeypatch.setattr(Cohort, "gradient", recorded)
-    play(PFedMe(inner_steps=3, local_steps=7, batch_size=2), spec, data, rounds=1)
+    run_rounds(PFedMe(inner_steps=3, local_steps=7, batch_size=2), spec, data, rounds=1)
     groups = [seen[i : i + 3] for i in range(0, len(seen), 3)]
     assert len(groups) == 7
     assert all(len(set(group)) == 1 for group in groups)

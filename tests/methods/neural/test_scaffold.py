@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from federations import START, federation, my_networks, normed, one_round, play
+from federations import START, federation, my_networks, normed, one_round, run_rounds
 from method_toys import LINEAR, begin, client_of, spec_of, toy, value
 from polyfed.data import FederationSpec
 from polyfed.methods import FedAvg, Scaffold
@@ -67,7 +67,7 @@ def test_scaffold_ends_at_the_optimum_where_fedavg_does_not():
     best = np.linalg.lstsq(X, np.array([1.0, 3.0, 2.0]), rcond=None)[0]
     distance = {}
     for made in (Scaffold(**LINEAR | {"local_epochs": 5}), FedAvg(**LINEAR | {"local_epochs": 5})):
-        server, _, _ = play(made, spec, data, rounds=800)
+        server, _, _ = run_rounds(made, spec, data, rounds=800)
         found = [value(server), value(server, "theta/head.0.bias")]
         distance[made.name] = np.abs(found - best).max()
     assert distance["scaffold"] < 1e-9
@@ -119,8 +119,8 @@ def test_identical_clients_go_the_way_of_fedavg():
     spec, data = federation(1)
     twins = {"client 0": data["client 0"], "client 1": data["client 0"]}
     spec = FederationSpec(spec.tasks, spec.n_features, tuple(twins), spec.codecs)
-    a, _, _ = play(Scaffold(batch_size=1000), spec, twins, rounds=3)
-    b, _, _ = play(FedAvg(batch_size=1000), spec, twins, rounds=3)
+    a, _, _ = run_rounds(Scaffold(batch_size=1000), spec, twins, rounds=3)
+    b, _, _ = run_rounds(FedAvg(batch_size=1000), spec, twins, rounds=3)
     for name in strip_prefix(a, "theta"):
         torch.testing.assert_close(a[f"theta/{name}"], b[f"theta/{name}"], rtol=0, atol=1e-12)
 
@@ -175,7 +175,7 @@ def test_twice_as_much_is_sent_and_running_statistics_have_no_control(monkeypatc
     my_networks(monkeypatch, normed=normed)
     spec, data = federation(2)
     for made in (Scaffold(hidden=(5,)), Scaffold(network="my_networks:normed")):
-        server, states, updates = play(made, spec, data, rounds=1)
+        server, states, updates = run_rounds(made, spec, data, rounds=1)
         net = made.net_of(spec)
         trained = {
             name for name in strip_prefix(server, "theta") if "running" not in name and "num_batches" not in name

@@ -35,7 +35,7 @@ MIXING = np.array([[0.8, 0.6], [1.6, 0.4], [0.9, 0.2]])
 
 
 def phone_health(n_clients: int = 20, rows: int = 60, seed: int = 0, missing: float = 0.2) -> Federation:
-    """Phones with so many moments each, of which each label is missing with probability `missing`."""
+    """Phones with `rows` moments each, of which each label is missing with probability `missing`."""
     reject_unless_whole("phone_health", 1, n_clients=n_clients, rows=rows)
     reject_unless_whole("phone_health", 0, seed=seed)
     reject_unless_between("phone_health", 0.0, 1.0, missing=missing)

@@ -36,7 +36,7 @@ def synthetic(
     test_regression: int = 50,
     test_binary: int = 100,
 ) -> Federation:
-    """Clients with so many labels for training and for testing; `noise` is a variance.
+    """Clients with these numbers of labels for training and for testing; `noise` is a variance.
 
     The paper's hyper-parameters are in the units of these inputs: to start from them, use scaling "none". A client is the same
     whatever their number.

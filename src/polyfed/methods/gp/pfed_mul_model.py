@@ -26,7 +26,7 @@ from polyfed.seeds import Stream
 
 NOISE_STEPS = 20  # of a client that joins and has a noise level of its own
 # Each entry of a covariance is made for every latent and gone through many times, at the speed of memory and not of products:
-# as long as so many operations, by what a round of 10,000 clients of 160 rows takes.
+# as long as PER_ENTRY operations, by what a round of 10,000 clients of 160 rows takes.
 PER_ENTRY = 3000.0
 SETTLING = 10  # mean-field steps until predictions stand still, about; one where all sites are fixed
 SPARED = 1000  # rows beyond which inducing inputs would spare time

@@ -59,7 +59,7 @@ def federation(n_clients=5, kinds=MIXED, n=14, seed=0, std=0.0):
     return FederationSpec(tasks, WIDE, tuple(data), codecs_of(kinds)), data
 
 
-def play(made, spec, data, rounds):
+def run_rounds(made, spec, data, rounds):
     server, states, updates = made.init(spec, START), {name: made.start(mine, START) for name, mine in data.items()}, {}
     for r in range(1, rounds + 1):
         server, updates = one_round(made, server, states, data, round=r)
@@ -76,7 +76,7 @@ def values_of(prediction):
 def completed():
     """All stages are over."""
     made, (spec, data) = PFedHier(**SMALL), federation()
-    return made, spec, data, *play(made, spec, data, rounds=8)
+    return made, spec, data, *run_rounds(made, spec, data, rounds=8)
 
 
 # ---- the contract, in every stage -----------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_users_get_it_by_the_width_of_their_inputs(completed):
 def test_rounds_find_the_components_of_the_pooled_rows():
     spec, data = federation()
     made = PFedHier(n_components=3, passes=6, linear_rounds=3)
-    server, _, _ = play(made, spec, data, rounds=6)
+    server, _, _ = run_rounds(made, spec, data, rounds=6)
     x = np.concatenate([mine.x for mine in data.values()])
     _, S, Vt = np.linalg.svd(x - x.mean(0), full_matrices=False)
     found = server["components/directions"].numpy()
@@ -118,7 +118,7 @@ def test_every_kind_of_task_is_learned():
     spec, data = federation(4, kinds)
     made = PFedHier(**SMALL)
     first = made.init(spec, START)
-    server, states, _ = play(made, spec, data, rounds=7)
+    server, states, _ = run_rounds(made, spec, data, rounds=7)
     assert float(server["noise/count"]) != float(first["noise/count"])  # by its gradient
     mine = data["client 0"]
     for task, (at, y) in mine.labels.items():
@@ -175,7 +175,7 @@ def test_inputs_of_curved_features_know_no_label_of_their_own_client():
     """One label changes, and with it all that the client sends; what it keeps as outputs of its rows does not."""
     spec, data = federation()
     made = PFedHier(**SMALL)
-    server, states, _ = play(made, spec, data, rounds=4)
+    server, states, _ = run_rounds(made, spec, data, rounds=4)
     mine = data["client 0"]
     at, y = mine.labels["regression"]
     other = replace(mine, labels={**mine.labels, "regression": (at, np.concatenate([y[:1] + 2.0, y[1:]]))})
@@ -277,7 +277,7 @@ def test_evidence_that_labels_cannot_give_is_rejected(completed):
 
 def test_sums_of_outputs_are_looked_at():
     made, (spec, data) = PFedHier(**SMALL), federation()
-    server, states, _ = play(made, spec, data, rounds=3)
+    server, states, _ = run_rounds(made, spec, data, rounds=3)
     _, update = made.local(states["client 0"], made.broadcast(server, "client 0"), data["client 0"], START)
     assert rejected(made, server, data, update) == ""
     first, second, n = update.arrays["outputs"]
@@ -291,7 +291,7 @@ def test_sums_of_outputs_are_looked_at():
 def test_a_client_without_labels_and_one_that_joins_predict_as_the_others_do():
     spec, data = federation(6, n=30)
     made = PFedHier(**SMALL)
-    server, _, _ = play(made, spec, {name: data[name] for name in list(data)[:5]}, rounds=9)
+    server, _, _ = run_rounds(made, spec, {name: data[name] for name in list(data)[:5]}, rounds=9)
     new = client(np.random.default_rng(5), 200)
     silent = ClientData(new.x, {}, new.codecs)
     y = new.labels["regression"][1]
@@ -311,7 +311,7 @@ def test_personal_offsets_are_learned_where_clients_have_them():
     found = {}
     for std in (0.0, 2.0):
         spec, data = federation(10, ("regression",), n=12, std=std)
-        server, _, _ = play(made, spec, data, rounds=30)
+        server, _, _ = run_rounds(made, spec, data, rounds=30)
         found[std] = float(server["coregionalisation/personal"][1])
     assert found[0.0] < 0.1
     assert 1.0 < found[2.0] < 9.0  # the variance of the offsets is four
@@ -320,7 +320,7 @@ def test_personal_offsets_are_learned_where_clients_have_them():
 def test_one_client_alone_learns_its_own_function():
     spec, data = federation(1, n=40)
     made = PFedHier(**SMALL)
-    server, states, _ = play(made, spec, data, rounds=8)
+    server, states, _ = run_rounds(made, spec, data, rounds=8)
     (mine,) = data.values()
     found = made.predictor(server, states["client 0"], mine)(mine.x)["regression"].mean
     assert np.mean((found - mine.labels["regression"][1]) ** 2) < 0.2
@@ -334,7 +334,7 @@ def test_fewer_rows_than_components_and_clients_of_one_row():
     server = made.init(spec, START)
     _, update = made.local({}, made.broadcast(server, "single"), data["single"], START)
     assert all(not bool(value.any()) for value in update.arrays.values())  # its sums would be its row
-    server, states, _ = play(made, spec, data, rounds=6)
+    server, states, _ = run_rounds(made, spec, data, rounds=6)
     assert server["components/directions"].shape == (WIDE, 4)  # five rows around their mean
     for name, mine in data.items():
         assert np.isfinite(values_of(made.predictor(server, states[name], mine)(mine.x)["binary"])).all()
@@ -347,7 +347,7 @@ def test_a_client_without_a_single_row_changes_nothing_for_the_others_and_predic
     made, known = PFedHier(**SMALL, n_personal=n_personal), {}
     for name, extra in (("without", {}), ("with", {"nobody": empty})):
         everyone = data | extra
-        server, states, _ = play(made, replace(spec, clients=tuple(everyone)), everyone, rounds=10)
+        server, states, _ = run_rounds(made, replace(spec, clients=tuple(everyone)), everyone, rounds=10)
         known[name] = made.predictor(server, states["client 0"], data["client 0"])(data["client 1"].x)["regression"]
     np.testing.assert_allclose(known["with"].mean, known["without"].mean, atol=1e-9)
     found = made.predictor(server, states["nobody"], empty)(data["client 1"].x)
@@ -370,7 +370,7 @@ def test_constant_features_leave_a_constant_function():
     spec, data = federation(3)
     data = {name: replace(mine, x=np.full_like(mine.x, 0.3)) for name, mine in data.items()}
     made = PFedHier(**SMALL)
-    server, states, _ = play(made, spec, data, rounds=8)
+    server, states, _ = run_rounds(made, spec, data, rounds=8)
     assert server["components/directions"].shape == (WIDE, 0)
     mine = data["client 0"]
     found = made.predictor(server, states["client 0"], mine)(mine.x)["regression"].mean
@@ -384,7 +384,7 @@ def test_other_features_than_those_agreed_on_are_an_error():
     server = made.init(spec, START)
     with pytest.raises(DataError, match="140 features, and the federation agreed on 150"):
         made.local({}, made.broadcast(server, "client 0"), other, START)
-    server, _, _ = play(made, spec, data, rounds=3)
+    server, _, _ = run_rounds(made, spec, data, rounds=3)
     with pytest.raises(DataError, match="140 features, and the shared functions have 150"):
         made.predictor(server, {}, other)(other.x)
 
