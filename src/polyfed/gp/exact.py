@@ -40,10 +40,9 @@ class ExactModel(DenseModel):
         self._differentiable = torch.is_grad_enabled()
         self.latents, self.knowledge = latents_of(prior, self.distances), knowledge
 
-    def _informed_rows(self) -> Rows:
+    @cached_property
+    def rows(self) -> Rows:  # pyright: ignore[reportIncompatibleVariableOverride]  # of the same type, made later
         return self.plain if self.informed is None else self.plain.shifted(self.informed.mean)
-
-    rows: Rows = cached_property(_informed_rows)  # pyright: ignore[reportAssignmentType]
 
     @cached_property
     def informed(self) -> Informed | None:

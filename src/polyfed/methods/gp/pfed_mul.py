@@ -24,9 +24,9 @@ from polyfed.errors import PolyfedError
 from polyfed.gp import GROUPS, Evidence, group_of
 from polyfed.methods.base import ClientResult, Job
 from polyfed.methods.gp import theta_draws
+from polyfed.methods.gp.client_noise import own_noise, pooled_levels, strengths_started
 from polyfed.methods.gp.model import alike, clamped, prepared_rows
 from polyfed.methods.gp.pfed_mul_model import PFedMulModel
-from polyfed.methods.gp.server_step import own_noise, pooled_levels, strengths_started
 from polyfed.methods.gp.states import Broadcast, ClientColumns, Moments, Sent, Served, Server, StateBatch, States
 from polyfed.methods.gp.theta_prior import asked, pooled_noise
 from polyfed.methods.messages import NOTHING, ClientUpdate, State
