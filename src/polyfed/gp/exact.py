@@ -40,9 +40,11 @@ class ExactModel(DenseModel):
         self._differentiable = torch.is_grad_enabled()
         self.latents, self.knowledge = latents_of(prior, self.distances), knowledge
 
-    @cached_property
-    def rows(self) -> Rows:  # pyright: ignore[reportIncompatibleVariableOverride]  # of the same type, made later
+    def _informed_rows(self) -> Rows:
         return self.plain if self.informed is None else self.plain.shifted(self.informed.mean)
+
+    # Made when first asked for, and replaced by what compiled inference finds: an attribute, as the protocol has it.
+    rows: Rows = cached_property(_informed_rows)  # pyright: ignore[reportAssignmentType]
 
     @cached_property
     def informed(self) -> Informed | None:

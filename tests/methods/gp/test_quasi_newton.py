@@ -14,7 +14,8 @@ from polyfed.gp.hyperprior import HyperPrior, gradient, log_density
 from polyfed.methods import PFedHier, PFedMul
 from polyfed.methods.gp.clients import batch_of
 from polyfed.methods.gp.model import prepared_rows
-from polyfed.methods.gp.optimiser import Adam, Halving, QuasiNewton, direction
+from polyfed.methods.gp.optimiser import Adam, Halving
+from polyfed.methods.gp.quasi_newton import QuasiNewton, direction
 from polyfed.modelling.rows import likelihoods_of, rows_of
 
 RATES = {"kernels": 0.3, "noise": 0.3, "mixing": 0.3, "features": 0.3}

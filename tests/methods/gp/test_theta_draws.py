@@ -21,7 +21,7 @@ from polyfed.methods.base import Question
 from polyfed.methods.checks import check_method
 from polyfed.methods.gp.clients import solver_of
 from polyfed.methods.gp.model import Averaged, prepared_rows
-from polyfed.methods.gp.optimiser import flat, shaped
+from polyfed.methods.gp.quasi_newton import flat, shaped
 from polyfed.methods.gp.states import Served, Server
 from polyfed.methods.gp.theta_draws import begun, drawn, hessians, prior_root, root_covariance, symmetric, triangle
 from polyfed.methods.messages import strip_prefix

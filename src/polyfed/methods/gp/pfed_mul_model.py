@@ -13,10 +13,10 @@ from polyfed.gp import GROUPS, group_of
 from polyfed.gp.knowledge import Evidence, KnowledgeOf
 from polyfed.methods.base import Explanation, Outlook, Predictor, Question
 from polyfed.methods.gp import theta_draws
+from polyfed.methods.gp.client_noise import own_noise
 from polyfed.methods.gp.clients import LocalWork
 from polyfed.methods.gp.model import Averaged, GPModel, PosteriorPredictor, alike, answers, prepared_rows
 from polyfed.methods.gp.pfed_mul_options import PFedMulOptions
-from polyfed.methods.gp.server_step import own_noise
 from polyfed.methods.gp.states import Broadcast, ClientColumns, ClientRows, Moments, Served, Server
 from polyfed.methods.messages import State, scalar
 from polyfed.modelling.memory import exact_bytes, holds

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from polyfed.gp import group_of, hyperprior
-from polyfed.methods.gp.optimiser import Adam, QuasiNewton
+from polyfed.methods.gp.optimiser import Adam
+from polyfed.methods.gp.quasi_newton import QuasiNewton
 from polyfed.methods.gp.states import Moments, Server
 from polyfed.methods.gp.theta_prior import asked, balanced, noise_slope, with_prior
 from polyfed.methods.messages import ClientUpdate, State

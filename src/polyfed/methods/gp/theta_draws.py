@@ -27,7 +27,7 @@ from polyfed.gp.hyperprior import Densities, HyperPrior
 from polyfed.gp.knowledge import symmetric, triangle
 from polyfed.methods.gp.clients import Solver, solver_of
 from polyfed.methods.gp.model import GPModel, clamped
-from polyfed.methods.gp.optimiser import flat, shaped
+from polyfed.methods.gp.quasi_newton import flat, shaped
 from polyfed.methods.gp.states import Server
 from polyfed.methods.messages import State
 from polyfed.seeds import Stream
