@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,6 +57,7 @@ def command(
 ) -> None:
     """Run an experiment of the paper; the same command again goes on where it was stopped."""
     from polyfed.cli.documents import ReproduceDocument
+    from polyfed.nets.vision.weights import weights_in
     from polyfed.paper.beside import read_page
     from polyfed.paper.presets import Choices, read_preset
     from polyfed.paper.reproduce import image_folders, prepare, write
@@ -75,17 +75,16 @@ def command(
     if original.family != "images" and (data_dir or backbone or weights_dir):
         what = f"preset {preset!r} has no images"
         raise UsageError(what, remedy="leave --data-dir, --backbone and --weights-dir out")
-    if weights_dir is not None:  # networks that methods train look there too
-        os.environ["POLYFED_WEIGHTS"] = str(weights_dir)
     images = {"backbone": backbone, "weights_dir": weights_dir}
     try:
         given = {key: str(value) for key, value in images.items() if value is not None}
         folders = image_folders(original, data_dir, folder, quick=quick)
         choices = Choices(split_seeds(seeds), split_names(methods), rounds, quick, trained, given, folders)
-        with images_bar(quiet=quiet or json):
-            reported = None if quiet or json or not folders else looks_at
-            experiment = prepare(original, choices, folder, COMMAND_LINE, reported, runs)
-        failed = _run_all(experiment, jobs, argv, quiet)
+        with weights_in(weights_dir):  # networks that methods train are in it too
+            with images_bar(quiet=quiet or json):
+                reported = None if quiet or json or not folders else looks_at
+                experiment = prepare(original, choices, folder, COMMAND_LINE, reported, runs)
+            failed = _run_all(experiment, jobs, argv, quiet)
     except KeyboardInterrupt:
         raise Interrupted("stopped", where=folder, remedy="the same command goes on with what is left") from None
     n_runs = len(experiment.cells) + len(experiment.unfinished)

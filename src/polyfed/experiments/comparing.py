@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -148,10 +149,13 @@ def _attempt(
 def _share_out(
     cells: Sequence[Cell], where: str, jobs: int, on_event: OnCell | None, command: Sequence[str]
 ) -> Iterator[Outcome]:
+    from polyfed.nets.vision.weights import named_folder
+
     # A process that is forked while torch has threads may never come back: each begins anew.
     fresh = multiprocessing.get_context("spawn")
     words = fresh.Queue()
-    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=fresh, initializer=_begin, initargs=(words,)) as pool:
+    begin = partial(_begin, words, named_folder())
+    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=fresh, initializer=begin) as pool:
         waiting = {pool.submit(_attempt_apart, i, cell, where, command) for i, cell in enumerate(cells)}
         try:
             while waiting:
@@ -187,11 +191,14 @@ def _attempt_apart(number: int, cell: Cell, where: str, command: Sequence[str]) 
         raise
 
 
-def _begin(words: Queue[tuple[int, Event]]) -> None:
+def _begin(words: Queue[tuple[int, Event]], weights: str | None) -> None:
     import torch
+
+    from polyfed.nets.vision.weights import weights_in
 
     global _words
     torch.set_num_threads(1)
+    weights_in(weights).__enter__()  # to the end of this process
     words.cancel_join_thread()  # words that nobody reads any more must not keep a process from its end
     _words = words
 

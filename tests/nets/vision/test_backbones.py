@@ -172,6 +172,17 @@ def test_a_file_that_would_run_code_is_rejected(tiny, tmp_path):
 
 
 @pytest.mark.usefixtures("no_environment")
+def test_a_folder_that_a_command_names_is_looked_in_and_then_no_more(tmp_path):
+    recipe, values = BACKBONES["squeezenet1.1"], {"weight": torch.rand(2, 3)}
+    torch.save(values, tmp_path / recipe.files[-1])
+    with weights.weights_in(tmp_path):
+        torch.testing.assert_close(dict(weights.find_weights("squeezenet1.1", recipe)), values)
+        with weights.weights_in(None):
+            assert weights.named_folder() == str(tmp_path)
+    assert weights.named_folder() is None
+
+
+@pytest.mark.usefixtures("no_environment")
 def test_what_is_missing_is_said_with_its_place(torchvision, tmp_path):
     with pytest.raises(ConfigError, match=r"the file of weights '.*none\.pth' is not there"):
         vision.backbone("resnet18", weights=tmp_path / "none.pth")

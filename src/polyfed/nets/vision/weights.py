@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,7 +24,24 @@ from polyfed.nets.vision.torchvision_door import torchvision_models
 
 RANDOM = "random"
 FOLDER_VARIABLE = "POLYFED_WEIGHTS"
+_named: list[str] = []  # the folder that a command of this process named, at most one
 _VERSION = "IMAGENET1K_V1"  # of torchvision's weights: one version, so that a result does not change with torchvision
+
+
+@contextmanager
+def weights_in(folder: str | Path | None) -> Iterator[None]:
+    """Backbones that are given no weights find them in this folder, in this process; None changes nothing."""
+    before = _named[:]
+    _named[:] = before if folder is None else [str(folder)]
+    try:
+        yield
+    finally:
+        _named[:] = before
+
+
+def named_folder() -> str | None:
+    """The folder of `weights_in`, for processes that go on for this one."""
+    return _named[0] if _named else None
 
 
 def find_weights(
@@ -31,7 +49,7 @@ def find_weights(
 ) -> Mapping[str, Tensor]:
     if weights is not None and not Path(weights).is_dir():
         return read_weights(Path(weights))
-    folder = weights or weights_dir or os.environ.get(FOLDER_VARIABLE) or None
+    folder = weights or weights_dir or named_folder() or os.environ.get(FOLDER_VARIABLE) or None
     if folder is not None:
         if not Path(folder).is_dir():
             raise ConfigError(f"the folder of weights {str(folder)!r} is not there", remedy="correct weights_dir")
