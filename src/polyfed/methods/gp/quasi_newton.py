@@ -28,30 +28,13 @@ from polyfed.methods.gp.states import Moments
 from polyfed.methods.messages import State, scalar
 
 LEAST_CURVATURE = 1e-8  # cosine of s and −y below which a pair says nothing
-
-
 LEAST_SLOPE = 1e-3  # nats; below it Adam's diagonal would be noise over noise
-
-
 CAUTION = 1.3  # times what is expected of the curvature
 
 
 @dataclass(frozen=True)
 class QuasiNewton:
-    """Steps of L-BFGS where it has pairs to go by, and of `adam` elsewhere, which would need many more rounds; to climb.
-
-    Between two rounds in which the same clients answered, gradients differ because Θ moved: y = g − g' for s = Θ' − Θ. The last
-    few such pairs give a step that is Newton's in the directions they span (Nocedal 1980,
-    doi:10.1090/S0025-5718-1980-0572855-7). In all others it is the gradient over what labels let expect of the curvature
-    (methods/gp/server_step.py): the weights of a task with little noise are held a hundred times as firmly as those of a
-    class, and pairs alone would need as many rounds as there are parameters to say so. Where gradients have always been small,
-    the curvature is too (a latent that no task needs): there what is expected is no more than the root of the gradient's mean
-    square over `rate`, as Adam has it. There is no line search: a round is one step, and no entry moves further than `reach`,
-    which is halved as Adam's rates are. Pairs that say that the bound curves upwards are left out, so that the step always goes
-    up.
-
-    Where other clients answer than in the round before, the difference of their gradients says more about the clients than
-    about Θ. Such a round is a step of Adam: a federation that asks a part of its clients at random is learned by Adam.
+    """Steps of L-BFGS where it has pairs to go by, and of `adam` elsewhere; to climb, as `Adam` does.
 
     Args:
         adam: what it starts with, and falls back on.
