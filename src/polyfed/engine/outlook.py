@@ -36,10 +36,8 @@ class Forecast:
         """The event to report before this round; None if it is soon over."""
         evaluation, left = self._evaluation if settings.evaluates(round) else 0.0, range(round, settings.rounds + 1)
         whole = len(left) * self._round + sum(map(settings.evaluates, left)) * self._evaluation
-        is_news, self._reported = (
-            not self._reported and whole >= WHOLE,
-            True,
-        )  # of the whole run: once, as it begins or goes on
+        # Of the whole run: once, as it begins or goes on.
+        is_news, self._reported = not self._reported and whole >= WHOLE, True
         if self._round + evaluation < LONG and not is_news:
             return None
         reported = {"event": "outlook", "round": round, "rounds": settings.rounds}

@@ -104,9 +104,7 @@ class Run:
     def _run_rounds(self, on_event: OnEvent) -> None:
         """The rounds that are missing, then the results for reports."""
         largest = max(len(mine.x) for mine in self.members.training.values())
-        stored = (
-            self.folder if self.federation_state.round > 0 else None
-        )  # where the states come from, if from a folder
+        stored = self.folder if self.federation_state.round > 0 else None  # the folder that states come from
         with threads_for(largest if self.settings.workers == 1 else 0):
             with state_errors(stored):
                 ahead = forecast(self.method, self.federation_state, self.members, self.settings)

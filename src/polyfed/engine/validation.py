@@ -97,9 +97,8 @@ def _bad_values(
         for places, (values,) in columns.pieces(name):
             flat = values.reshape(len(values), -1)
             beyond[places] = far = _beyond(flat)
-            finite[places] = (
-                torch.isfinite(flat).all(1) if bool(far.any()) else ~far
-            )  # what is within a limit is finite
+            # What is within a limit is finite.
+            finite[places] = torch.isfinite(flat).all(1) if bool(far.any()) else ~far
             square[places] = torch.linalg.vector_norm(flat.to(torch.float64), dim=1).square()
         _note(reasons, clients, ~finite, f"array {name!r} is not finite")
         _note(reasons, clients, beyond, f"array {name!r} is beyond {LARGEST:g}")
