@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from polyfed.cli.output import note, number
 from polyfed.counting import in_bytes
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from polyfed.experiments.comparing import Cell
     from polyfed.folders.lines import Event
-from polyfed.cli.output import note, number
 
 EVERY = 10.0  # seconds between two lines where there is no bar
 

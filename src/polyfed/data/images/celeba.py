@@ -13,13 +13,13 @@ import numpy as np
 from polyfed.data.features.matrix import plain
 from polyfed.data.images.federation import ImageFederation
 from polyfed.data.images.files import ImageFiles, data_folder
+from polyfed.data.images.protocol import FewShot
 from polyfed.data.tables.columns import as_names
 from polyfed.data.task import Task, as_tasks
 from polyfed.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
-from polyfed.data.images.protocol import FewShot
 
 IMAGES = "img_align_celeba"
 PARTITION, ATTRIBUTES, LANDMARKS = "list_eval_partition", "list_attr_celeba", "list_landmarks_align_celeba"

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import required
+from polyfed.gp.likelihoods.logistic import Logistic
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from polyfed.gp.compiled.likelihoods import Form
-from polyfed.gp.likelihoods.logistic import Logistic
 
 
 class NegativeBinomial(Logistic):

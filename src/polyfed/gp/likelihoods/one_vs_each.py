@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from polyfed.gp.likelihoods.logistic import MOST_PRECISE, Logistic
 from polyfed.gp.quadrature import expected_probabilities
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-from polyfed.gp.likelihoods.logistic import MOST_PRECISE, Logistic
 
 
 class OneVsEach(Logistic):

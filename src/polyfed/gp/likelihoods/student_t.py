@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from polyfed.gp.likelihoods.base import Likelihood, required
+from polyfed.gp.likelihoods.gaussian import squared_error
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from polyfed.gp.compiled.likelihoods import Form
-from polyfed.gp.likelihoods.gaussian import squared_error
 
 
 class StudentT(Likelihood):
