@@ -34,9 +34,6 @@ class Place(NamedTuple):
 def effects(run: Run, client: str) -> dict[str, list[dict[str, object]]]:
     """Partial dependence (Friedman 2001), task → for each input its values and the curves over them: what a client's model
     expects of a task as one input moves and the others stay.
-
-    One input at a time takes each value of a grid in some of the client's own rows, and the predictions are averaged over these
-    rows. The band is the average of the rows' bands: never too narrow, for what rows are unsure of may cancel in an average.
     """
     x, scaler = run.prepared.clients[client].train.x, run.prepared.encoders[client].scaler
     # A number that is the same in all of a client's rows has no curve.

@@ -30,8 +30,6 @@ def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Sett
     run ends when their mean has risen by less than a tenth of a nat over `patience` evaluations. Where clients share functions
     (pfed-hier), that is a bound on how well the others predict a client's labels; elsewhere it shows that learning has settled,
     and nothing of over-fitting. As the events alone decide, a run that is resumed ends where it would have ended.
-
-    The models of a run that ended so are those of its last round; `Run.stopped` names the best one.
     """
     if settings.stop == "none":
         return None

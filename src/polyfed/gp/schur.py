@@ -48,16 +48,7 @@ class PartialPosterior:
 
 
 class Elimination:
-    """Rows whose sites never change are eliminated once: what is left of inference is over the others alone.
-
-    A Gaussian task has the same site at every mean-field step. With those rows first (index 0) and all others after them
-    (index 1), f₁ given the labels of the first is again Gaussian, with
-
-        Y = K₁₀ S₀ L₀⁻ᵀ,   K₁ = K₁₁ − Y Yᵀ,   m₁ = Y L₀⁻¹ S₀⁻¹ r₀        (L₀ L₀ᵀ = I + S₀ K₀₀ S₀)
-
-    and each step solves a problem of that smaller size. The factor of the whole, B = L Lᵀ, has the blocks L₀, S₁ Y and L₁, so
-    that the full posterior at the end costs no factorisation more.
-    """
+    """Rows whose sites never change are eliminated once: what is left of inference is over the others alone."""
 
     def __init__(self, K: Tensor, h0: Tensor, r0: Tensor) -> None:
         n = h0.shape[-1]

@@ -27,10 +27,6 @@ class RestartPolicy:
     The server takes a node that was killed for alive until two of its heartbeats (30 s each) are missing, and rejects its key
     until then. It rejects a key that it does not know in the same words, so the two are distinguished by whether the node was
     alive a moment ago: `alive` are the seconds since then, if it did not leave in order.
-
-    >>> RestartPolicy().after("Exit Code: 305 [SSL: CERTIFICATE_VERIFY_FAILED]", code=1, seconds=3)
-    Traceback (most recent call last):
-    polyfed.errors.PolyfedError: the server shows a certificate that ca.crt did not sign; copy ca/ca.crt of the server ...
     """
 
     def __init__(self, alive: float | None = None) -> None:

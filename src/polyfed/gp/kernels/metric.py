@@ -48,9 +48,6 @@ from polyfed.gp.kernels.distances import (
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# ---- distances and cosines of all pairs of inputs: t for φ₁ = 1, and how much of Σ G t each input makes ---------------------
-
-
 # ---- profiles: s(t), its logarithmic slope t s'(t) / s(t) and s'(t), where t = φ₁ d ----------------------------------------
 # They take d and φ₁ apart: for the exponential, t itself is never needed, and each pass over a matrix counts.
 

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 
 class NegativeBinomial(Logistic):
-    """Counts with dispersion ρ, which is learned as the task's `noise`: mean μ₀ eᶠ, variance mean + mean²/ρ.
-
-    As a logistic likelihood its success probability is sigmoid(f + s) with s = log μ₀ − log ρ: κ = (y − ρ)/2 and
-    n = y + ρ act on f + s. μ₀ is the typical count (a scale of the target, like the mean in regression), so that f
-    stays of order one and ρ speaks of dispersion alone. With μ₀ = None, s = 0: the bare form, mean ρ eᶠ.
-    """
+    """Counts with dispersion ρ, which is learned as the task's `noise`: mean μ₀ eᶠ, variance mean + mean²/ρ."""
 
     initial_noise = 2.0
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 class OneVsEach(Logistic):
     """Multi-class by one-vs-each: softmax_y(f) ≥ Π_{c ≠ y} sigmoid(f_y − f_c), a row for each other class: κ = ½, n = 1.
     (multi_class, app. E)
-
-    Each datum is counted K − 1 times, which makes the posterior of class differences too narrow for K > 2. A power of
-    2/K gives the bound the curvature of the softmax at f = 0; it is then no longer a bound of the softmax evidence.
     """
 
     most_precise = MOST_PRECISE

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class StudentT(Likelihood):
-    """y = f + σ t_ν, a Gaussian whose precision τ is itself Gamma(ν/2, ν/2): outliers keep E[τ] small and so weigh little.
-
-    q(τ) = Ga(a, b) with a = (ν+1)/2, b = ½(ν + e/σ²), e = E[(y − f)²]. With that q(τ) put in, the local bound is the
-    Student density with e in place of (y − f)².
-    """
+    """y = f + σ t_ν, a Gaussian whose precision τ is itself Gamma(ν/2, ν/2): outliers keep E[τ] small and so weigh little."""
 
     initial_noise = 0.1
     closed_form_noise = True

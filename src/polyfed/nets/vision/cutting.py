@@ -24,10 +24,6 @@ class Backbone(nn.Module):
 
     Takes (images, 3, size, size) with colours in [0, 1]; gives (images, n_features), float32.
     `cut="pool"`: the mean of each channel. Another cut: the map itself, as means over a grid×grid raster if `grid` is given.
-
-    >>> net = Backbone("mine", {"layer1": nn.AvgPool2d(4), "layer2": nn.Identity()}, size=8, cut="layer1", grid=None)
-    >>> net.n_features, net(torch.rand(5, 3, 8, 8)).shape  # 3 colours of 2×2 points
-    (12, torch.Size([5, 12]))
     """
 
     mean: Tensor
