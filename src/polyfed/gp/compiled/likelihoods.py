@@ -172,6 +172,7 @@ def logistic_bound(codes, n_rows, n, noise, options, m, v):
 @callback(SITE)
 def counts_site(y, n_rows, n, noise, options, m, v, h, r):
     shift = options[1] - log(noise) if options[0] > 0.0 else 0.0
+    # A loop for each bound: in one, the compiler fuses other products with sums, and the last bit moves.
     if options[2] == 0.0:
         for i in range(n):
             h[i] = (y[i] + noise) * _pg_mean(_root_of_square(m[i] + shift, v[i]))
