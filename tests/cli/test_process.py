@@ -49,6 +49,14 @@ def start():
         process.communicate()
 
 
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_doctor_finds_nothing_wrong_with_any_number_of_threads(tmp_path, threads):
+    """With two, a run that was stored and loaded predicts the same but for the last bits."""
+    command, env = [sys.executable, "-m", "polyfed", "doctor"], {**ENVIRONMENT, "OMP_NUM_THREADS": threads}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_and_version_do_not_wait_for_libraries(tmp_path):
     asked = [["--version"], ["--help"], [], *([name, "--help"] for name in COMMANDS)]
     code = (
