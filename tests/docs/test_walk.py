@@ -22,8 +22,9 @@ def steps(text: str, heading: str, until: str) -> list[str]:
 def test_the_rooms_on_the_page_are_those_that_make_check_enforces():
     contracts = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(one["layers"] for one in contracts if one["name"] == "The rooms of the house")
-    drawn = PAGE.read_text().split("```text\n", 1)[1].split("```", 1)[0].splitlines()
-    assert [re.split(r"\s{2,}", line)[0] for line in drawn] == [layer for layer in layers if layer != "__main__"]
+    section = PAGE.read_text().split("## Rooms", 1)[1].split("\n## ", 1)[0]
+    drawn = [" | ".join(re.findall(r"`(\w+)`", row)) for row in re.findall(r"^\| (`.*?) \| ", section, re.M)]
+    assert drawn == [layer for layer in layers if layer != "__main__"]
 
 
 @pytest.fixture(scope="module")
