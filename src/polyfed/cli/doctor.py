@@ -23,7 +23,7 @@ EXTRAS = {
 }
 
 
-def _checks() -> Iterator[tuple[str, bool, bool, str]]:
+def examined() -> Iterator[tuple[str, bool, bool, str]]:
     yield "python", sys.version_info >= (3, 11), True, f"{platform.python_version()}, {platform.platform(terse=True)}"
     for name in (*LIBRARIES, "jinja2"):
         version = _version(name)

@@ -9,7 +9,7 @@ from json import dumps
 from typing import Annotated
 
 from polyfed.cli.arguments import LISTS, AsJson, argument, names_of
-from polyfed.cli.doctor import _checks
+from polyfed.cli.doctor import examined
 from polyfed.cli.output import emit, say, show_table
 from polyfed.errors import ConfigError, PolyfedError, nearest
 
@@ -122,7 +122,7 @@ def doctor(json: AsJson = False) -> None:
     """Check the installation: versions, threads, write access, and a tiny run from end to end."""
     from polyfed.cli.documents import CheckDocument, DoctorDocument
 
-    checks = [CheckDocument(name=n, ok=ok, required=required, detail=d) for n, ok, required, d in _checks()]
+    checks = [CheckDocument(name=n, ok=ok, required=required, detail=d) for n, ok, required, d in examined()]
     fine = all(check.ok for check in checks if check.required)
     if json:
         emit(DoctorDocument(ok=fine, checks=checks))

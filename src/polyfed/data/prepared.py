@@ -21,7 +21,7 @@ import numpy as np
 from polyfed.data.client import ClientData, FederationSpec
 from polyfed.data.features.transforms import FeatureScaler
 from polyfed.data.labels.codec import LabelCodec
-from polyfed.data.prepared_checks import _is_floats, odd, reject_odd_rows, reject_odd_schema
+from polyfed.data.prepared_checks import is_floats, odd, reject_odd_rows, reject_odd_schema
 from polyfed.data.raw import read_client
 from polyfed.data.schema.coding import ClientParts, Encoder, code_parts, shared_part
 from polyfed.data.schema.limits import OPEN, Limits, Round0
@@ -193,7 +193,7 @@ class PreparedFederation:
                 no_numbers = np.empty(0)  # all features may be texts
                 mean, scale = (arrays.get(f"client/{i}/{key}", no_numbers) for key in ("mean", "scale"))
                 n = sum(column.kind == "number" for column in agreed.columns)
-                if not (_is_floats(mean, (n,)) and _is_floats(scale, (n,)) and (scale > 0).all()):
+                if not (is_floats(mean, (n,)) and is_floats(scale, (n,)) and (scale > 0).all()):
                     raise odd("a client's own scale is not one number above 0 for each column")
                 encoders[name] = Encoder(agreed.columns, FeatureScaler(mean, scale))
             clients[name] = ClientParts(*(_part(arrays, i, part, codecs, n_features) for part in PARTS))
@@ -240,6 +240,6 @@ def _truth(
         functions = {task: arrays[key] for task, key in tasks.items() if key in arrays}
         x = arrays[f"truth/{i}/x"]
         n, truth[name] = len(x) if x.ndim == 2 else -1, {"x": x, **functions}
-        if n < 1 or not all(_is_floats(value, (n, *value.shape[1:])) for value in truth[name].values()):
+        if n < 1 or not all(is_floats(value, (n, *value.shape[1:])) for value in truth[name].values()):
             raise odd(f"truth/{i} does not hold a value for each input")
     return truth

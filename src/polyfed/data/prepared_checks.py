@@ -23,19 +23,19 @@ def reject_odd_schema(agreed: Schema, n_tasks: int) -> None:
 
 def reject_odd_rows(data: ClientData, n_features: int, prefix: str) -> None:
     """Finite inputs, labels at rows that are there, and labels that a task of this kind can have."""
-    if not _is_floats(data.x, (len(data.x) if data.x.ndim else 0, n_features)):
+    if not is_floats(data.x, (len(data.x) if data.x.ndim else 0, n_features)):
         raise odd(f"{prefix}/x is not a finite table of {n_features} columns")
     for task, (at, y) in data.labels.items():
         if at.ndim != 1 or at.dtype != np.int64 or (len(at) and not 0 <= at.min() <= at.max() < len(data.x)):
             raise odd(f"{prefix}: labels of task {task!r} at rows that are not there")
         codec = data.codecs[task]
         shape = (len(at), 2) if codec.task.form is LabelForm.PAIR else (len(at),)
-        if not _is_floats(y, shape) or not _can_be(y, codec):
+        if not is_floats(y, shape) or not _can_be(y, codec):
             raise odd(f"{prefix}: labels of task {task!r} that a {codec.task.kind} task cannot have")
     for task, weight in data.weights.items():
         n = len(data.labels[task][0]) if task in data.labels else -1
         # On average one; what is above would say more of the federation's functions than the labels can.
-        if not _is_floats(weight, (n,)) or not (weight > 0).all() or weight.sum() > n * (1 + 1e-9):
+        if not is_floats(weight, (n,)) or not (weight > 0).all() or weight.sum() > n * (1 + 1e-9):
             raise odd(f"{prefix}: weights of task {task!r} that are not one, on average, for each label")
 
 
@@ -50,7 +50,7 @@ def _can_be(y: np.ndarray, codec: LabelCodec) -> bool:
     return form is not LabelForm.COUNT or bool((y >= 0).all())
 
 
-def _is_floats(values: np.ndarray, shape: tuple[int, ...]) -> bool:
+def is_floats(values: np.ndarray, shape: tuple[int, ...]) -> bool:
     return values.dtype == np.float64 and values.shape == shape and bool(np.isfinite(values).all())
 
 

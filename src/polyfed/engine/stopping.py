@@ -16,7 +16,7 @@ from typing import Any
 
 from polyfed.engine.events import Event
 from polyfed.engine.settings import Settings
-from polyfed.engine.tables import _losses, bounds_of, history
+from polyfed.engine.tables import bounds_of, history, losses_of_tasks
 from polyfed.methods.messages import PREPARING
 
 WORTH = 0.1  # nats of a client's bound for which more rounds are worth while
@@ -34,7 +34,7 @@ def best_round(events: Sequence[Event], kinds: Mapping[str, str], settings: Sett
     if settings.stop == "none":
         return None
     table: Any = history(events)
-    losses, worth = _losses(table[table["model"] == "personal"], kinds), 0.0
+    losses, worth = losses_of_tasks(table[table["model"] == "personal"], kinds), 0.0
     if not losses:
         losses, worth = _bound_losses(events, settings), WORTH
     # Rounds in which a method only prepares do not count, nor those before.

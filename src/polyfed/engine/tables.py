@@ -97,14 +97,14 @@ def _round(table: Any, chosen: Any, kinds: Mapping[str, str], at: str | int) -> 
             known = ", ".join(map(str, sorted(set(chosen["round"]))))
             raise UsageError(f"nothing was measured after round {at!r}", where="summary", remedy=f"known are {known}")
         return int(at)
-    losses = _losses(table, kinds)
+    losses = losses_of_tasks(table, kinds)
     if not losses:
         remedy = "use Split(validation=0.1), or at='last'"
         raise UsageError("there are no validation rows", where="summary", remedy=remedy)
     return min(losses, key=lambda round: losses[round])
 
 
-def _losses(table: Any, kinds: Mapping[str, str]) -> dict[int, float]:
+def losses_of_tasks(table: Any, kinds: Mapping[str, str]) -> dict[int, float]:
     """Round → loss of the clients' own models on the validation rows, in nats; empty without such rows."""
     metric = table["task"].map(lambda task: KINDS[kinds[task]].loss)
     losses = table[(table["part"] == "validation") & (table["metric"] == metric)]
